@@ -1,0 +1,108 @@
+# One entry per job; the work is in hack/ and in Go. "make help" lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# The version is written in with -X; stamping by the go tool would fail in a checkout that another user owns.
+export GOFLAGS := $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+TOOLS := $(CURDIR)/bin/tools
+TOOLS_STAMP := $(TOOLS)/.stamp
+
+# Packages with tests that need a Docker engine. Their results depend on the engine, so they are never taken from the cache.
+DOCKER_PACKAGES = $(shell grep -rl --include='*_test.go' '^//go:build .*docker' . | xargs -r -n1 dirname | sort -u)
+
+##@ Everyday
+
+.PHONY: help
+help: ## List all targets.
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## Build bin/agboxd, bin/agbox and bin/agbox-shim (static).
+	$(GO_BUILD) -o bin/ ./cmd/agboxd ./cmd/agbox ./cmd/agbox-shim
+
+.PHONY: demo
+demo: engine image build ## See it work: a sandbox whose exec survives kill -9 of the daemon.
+	hack/demo.sh
+
+.PHONY: bench
+bench: engine image build ## Compare agbox with the bare Docker API, side by side.
+	go run ./hack/bench
+
+.PHONY: clean
+clean: ## Remove what was built; the tools stay (rm -r bin for those too).
+	rm -f bin/agboxd bin/agbox bin/agbox-shim
+
+##@ Tests
+
+.PHONY: test
+test: engine image build test-unit test-docker ## Run every test, unit and real Docker, with the race detector.
+
+.PHONY: test-unit
+test-unit: compiler ## Run the tests that need neither Docker nor a network, with the race detector.
+	go test -race -timeout 10m ./...
+
+.PHONY: test-docker
+test-docker: compiler engine image build ## Run the tests of the packages that use a real Docker engine.
+	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
+
+.PHONY: check
+check: lint check-proto check-generated check-modules test-unit ## Run all that CI demands before the Docker tests.
+
+.PHONY: lint
+lint: $(TOOLS_STAMP) ## Check format, vet and lint, import arrows included.
+	$(TOOLS)/golangci-lint fmt --diff
+	go vet -tags docker ./...
+	$(TOOLS)/golangci-lint run --timeout 15m
+
+.PHONY: check-proto
+check-proto: $(TOOLS_STAMP) ## Lint the protos and compare them with main: nothing may break a client or a stored record.
+	$(TOOLS)/buf lint
+	hack/proto-breaking.sh $(TOOLS)/buf
+
+.PHONY: check-generated
+check-generated: $(TOOLS_STAMP) ## Check that the generated code is up to date.
+	hack/proto-generated.sh $(TOOLS)/buf
+
+.PHONY: check-modules
+check-modules: ## Check that go.mod and go.sum are tidy.
+	go mod tidy -diff
+
+##@ Making things
+
+.PHONY: fmt
+fmt: $(TOOLS_STAMP) ## Format the Go code.
+	$(TOOLS)/golangci-lint fmt
+
+.PHONY: generate
+generate: $(TOOLS_STAMP) ## Generate Go code from the protos.
+	$(TOOLS)/buf generate
+
+.PHONY: engine
+engine: ## Make sure that a Docker engine answers; install and start one when none does (root).
+	hack/engine.sh
+
+.PHONY: image
+image: engine ## Make the image agbox-base:dev, without a registry.
+	hack/base-image.sh
+
+.PHONY: tools
+tools: $(TOOLS_STAMP) ## Build the pinned tools into bin/tools.
+
+.PHONY: compiler
+compiler: ## Make sure that there is a C compiler; the race detector needs one.
+	hack/compiler.sh
+
+$(TOOLS_STAMP): hack/tools/go.mod hack/tools/go.sum
+	@echo 'building the pinned tools (buf, golangci-lint, protoc plugins) into bin/tools; the first time takes minutes'
+	cd hack/tools && GOBIN=$(TOOLS) go install tool
+	@touch $@
