@@ -1,0 +1,60 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is one broken rule.
+type Error struct {
+	// Field is the path of the field as in the protos: "image", "mounts[1].target", "envs[PATH]".
+	Field string
+	// Message is a whole sentence without its full stop. It names the field.
+	Message string
+}
+
+// Error returns the message.
+func (e Error) Error() string { return e.Message }
+
+// Errors holds every broken rule of one message. Empty means valid.
+type Errors []Error
+
+// Error joins the messages: exactly the rule's text when there is one, "a; b; c" when there are several.
+func (e Errors) Error() string {
+	texts := make([]string, len(e))
+	for i, one := range e {
+		texts[i] = one.Message
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Err returns e as an error, or nil when it is empty.
+func (e Errors) Err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// add appends a rule whose text is the field followed by what is wrong with it.
+func (e *Errors) add(field, format string, args ...any) {
+	*e = append(*e, Error{Field: field, Message: field + " " + fmt.Sprintf(format, args...)})
+}
+
+// short quotes s, cut to a length that fits an error text.
+func short(s string) string {
+	const limit = 64
+	if len(s) > limit {
+		s = s[:limit] + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// keyed returns the path of one entry of a map field.
+func keyed(field, key string) string {
+	const limit = 64
+	if len(key) > limit {
+		key = key[:limit] + "..."
+	}
+	return field + "[" + strings.ToValidUTF8(key, "?") + "]"
+}

@@ -1,0 +1,63 @@
+package validate
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Bounds of labels and environments. A label may end up in a command line or a metric's query, so it is kept short; an
+// environment entry may not exceed what the kernel passes to a program.
+const (
+	maxLabels          = 256
+	maxLabelKeyBytes   = 253
+	maxLabelValueBytes = 4096
+	maxEnvs            = 4096
+	// maxArgBytes is the kernel's MAX_ARG_STRLEN without the final NUL.
+	maxArgBytes = 128<<10 - 1
+)
+
+var (
+	labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$`)
+	envKeyPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+)
+
+func checkLabels(errs *Errors, field string, labels map[string]string) {
+	if len(labels) > maxLabels {
+		errs.add(field, "has %d entries; the limit is %d", len(labels), maxLabels)
+		return
+	}
+	for _, key := range sortedKeys(labels) {
+		path, value := keyed(field, key), labels[key]
+		if len(key) > maxLabelKeyBytes || !labelKeyPattern.MatchString(key) {
+			errs.add(path, `has a bad key: 1 to %d ASCII letters, digits, "-", "_", "." and "/", `+
+				"the first and last a letter or digit", maxLabelKeyBytes)
+		}
+		if len(value) > maxLabelValueBytes {
+			errs.add(path, "is %d bytes; the limit is %d", len(value), maxLabelValueBytes)
+		}
+		if strings.ContainsFunc(value, isControl) {
+			errs.add(path, "must not contain control characters")
+		}
+	}
+}
+
+func checkEnvs(errs *Errors, field string, envs map[string]string) {
+	if len(envs) > maxEnvs {
+		errs.add(field, "has %d entries; the limit is %d", len(envs), maxEnvs)
+		return
+	}
+	for _, key := range sortedKeys(envs) {
+		path, value := keyed(field, key), envs[key]
+		if !envKeyPattern.MatchString(key) {
+			errs.add(path, `has a bad name: ASCII letters, digits, "_", "." and "-", the first a letter or "_"`)
+		}
+		if len(key)+1+len(value) > maxArgBytes {
+			errs.add(path, "is %d bytes with its name; the limit is %d", len(key)+1+len(value), maxArgBytes)
+		}
+		if strings.Contains(value, "\x00") {
+			errs.add(path, "must not contain a NUL byte")
+		}
+	}
+}
+
+func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
