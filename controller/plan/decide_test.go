@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+const (
+	run    = storev1.RunState_RUN_STATE_RUN
+	halt   = storev1.RunState_RUN_STATE_STOP
+	del    = storev1.RunState_RUN_STATE_DELETE
+	fresh  = storev1.Attempt_ATTEMPT_CREATE
+	again  = storev1.Attempt_ATTEMPT_RESUME
+	pend   = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	ready  = agboxv1.SandboxState_SANDBOX_STATE_READY
+	bad    = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	halted = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	going  = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+)
+
+var now = time.Unix(1_700_000_000, 0)
+
+func life(boot, start string) *storev1.EngineRun {
+	return &storev1.EngineRun{BootId: boot, EngineStart: start}
+}
+
+// scene is a healthy READY sandbox; each row changes one thing.
+type scene struct {
+	r Record
+	w World
+	p Policy
+}
+
+func healthy() scene {
+	return scene{
+		r: Record{
+			ID: "box1", Desired: run, Attempt: fresh, State: ready, Preparing: true,
+			EngineRun: life("b", "1"), RequestedAt: now.Add(-time.Hour), IdleSince: now.Add(-time.Minute),
+		},
+		w: World{
+			Run: life("b", "1"), Inputs: true,
+			Networks:   []Network{{ID: "n1", Created: now.Add(-time.Hour)}},
+			Containers: []Container{primary("running")},
+		},
+		p: Policy{IdleTTL: 30 * time.Minute, CancelGrace: 10 * time.Second, Started: now.Add(-2 * time.Hour)},
+	}
+}
+
+func primary(status string) Container {
+	return Container{
+		ID: "c1", Name: naming.Primary("box1"), Component: naming.ComponentPrimary, Status: status,
+		NetworkIDs: []string{"n1"},
+	}
+}
+
+// render writes a plan as one line, in the order in which it is carried out.
+func render(p Plan) string {
+	var parts []string
+	event := func(e *agboxv1.SandboxEvent) {
+		s := strings.TrimPrefix(e.GetEventType().String(), "SANDBOX_")
+		if d := e.GetSandboxPhase(); d.GetErrorCode()+d.GetReason() != "" {
+			s += "(" + d.GetErrorCode() + d.GetReason() + ")"
+		}
+		parts = append(parts, s)
+	}
+	for _, e := range p.First {
+		event(e)
+	}
+	for _, s := range p.Steps {
+		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%s:%s", s.Kind, s.ID), ":"))
+	}
+	for _, e := range p.Events {
+		event(e)
+	}
+	if p.EngineRun != nil {
+		parts = append(parts, "life:"+p.EngineRun.GetEngineStart())
+	}
+	if p.Unknown {
+		parts = append(parts, "unknown")
+	}
+	if p.Next > 0 {
+		parts = append(parts, "next:"+p.Next.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestDecide(t *testing.T) {
+	const rm = "remove-container:c1 remove-network:n1"
+	for _, row := range []struct {
+		name   string
+		mutate func(*scene)
+		want   string
+	}{
+		{"ready and running: nothing but the idle clock", func(*scene) {}, "next:29m0s"},
+		{"idle for too long: stop", func(s *scene) { s.r.IdleSince = now.Add(-31 * time.Minute) }, "stop-idle"},
+		{"idle but never to be stopped: nothing", func(s *scene) { s.p.IdleTTL = 0 }, ""},
+		{"an active exec holds the idle clock", func(s *scene) { s.r.ActiveExecs, s.r.IdleSince = 1, time.Time{} }, ""},
+		{"primary exited: failed", func(s *scene) { s.w.Containers[0].Status = "exited" }, "FAILED(CONTAINER_DIED)"},
+		{"primary killed for memory: failed with OOM", func(s *scene) {
+			s.w.Containers[0] = primary("exited")
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled = 137, true
+		}, "FAILED(CONTAINER_OOM)"},
+		{"the engine's OOM flag is an exec's: died", func(s *scene) {
+			s.w.Containers[0] = primary("exited")
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.r.ExecOOM = 137, true, true
+		}, "FAILED(CONTAINER_DIED)"},
+		{"the OOM flag with another exit code: died", func(s *scene) {
+			s.w.Containers[0] = primary("exited")
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled = 1, true
+		}, "FAILED(CONTAINER_DIED)"},
+		{"primary missing: failed", func(s *scene) { s.w.Containers = nil }, "FAILED(CONTAINER_MISSING)"},
+		{"network missing: failed", func(s *scene) { s.w.Networks = nil }, "FAILED(NETWORK_MISSING)"},
+		{"an engine that restarted under a live primary: its life is noted", func(s *scene) { s.w.Run = life("b", "2") },
+			"life:2 next:29m0s"},
+		{"primary ended by the engine's death: start again", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status = life("b", "2"), "exited"
+		}, "start-container:c1 RESTARTED(engine_death) life:2"},
+		{"primary ended by the host's death: start again", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status = life("b2", "1"), "exited"
+		}, "start-container:c1 RESTARTED(host_death) life:1"},
+		{"engine's death by policy fails", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status, s.p.FailOnEngineDeath = life("b", "2"), "exited", true
+		}, "FAILED(CONTAINER_DIED)"},
+		{"primary missing after the engine's death: failed, never recreated", func(s *scene) {
+			s.w.Run, s.w.Containers = life("b", "2"), nil
+		}, "FAILED(CONTAINER_MISSING)"},
+		{"a container that is being removed: no verdict", func(s *scene) { s.w.Containers[0].Status = "removing" }, "next:1s"},
+		{"a second primary goes", func(s *scene) {
+			s.w.Containers = append(s.w.Containers, Container{ID: "c2", Name: "x", Component: naming.ComponentPrimary, Status: "running"})
+		}, "remove-container:c2 next:29m0s"},
+		{"of two networks the primary's stays", func(s *scene) {
+			s.w.Networks = append([]Network{{ID: "n0", Created: now.Add(-2 * time.Hour)}}, s.w.Networks...)
+		}, "remove-network:n0 next:29m0s"},
+
+		{"create: nothing there yet", func(s *scene) { creating(s); s.w.Containers, s.w.Networks = nil, nil },
+			"make-inputs ensure-image create-network create-primary start-container READY life:1"},
+		{"create: the first pass says so", func(s *scene) {
+			creating(s)
+			s.w.Containers, s.w.Networks, s.r.Preparing = nil, nil, false
+		}, "PREPARING make-inputs ensure-image create-network create-primary start-container READY life:1"},
+		{"create cut off after the network", func(s *scene) { creating(s); s.w.Containers = nil },
+			"make-inputs ensure-image create-primary:n1 start-container READY life:1"},
+		{"create with doubled networks keeps the oldest", func(s *scene) {
+			creating(s)
+			s.w.Containers = nil
+			s.w.Networks = append(s.w.Networks, Network{ID: "n2", Created: now})
+		}, "remove-network:n2 make-inputs ensure-image create-primary:n1 start-container READY life:1"},
+		{"create cut off before the start", func(s *scene) { creating(s); s.w.Containers[0].Status = "created" },
+			"make-inputs start-container:c1 READY life:1"},
+		{"create cut off before the report", creating, "make-inputs READY life:1"},
+		{"create whose network went", func(s *scene) {
+			creating(s)
+			s.w.Containers[0].Status, s.w.Networks = "created", nil
+		}, "remove-container:c1 make-inputs ensure-image create-network create-primary start-container READY life:1"},
+		{"an interrupted create fails by policy", func(s *scene) {
+			creating(s)
+			s.p.FailInterruptedCreate, s.p.Started = true, now
+		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"a create of this daemon's is not interrupted", func(s *scene) {
+			creating(s)
+			s.p.FailInterruptedCreate = true
+		}, "make-inputs READY life:1"},
+		{"create failed: remove what it made", func(s *scene) { s.r.State, s.r.ErrorCode = bad, CodeCreateFailed },
+			rm + " remove-inputs"},
+		{"create failed and clean: nothing", func(s *scene) {
+			s.r.State, s.r.ErrorCode, s.w = bad, CodeCreateFailed, World{}
+		}, ""},
+
+		{"resume: start what is stopped", func(s *scene) { resuming(s) }, "start-container:c1 READY life:1"},
+		{"resume: running already", func(s *scene) { resuming(s); s.w.Containers[0].Status = "running" }, "READY life:1"},
+		{"resume without primary: failed", func(s *scene) { resuming(s); s.w.Containers = nil }, "FAILED(SANDBOX_RESUME_FAILED)"},
+		{"resume without network: failed", func(s *scene) { resuming(s); s.w.Networks = nil }, "FAILED(SANDBOX_RESUME_FAILED)"},
+
+		{"stop: stop the primary", stopping, "stop-container:c1"},
+		{"stop under way: wait", func(s *scene) { stopping(s); s.w.Operation = StopContainer }, ""},
+		{"stop with execs: they end first", func(s *scene) { stopping(s); s.r.ActiveExecs = 2 }, "cancel-execs next:40s"},
+		{"stop with execs that never end: stop all the same", func(s *scene) {
+			stopping(s)
+			s.r.ActiveExecs, s.r.RequestedAt = 2, now.Add(-time.Minute)
+		}, "cancel-execs stop-container:c1"},
+		{"stop: exited but an end is not recorded yet", func(s *scene) {
+			stopping(s)
+			s.r.ActiveExecs, s.w.Containers[0].Status = 1, "exited"
+		}, "cancel-execs"},
+		{"stop: exited", func(s *scene) { stopping(s); s.w.Containers[0].Status = "exited" }, "STOPPED(stop_requested)"},
+		{"stop: missing", func(s *scene) { stopping(s); s.w.Containers = nil }, "FAILED(CONTAINER_MISSING)"},
+		{"stopped and exited: nothing", func(s *scene) { stopping(s); s.r.State, s.w.Containers[0].Status = halted, "exited" }, ""},
+		{"stopped but somebody started it: stop again", func(s *scene) { stopping(s); s.r.State = halted }, "stop-container:c1"},
+		{"the network of a stopped sandbox stays", func(s *scene) {
+			stopping(s)
+			s.r.State, s.w.Containers[0].Status = halted, "exited"
+		}, ""},
+
+		{"delete: everything goes", deleting, rm + " remove-files DELETED(delete_requested)"},
+		{"delete during a create: everything goes", func(s *scene) { deleting(s); s.w.Containers[0].Status = "created" },
+			rm + " remove-files DELETED(delete_requested)"},
+		{"delete with execs: files go last", func(s *scene) { deleting(s); s.r.ActiveExecs = 1 }, "cancel-execs " + rm},
+		{"delete of what never came to be", func(s *scene) { deleting(s); s.w = World{} }, "remove-files DELETED(delete_requested)"},
+
+		{"failed otherwise: stop what runs, keep it", func(s *scene) { s.r.State, s.r.ErrorCode = bad, CodeNetworkMissing },
+			"stop-container:c1"},
+		{"failed otherwise and ended: nothing", func(s *scene) {
+			s.r.State, s.r.ErrorCode, s.w.Containers[0].Status = bad, CodeContainerDied, "exited"
+		}, ""},
+		{"failed with execs: they end", func(s *scene) {
+			s.r.State, s.r.ErrorCode, s.r.ActiveExecs, s.w.Containers[0].Status = bad, CodeContainerDied, 1, "exited"
+		}, "cancel-execs"},
+
+		{"deleted: what is left is an orphan", func(s *scene) { s.r = Record{ID: "box1", Standing: Gone} }, rm},
+		{"orphans in a dry run stay", func(s *scene) { s.r, s.p.KeepOrphans = Record{ID: "box1", Standing: Gone}, true }, ""},
+		{"never reserved: reported, never removed", func(s *scene) { s.r = Record{ID: "box1", Standing: NeverReserved} }, "unknown"},
+		{"damaged record: no verdict", func(s *scene) { s.r = Record{ID: "box1", Standing: Unreadable} }, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := healthy()
+			row.mutate(&s)
+			if got := render(Decide(s.r, s.w, s.p, now)); got != row.want {
+				t.Errorf("got  %s\nwant %s", got, row.want)
+			}
+		})
+	}
+}
+
+func creating(s *scene) {
+	s.r.State, s.r.EngineRun, s.r.IdleSince = pend, nil, time.Time{}
+}
+
+func resuming(s *scene) {
+	s.r.State, s.r.Attempt, s.r.IdleSince = pend, again, time.Time{}
+	s.w.Containers[0].Status = "exited"
+}
+
+func stopping(s *scene) {
+	s.r.Desired, s.r.Reason, s.r.RequestedAt, s.r.IdleSince = halt, "stop_requested", now, time.Time{}
+}
+
+func deleting(s *scene) {
+	s.r.Desired, s.r.Reason, s.r.State = del, "delete_requested", going
+}
+
+func TestAPlanWithoutStepsOrReportIsIdle(t *testing.T) {
+	s := healthy()
+	if p := Decide(s.r, s.w, s.p, now); !p.Idle() {
+		t.Errorf("a healthy sandbox has work: %s", render(p))
+	}
+	s.w.Containers = nil
+	if Decide(s.r, s.w, s.p, now).Idle() {
+		t.Error("a missing primary is no work")
+	}
+}

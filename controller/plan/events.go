@@ -1,0 +1,52 @@
+package plan
+
+import (
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Error codes of SANDBOX_FAILED.
+const (
+	CodeCreateFailed        = "SANDBOX_CREATE_FAILED"
+	CodeResumeFailed        = "SANDBOX_RESUME_FAILED"
+	CodeContainerDied       = "CONTAINER_DIED"
+	CodeContainerOOM        = "CONTAINER_OOM"
+	CodeContainerNotRunning = "CONTAINER_NOT_RUNNING"
+	CodeContainerMissing    = "CONTAINER_MISSING"
+	CodeNetworkMissing      = "NETWORK_MISSING"
+)
+
+// phase is an event about the sandbox as a whole.
+func phase(t agboxv1.EventType, s agboxv1.SandboxState, reason string) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{
+		EventType:    t,
+		SandboxState: s,
+		Details:      &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: reason}},
+	}
+}
+
+func failed(code, message string) *agboxv1.SandboxEvent { return Failed(code, message) }
+
+// Failed is the event that makes a sandbox FAILED.
+func Failed(code, message string) *agboxv1.SandboxEvent {
+	e := phase(agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, "")
+	e.GetSandboxPhase().ErrorCode, e.GetSandboxPhase().ErrorMessage = code, message
+	return e
+}
+
+func preparing() *agboxv1.SandboxEvent {
+	e := phase(agboxv1.EventType_SANDBOX_PREPARING, agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	e.GetSandboxPhase().Phase = "materialize"
+	return e
+}
+
+// FailureCode is the code for an error that ends the attempt to make a sandbox run, by what it was about to become.
+func FailureCode(r Record) string {
+	switch {
+	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return CodeContainerNotRunning
+	case r.Attempt == storev1.Attempt_ATTEMPT_RESUME:
+		return CodeResumeFailed
+	}
+	return CodeCreateFailed
+}

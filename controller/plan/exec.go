@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Error codes of EXEC_FAILED.
+const (
+	CodeExecRunFailed   = "EXEC_RUN_FAILED"
+	CodeExecStartFailed = "EXEC_START_FAILED"
+	CodeExecLost        = "EXEC_LOST"
+	CodeExecLogLimit    = "EXEC_LOG_LIMIT"
+)
+
+// Phase is what the journal and the lock of an exec say.
+type Phase int
+
+// The phases.
+const (
+	// NotStarted: no journal. Whoever makes it first decides whether the command ever runs.
+	NotStarted Phase = iota
+	// Running: the journal says started and the lock is held.
+	Running
+	// Lost: the journal says started, the lock is free, and no end is recorded. The process tree is dead.
+	Lost
+	// Ended: the journal holds the end.
+	Ended
+	// Closed: the fence was closed before the command started. It never ran and never will.
+	Closed
+	// Foreign: a journal that is not of this exec. Only the container can have put it there.
+	Foreign
+)
+
+// ExecRecord is what the store knows of an exec that has no recorded end.
+type ExecRecord struct {
+	// CancelRequested: somebody asked for its end.
+	CancelRequested bool
+	// SandboxRuns: the sandbox is READY and wanted to run.
+	SandboxRuns bool
+	// SandboxEnding: the sandbox is to stop or to go; that cancels its execs.
+	SandboxEnding bool
+}
+
+// ExecAction is the one thing to do about an exec.
+type ExecAction string
+
+// The actions.
+const (
+	// ExecWait: nothing; its end, or a change of the sandbox, adds the key.
+	ExecWait ExecAction = "wait"
+	// ExecRequest: have it started.
+	ExecRequest ExecAction = "request"
+	// ExecCancel: have it ended.
+	ExecCancel ExecAction = "cancel"
+	// ExecClose: close the fence so that it never starts, then look again.
+	ExecClose ExecAction = "close"
+	// ExecRecordEnd: record the end.
+	ExecRecordEnd ExecAction = "record-end"
+)
+
+// ExecPlan is an action and, for ExecRecordEnd, the outcome.
+type ExecPlan struct {
+	Action  ExecAction
+	Outcome Outcome
+	// Next is when to look again if nothing happens; zero: not.
+	Next time.Duration
+}
+
+// Outcome is how an exec that did not end by itself is recorded. Empty State: by its journal.
+type Outcome struct {
+	State         agboxv1.ExecState
+	Code, Message string
+}
+
+// cancelRecheck is how soon an exec that was told to end is looked at again if no end is reported.
+const cancelRecheck = 5 * time.Second
+
+// DecideExec returns what to do for one exec. A result on record always wins; a command that may have run is never
+// started again.
+//
+//	ended                            record that end
+//	lost                             CANCELLED if its end was wanted, else FAILED with EXEC_LOST
+//	closed                           CANCELLED if its end was wanted, else FAILED with EXEC_START_FAILED
+//	foreign                          FAILED with EXEC_LOST
+//	running, end wanted              cancel
+//	running                          wait
+//	not started, end wanted          close the fence
+//	not started, sandbox runs        request the start
+//	not started, sandbox failed      close the fence
+func DecideExec(r ExecRecord, phase Phase) ExecPlan {
+	unwanted := r.CancelRequested || r.SandboxEnding
+	switch phase {
+	case Ended:
+		return ExecPlan{Action: ExecRecordEnd}
+	case Lost:
+		return record(unwanted, CodeExecLost, "the command's supervisor died and with it the true end of the command")
+	case Closed:
+		return record(unwanted, CodeExecStartFailed, "the sandbox ended before the command started")
+	case Foreign:
+		return record(false, CodeExecLost, "the journal of the exec was replaced inside the sandbox")
+	case Running:
+		if unwanted {
+			return ExecPlan{Action: ExecCancel, Next: cancelRecheck}
+		}
+		return ExecPlan{Action: ExecWait}
+	}
+	if unwanted || !r.SandboxRuns {
+		return ExecPlan{Action: ExecClose}
+	}
+	return ExecPlan{Action: ExecRequest}
+}
+
+func record(cancelled bool, code, message string) ExecPlan {
+	o := Outcome{State: agboxv1.ExecState_EXEC_STATE_FAILED, Code: code, Message: message}
+	if cancelled {
+		o = Outcome{State: agboxv1.ExecState_EXEC_STATE_CANCELLED}
+	}
+	return ExecPlan{Action: ExecRecordEnd, Outcome: o}
+}

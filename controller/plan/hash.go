@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// SpecHash identifies the fields of a spec that are fixed in its containers once they exist: image, mounts and envs.
+// It carries its own version; a hash of a version that is not known here says nothing about drift.
+func SpecHash(spec *agboxv1.CreateSpec) string {
+	h := sha256.New()
+	field := func(parts ...string) {
+		for _, p := range parts {
+			fmt.Fprintf(h, "%d:%s", len(p), p)
+		}
+	}
+	field("image", spec.GetImage())
+	for _, m := range spec.GetMounts() {
+		field("mount", m.GetSource(), m.GetTarget(), fmt.Sprint(m.GetWritable()))
+	}
+	for _, k := range slices.Sorted(maps.Keys(spec.GetEnvs())) {
+		field("env", k, spec.GetEnvs()[k])
+	}
+	return "v1:" + hex.EncodeToString(h.Sum(nil))[:32]
+}
+
+// SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of its envs but not their
+// values, which the container's own environment holds. It is what a lost store is rebuilt from.
+func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
+	s := proto.CloneOf(spec)
+	keys := slices.Sorted(maps.Keys(s.GetEnvs()))
+	s.Envs = nil
+	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("encode spec label: %w", err)
+	}
+	label, err := json.Marshal(struct {
+		Version int             `json:"version"`
+		Spec    json.RawMessage `json:"spec"`
+		EnvKeys []string        `json:"env_keys,omitempty"`
+	}{1, body, keys})
+	if err != nil {
+		return "", fmt.Errorf("encode spec label: %w", err)
+	}
+	return string(label), nil
+}

@@ -1,0 +1,173 @@
+// Package metrics holds what agboxd exports to Prometheus. Every label value comes from a closed set, and every
+// combination exists from the start with 0, so that an alert on the first error works.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Results of a pass.
+const (
+	ResultDone     = "done"
+	ResultLater    = "later"
+	ResultTerminal = "terminal"
+	ResultError    = "error"
+	ResultPanic    = "panic"
+)
+
+// Metrics are the daemon's own metrics. The zero value is not usable; see New.
+type Metrics struct {
+	passes      *prometheus.CounterVec
+	passSeconds *prometheus.HistogramVec
+	steps       *prometheus.CounterVec
+	engine      *prometheus.CounterVec
+	engineSecs  *prometheus.HistogramVec
+	commits     *prometheus.CounterVec
+	commitSecs  prometheus.Histogram
+	writes      prometheus.Counter
+	rpcs        *prometheus.CounterVec
+	rpcSeconds  prometheus.Histogram
+	orphans     prometheus.Counter
+	unknown     prometheus.Gauge
+	resync      prometheus.Gauge
+	engineUp    prometheus.Gauge
+	queue       queueMetrics
+}
+
+// Sets are the closed label sets, which this package does not know by itself.
+type Sets struct {
+	// Loops are the names of the work queues.
+	Loops []string
+	// Steps are the reconcile steps.
+	Steps []string
+	// EngineOps are the operations of the engine port.
+	EngineOps []string
+}
+
+var (
+	results = []string{ResultDone, ResultLater, ResultTerminal, ResultError, ResultPanic}
+	// seconds suits everything from one fsync (1 ms) to a pull (minutes).
+	seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+)
+
+// New registers all metrics on reg. It panics if one of them is registered already.
+func New(reg prometheus.Registerer, sets Sets) *Metrics {
+	f := factory{reg}
+	m := &Metrics{
+		passes:      f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
+		passSeconds: f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
+		steps:       f.counters("agboxd_steps_total", "Reconcile steps taken, by step and result.", "step", "result"),
+		engine:      f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
+		engineSecs:  f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
+		commits:     f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
+		commitSecs:  f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included."),
+		writes:      f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
+		rpcs:        f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
+		rpcSeconds:  f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
+		orphans:     f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
+		unknown:     f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
+		resync:      f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
+		engineUp:    f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
+		queue:       newQueueMetrics(f),
+	}
+	m.zero(sets)
+	return m
+}
+
+func (m *Metrics) zero(sets Sets) {
+	for _, loop := range sets.Loops {
+		for _, r := range results {
+			m.passes.WithLabelValues(loop, r)
+		}
+		m.passSeconds.WithLabelValues(loop)
+	}
+	for _, r := range []string{"ok", "error"} {
+		for _, s := range sets.Steps {
+			m.steps.WithLabelValues(s, r)
+		}
+		for _, op := range sets.EngineOps {
+			m.engine.WithLabelValues(op, r)
+		}
+		m.commits.WithLabelValues(r)
+	}
+}
+
+// Pass counts one reconcile pass.
+func (m *Metrics) Pass(loop, result string, took time.Duration) {
+	m.passes.WithLabelValues(loop, result).Inc()
+	m.passSeconds.WithLabelValues(loop).Observe(took.Seconds())
+}
+
+// Step counts one reconcile step.
+func (m *Metrics) Step(step string, err error) { m.steps.WithLabelValues(step, outcome(err)).Inc() }
+
+// EngineCall counts one engine call.
+func (m *Metrics) EngineCall(op string, took time.Duration, err error) {
+	m.engine.WithLabelValues(op, outcome(err)).Inc()
+	m.engineSecs.WithLabelValues(op).Observe(took.Seconds())
+}
+
+// Commit counts one store transaction that carried some writes.
+func (m *Metrics) Commit(took time.Duration, writes int, err error) {
+	m.commits.WithLabelValues(outcome(err)).Inc()
+	m.commitSecs.Observe(took.Seconds())
+	if err == nil {
+		m.writes.Add(float64(writes))
+	}
+}
+
+// RPC counts one RPC. Code is a gRPC code's name.
+func (m *Metrics) RPC(method, code string, took time.Duration) {
+	m.rpcs.WithLabelValues(method, code).Inc()
+	m.rpcSeconds.Observe(took.Seconds())
+}
+
+// OrphanRemoved counts one object of a deleted sandbox.
+func (m *Metrics) OrphanRemoved() { m.orphans.Inc() }
+
+// Resynced records a complete resync and how many unknown sandboxes it saw.
+func (m *Metrics) Resynced(at time.Time, unknown int) {
+	m.resync.Set(float64(at.UnixNano()) / 1e9)
+	m.unknown.Set(float64(unknown))
+}
+
+// EngineUp records whether the engine can be judged by.
+func (m *Metrics) EngineUp(up bool) {
+	v := 0.0
+	if up {
+		v = 1
+	}
+	m.engineUp.Set(v)
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}
+
+// States exports the number of sandboxes by state, read when scraped.
+func States(reg prometheus.Registerer, states []string, count func() map[string]int) {
+	reg.MustRegister(&stateCollector{
+		desc:   prometheus.NewDesc("agboxd_sandboxes", "Sandboxes by state.", []string{"state"}, nil),
+		states: states, count: count,
+	})
+}
+
+type stateCollector struct {
+	desc   *prometheus.Desc
+	states []string
+	count  func() map[string]int
+}
+
+func (s *stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc }
+
+func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	counts := s.count()
+	for _, state := range s.states {
+		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[state]), state)
+	}
+}

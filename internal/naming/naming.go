@@ -1,0 +1,72 @@
+// Package naming holds the names and labels of the Docker objects of a sandbox. All are functions of IDs alone, so a
+// create that is repeated collides with itself instead of doubling.
+package naming
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Label keys. Every object that agboxd makes carries Instance and, but for the marker volume, SandboxID and Component.
+const (
+	prefix = "io.github.1996fanrui.agents-sandbox"
+
+	// SandboxID names the sandbox that the object belongs to.
+	SandboxID = prefix + ".sandbox-id"
+	// Component is one of the Component* values.
+	Component = prefix + ".component"
+	// ServiceName is set on service containers.
+	ServiceName = prefix + ".service-name"
+	// UserPrefix precedes the key of each user label.
+	UserPrefix = prefix + ".user."
+	// Instance is the UUID of the store whose daemon made the object.
+	Instance = prefix + ".instance"
+	// Spec is the spec as it was at creation, without the values of its envs; see plan.SpecLabel.
+	Spec = prefix + ".spec"
+	// SpecHash is plan.SpecHash of the spec at creation.
+	SpecHash = prefix + ".spec-hash"
+	// Marker is set on the volume that tells this engine from another one.
+	Marker = prefix + ".marker"
+)
+
+// Values of the Component label.
+const (
+	ComponentPrimary = "primary"
+	ComponentService = "service"
+	ComponentNetwork = "network"
+)
+
+// Network returns the name of the sandbox's network. Docker makes several networks of one name if asked to: find by
+// label, address by ID.
+func Network(sandboxID string) string { return "agbox-net-" + plain(sandboxID, "") }
+
+// Primary returns the name of the sandbox's primary container.
+func Primary(sandboxID string) string { return "agbox-primary-" + plain(sandboxID, "") }
+
+// Service returns the name of one service container.
+func Service(sandboxID, service string) string {
+	if !strings.Contains(sandboxID, "_") && !strings.Contains(service, "-") {
+		return "agbox-svc-" + sandboxID + "-" + service
+	}
+	return "agbox-svc-" + hyphens(sandboxID+"-"+service) + digest(sandboxID, service)
+}
+
+// MarkerVolume returns the name of the volume that marks the engine of a store.
+func MarkerVolume(instance string) string { return "agbox-marker-" + instance }
+
+// plain keeps IDs of letters, digits and hyphens as they are. Others get a digest behind a "_", which plain names
+// never contain, so no two IDs share a name.
+func plain(sandboxID, service string) string {
+	if !strings.Contains(sandboxID, "_") {
+		return sandboxID
+	}
+	return hyphens(sandboxID) + digest(sandboxID, service)
+}
+
+func hyphens(s string) string { return strings.ReplaceAll(s, "_", "-") }
+
+func digest(sandboxID, service string) string {
+	sum := sha256.Sum256([]byte(sandboxID + "\x00" + service))
+	return "_" + hex.EncodeToString(sum[:])[:12]
+}
