@@ -45,7 +45,7 @@ clean: ## Remove what was built; the tools stay (rm -r bin for those too).
 ##@ Tests
 
 .PHONY: test
-test: engine image build test-unit test-docker ## Run every test, unit and real Docker, with the race detector.
+test: engine image build test-unit test-docker test-hack ## Run every test, unit and real Docker, with the race detector.
 
 .PHONY: test-unit
 test-unit: compiler ## Run the tests that need neither Docker nor a network, with the race detector.
@@ -54,6 +54,10 @@ test-unit: compiler ## Run the tests that need neither Docker nor a network, wit
 .PHONY: test-docker
 test-docker: compiler engine image build ## Run the tests of the packages that use a real Docker engine.
 	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
+
+.PHONY: test-hack
+test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
+	hack/engine-test.sh
 
 .PHONY: check
 check: lint check-proto check-generated check-modules test-unit ## Run all that CI demands before the Docker tests.
