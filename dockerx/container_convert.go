@@ -1,0 +1,83 @@
+package dockerx
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+)
+
+func fromSummary(raw *container.Summary) Container {
+	c := Container{
+		ID:      raw.ID,
+		Labels:  raw.Labels,
+		State:   State(raw.State),
+		Created: time.Unix(raw.Created, 0).UTC(),
+	}
+	if len(raw.Names) > 0 {
+		c.Name = strings.TrimPrefix(raw.Names[0], "/")
+	}
+	if raw.NetworkSettings != nil {
+		c.Networks = networkIDs(raw.NetworkSettings.Networks)
+	}
+	c.Networks = orWanted(c, raw.HostConfig.NetworkMode)
+	return c
+}
+
+func fromInspect(raw *container.InspectResponse) ContainerDetail {
+	d := ContainerDetail{Container: Container{
+		ID:      raw.ID,
+		Name:    strings.TrimPrefix(raw.Name, "/"),
+		Created: parseTime(raw.Created),
+	}, Image: raw.Image}
+	if raw.Config != nil {
+		d.Labels = raw.Config.Labels
+	}
+	if s := raw.State; s != nil {
+		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
+		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
+		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
+	}
+	if raw.NetworkSettings != nil {
+		d.Networks = networkIDs(raw.NetworkSettings.Networks)
+	}
+	if raw.HostConfig != nil {
+		d.Networks = orWanted(d.Container, string(raw.HostConfig.NetworkMode))
+	}
+	for _, m := range raw.Mounts {
+		d.Mounts = append(d.Mounts, Mount{Source: m.Source, Target: m.Destination, Writable: m.RW})
+	}
+	return d
+}
+
+// networkIDs returns the sorted IDs. An endpoint has none before the first start.
+func networkIDs(endpoints map[string]*network.EndpointSettings) []string {
+	var ids []string
+	for e := range maps.Values(endpoints) {
+		if e != nil && e.NetworkID != "" {
+			ids = append(ids, e.NetworkID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// orWanted returns the networks of c or, before its first start, the one that it was created on.
+func orWanted(c Container, mode string) []string {
+	if c.State == StateCreated && len(c.Networks) == 0 && isFullID(mode) {
+		return []string{mode}
+	}
+	return c.Networks
+}
+
+// parseTime reads the engine's times. Its "never" is the zero time of Go.
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,99 @@
+package dockerx
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/agbox/agbox/dockerx/internal/subnet"
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+)
+
+const defaultPullTimeout = 10 * time.Minute
+
+// defaultSubnetPool has room for 4096 networks of a /28 each, in a block that few home and cloud networks use.
+var defaultSubnetPool = netip.MustParsePrefix("10.213.0.0/16")
+
+// Options configure an Engine. The zero value is usable.
+type Options struct {
+	// Host is "unix:///path" or "tcp://host:port". Empty: DOCKER_HOST, else unix:///var/run/docker.sock. TLS is not
+	// supported: bind mounts need an engine on this host anyway.
+	Host string
+	// SubnetPool is the IPv4 block that the subnets of our networks are taken from. Zero: 10.213.0.0/16.
+	SubnetPool netip.Prefix
+	// PullTimeout bounds one pull of one image. Zero: 10 minutes.
+	PullTimeout time.Duration
+	// Observe is called once for each operation, when it has ended, with a name of Ops. It must not block. May be nil.
+	Observe func(op string, d time.Duration, err error)
+}
+
+// Engine talks to one Docker engine. Its methods may be called from any number of goroutines.
+//
+// The API version is negotiated with the first call that reaches the engine, and again when an answer shows that the
+// engine behind the socket is another version. A call that the change itself made fail returns ErrUnavailable.
+type Engine struct {
+	host        endpoint
+	http        *http.Client // base of all SDK clients; watches the engine's version
+	probe       *client.Client
+	current     atomic.Pointer[negotiated] // nil: negotiate before the next call
+	observe     func(string, time.Duration, error)
+	pullTimeout time.Duration
+	subnets     *subnet.Allocator
+	networks    directory
+	pulls       pulls
+	run         runSource
+}
+
+// New returns an Engine without dialling. Errors: ErrInvalidArgument for an option that can't be used.
+func New(o Options) (*Engine, error) {
+	host, err := parseHost(o.Host)
+	if err != nil {
+		return nil, err
+	}
+	pool := o.SubnetPool
+	if !pool.IsValid() {
+		pool = defaultSubnetPool
+	}
+	subnets, err := subnet.NewAllocator(pool)
+	if err != nil {
+		return nil, fmt.Errorf("docker.subnet_pool: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	e := &Engine{host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, run: hostRunSource}
+	if e.pullTimeout <= 0 {
+		e.pullTimeout = defaultPullTimeout
+	}
+	e.pulls.init()
+	return e, e.dialer()
+}
+
+// Close ends running pulls, waits for them, and closes idle connections. Event streams end with their own contexts. No
+// method may be called afterwards.
+func (e *Engine) Close() error {
+	e.pulls.close()
+	e.http.CloseIdleConnections()
+	return nil
+}
+
+// do runs one engine operation: deadline, API version, error class, observation.
+func (e *Engine) do(ctx context.Context, op string, f func(context.Context, *client.Client) error) error {
+	return e.doWithin(ctx, op, Deadline(op), f)
+}
+
+func (e *Engine) doWithin(ctx context.Context, op string, d time.Duration, f func(context.Context, *client.Client) error) error {
+	start := time.Now()
+	opCtx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	err := classify(ctx, d, e.withClient(opCtx, f))
+	e.observed(op, start, err)
+	return err
+}
+
+func (e *Engine) observed(op string, start time.Time, err error) {
+	if e.observe != nil {
+		e.observe(op, time.Since(start), err)
+	}
+}

@@ -1,0 +1,185 @@
+package dockerx
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errhttp"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
+)
+
+// What an Event is about.
+const (
+	TypeContainer = "container"
+	TypeNetwork   = "network"
+)
+
+// What an Event says. A network has ActionDestroy only.
+const (
+	ActionCreate  = "create"
+	ActionStart   = "start"
+	ActionDie     = "die" // PID 1 ended; ExitCode is set
+	ActionOOM     = "oom" // the OOM killer met some process of the container
+	ActionPause   = "pause"
+	ActionUnpause = "unpause"
+	ActionDestroy = "destroy"
+)
+
+var (
+	eventTypes   = []string{TypeContainer, TypeNetwork}
+	eventActions = []string{ActionCreate, ActionStart, ActionDie, ActionOOM, ActionPause, ActionUnpause, ActionDestroy}
+)
+
+// Event is one change that the engine tells of: a hint to look, not a truth to keep. It may come twice.
+type Event struct {
+	Type, Action, ID string
+	Labels           map[string]string
+	ExitCode         int // of ActionDie
+	Time             time.Time
+}
+
+// Events subscribes to what happens to containers and networks that have all the labels (an empty value asks for the key
+// alone), from the time since on, and calls handle for each event, one after the other, in the engine's order. handle
+// must not block for long. A zero since is the time of the call.
+//
+// ready is called once, when the engine has accepted the subscription: what happens after it will be handled. The engine
+// keeps its last 256 events only and forgets them when it restarts, so whoever needs them all lists after ready.
+//
+// It blocks until the stream or ctx ends, and always returns an error: that of ctx, or ErrUnavailable when the stream was
+// lost, or the engine's refusal.
+//
+// The engine's network events carry no labels (20.10; later ones neither), and its label filter would drop them. So the
+// stream is filtered here, and a network's labels are those this Engine saw when it created or listed it; the networks
+// that exist are listed once before ready. The end of a network that somebody else made later is not told until a
+// ListNetworks has shown it.
+func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(Event)) error {
+	streamCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if since.IsZero() {
+		since = time.Now()
+	}
+	stream, err := e.subscribe(ctx, streamCtx, cancel, since)
+	if err != nil {
+		return fmt.Errorf("subscribe to events: %w", err)
+	}
+	defer stream.Close()
+	if _, err := e.ListNetworks(ctx, labels); err != nil {
+		return fmt.Errorf("subscribe to events: %w", err)
+	}
+	ready()
+	if err := e.follow(stream, labels, handle); ctx.Err() == nil {
+		return fmt.Errorf("event stream lost: %w: %w", errdefs.ErrUnavailable, err)
+	}
+	return fmt.Errorf("follow events: %w", ctx.Err())
+}
+
+// subscribe sends the request, which lives as long as streamCtx, and waits for the engine to accept it. The engine sends
+// its header just before it subscribes; since closes that gap.
+func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since time.Time) (io.ReadCloser, error) {
+	start := time.Now()
+	timer := time.AfterFunc(Deadline(OpEvents), cancel)
+	var stream io.ReadCloser
+	err := e.withClient(streamCtx, func(_ context.Context, c *client.Client) (err error) {
+		stream, err = e.openEvents(streamCtx, c.ClientVersion(), since)
+		return err
+	})
+	if !timer.Stop() && err == nil {
+		stream.Close()
+		err = context.DeadlineExceeded
+	}
+	err = classify(ctx, Deadline(OpEvents), err)
+	e.observed(OpEvents, start, err)
+	return stream, err
+}
+
+// openEvents does without the SDK's method, which does not say whether the engine accepted before the first event.
+func (e *Engine) openEvents(ctx context.Context, version string, since time.Time) (io.ReadCloser, error) {
+	u, err := eventsURL(e.host, version, since)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := e.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the engine answered %s: %w", resp.Status, errhttp.ToNative(resp.StatusCode))
+	}
+	return resp.Body, nil
+}
+
+func eventsURL(host endpoint, version string, since time.Time) (string, error) {
+	f := filters.NewArgs()
+	for _, t := range eventTypes {
+		f.Add("type", t)
+	}
+	for _, a := range eventActions {
+		f.Add("event", a)
+	}
+	filter, err := filters.ToJSON(f)
+	if err != nil {
+		return "", err
+	}
+	u := url.URL{Scheme: "http", Host: client.DummyHost, Path: "/v" + version + "/events"}
+	if host.network != "unix" {
+		u.Host = host.address
+	}
+	from := fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond())
+	u.RawQuery = url.Values{"filters": {filter}, "since": {from}}.Encode()
+	return u.String(), nil
+}
+
+// follow reads events until the stream ends.
+func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(Event)) error {
+	for decoder := json.NewDecoder(stream); ; {
+		var m events.Message
+		if err := decoder.Decode(&m); err != nil {
+			return errors.New(err.Error()) // how it ended is no class of ours
+		}
+		if ev, ok := e.eventOf(&m); ok && labelsMatch(ev.Labels, labels) {
+			handle(ev)
+		}
+	}
+}
+
+// eventOf converts m; false for what is not ours to tell.
+func (e *Engine) eventOf(m *events.Message) (Event, bool) {
+	ev := Event{Type: string(m.Type), Action: string(m.Action), ID: m.Actor.ID, Time: time.Unix(0, m.TimeNano).UTC()}
+	switch {
+	case ev.Type == TypeContainer:
+		ev.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // absent unless it died
+		ev.Labels = containerLabels(m.Actor.Attributes)
+		return ev, true
+	case ev.Type == TypeNetwork && ev.Action == ActionDestroy:
+		var known bool
+		ev.Labels, known = e.networks.labels(ev.ID)
+		e.networks.removed(ev.ID, time.Now())
+		return ev, known
+	}
+	return Event{}, false
+}
+
+// containerLabels takes out what the engine adds to the labels in an event.
+func containerLabels(attributes map[string]string) map[string]string {
+	labels := maps.Clone(attributes)
+	for _, k := range []string{"name", "image", "exitCode", "execDuration"} {
+		delete(labels, k)
+	}
+	return labels
+}

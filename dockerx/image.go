@@ -1,0 +1,107 @@
+package dockerx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+)
+
+// Image is what an image says about the containers made from it.
+type Image struct {
+	ID                   string // "sha256:..."
+	User, WorkingDir     string
+	Env, Entrypoint, Cmd []string // Env as KEY=VALUE
+}
+
+// InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for what is no
+// reference; ErrUnavailable.
+func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
+	var out Image
+	err := e.do(ctx, OpInspectImage, func(ctx context.Context, c *client.Client) error {
+		raw, err := c.ImageInspect(ctx, ref)
+		out = fromImage(&raw)
+		return err
+	})
+	if err != nil {
+		return Image{}, fmt.Errorf("inspect image %s: %w", ref, err)
+	}
+	return out, nil
+}
+
+// EnsureImage returns a local image and pulls it first when it is not there. Pulls of one reference are shared. A caller
+// that leaves does not end a pull that others wait for; the last one does, and so does Options.PullTimeout. A local
+// image is never pulled again, whatever the registry has by now.
+//
+// Errors that trying again does not mend: ErrNotFound, the registry has no such image, or keeps it from us;
+// ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry refused our credentials. ErrUnavailable is
+// everything else: engine or registry not reachable, a pull that broke off or took too long. (20.10 answers 500 when a
+// registry wants a password, the same as for a registry that is down: that is ErrUnavailable too.)
+func (e *Engine) EnsureImage(ctx context.Context, ref string) (Image, error) {
+	img, err := e.InspectImage(ctx, ref)
+	if !errdefs.IsNotFound(err) {
+		return img, err
+	}
+	name, err := pullName(ref)
+	if err != nil {
+		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
+	}
+	img, err = e.pulls.do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
+	if err != nil {
+		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
+	}
+	return img, nil
+}
+
+// pullName returns the full form of ref, with the tag "latest" if it has none.
+func pullName(ref string) (string, error) {
+	if isFullID(strings.TrimPrefix(ref, "sha256:")) {
+		return "", fmt.Errorf("no image with this ID: %w", errdefs.ErrNotFound)
+	}
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return reference.TagNameOnly(named).String(), nil
+}
+
+// pull runs one pull to its end.
+func (e *Engine) pull(ctx context.Context, name string) (Image, error) {
+	err := e.doWithin(ctx, OpPullImage, e.pullTimeout, func(ctx context.Context, c *client.Client) error {
+		stream, err := c.ImagePull(ctx, name, image.PullOptions{})
+		if err != nil {
+			return pullRefusal(err)
+		}
+		defer stream.Close()
+		return readPull(stream)
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return e.InspectImage(ctx, name)
+}
+
+// pullRefusal keeps the classes that mean something, and makes "the registry went wrong" one to try again.
+func pullRefusal(err error) error {
+	terminal := []func(error) bool{errdefs.IsNotFound, errdefs.IsInvalidArgument, errdefs.IsPermissionDenied}
+	if isContextual(err) || slices.ContainsFunc(terminal, func(is func(error) bool) bool { return is(err) }) {
+		return err
+	}
+	if errdefs.IsUnauthorized(err) {
+		return reclass(err, errdefs.IsUnauthorized, errdefs.ErrPermissionDenied)
+	}
+	return &classed{err: err, class: errdefs.ErrUnavailable}
+}
+
+func fromImage(raw *image.InspectResponse) Image {
+	out := Image{ID: raw.ID}
+	if c := raw.Config; c != nil {
+		out.User, out.WorkingDir, out.Env, out.Entrypoint, out.Cmd = c.User, c.WorkingDir, c.Env, c.Entrypoint, c.Cmd
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package subnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// ErrExhausted says that no free prefix is left in the pool.
+var ErrExhausted = errors.New("no free subnet is left")
+
+// Doubt is how long a subnet is kept back after a create whose outcome is not known: longer than an engine takes to
+// run a request that it had already accepted. A subnet that is reused too early costs one refusal, nothing more.
+const Doubt = 2 * time.Minute
+
+// Allocator picks subnets and remembers which are in use, as far as it was told: the engine has the last word. Freed
+// subnets come back last, after a round through the pool. All of it is memory; a restart learns it again with Reset.
+type Allocator struct {
+	pool netip.Prefix
+
+	mu       sync.Mutex
+	after    netip.Addr                 // where the next search starts
+	networks map[string][]netip.Prefix  // by network ID: what the engine has
+	held     map[netip.Prefix]time.Time // picked or in doubt, and until when; zero: until the engine has answered
+	reset    bool
+}
+
+// NewAllocator returns one for pool, which must be IPv4 and at most a /28.
+func NewAllocator(pool netip.Prefix) (*Allocator, error) {
+	if !pool.Addr().Is4() || pool.Bits() > 28 {
+		return nil, fmt.Errorf("%s is no IPv4 block with room for a /28", pool)
+	}
+	pool = pool.Masked()
+	return &Allocator{
+		pool:     pool,
+		after:    pool.Addr(),
+		networks: map[string][]netip.Prefix{},
+		held:     map[netip.Prefix]time.Time{},
+	}, nil
+}
+
+// Pool returns the block that subnets come from.
+func (a *Allocator) Pool() netip.Prefix { return a.pool }
+
+// Reset replaces what is known of the engine's networks, by ID, with a complete list. What is held stays held.
+func (a *Allocator) Reset(networks map[string][]netip.Prefix) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.networks, a.reset = networks, true
+}
+
+// Known reports whether Reset was ever called.
+func (a *Allocator) Known() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reset
+}
+
+// Pick returns a prefix of the given length and holds it until Commit, Release or Suspect is called for it. routes are
+// prefixes that are in use on the host. Errors: ErrExhausted.
+func (a *Allocator) Pick(bits int, routes []netip.Prefix, now time.Time) (netip.Prefix, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, ok := next(a.pool, bits, a.after, append(a.busy(now), routes...))
+	if !ok {
+		return netip.Prefix{}, a.exhausted(bits, routes)
+	}
+	a.held[p] = time.Time{}
+	a.after = address(number(p.Addr()) + uint64(1)<<(32-bits))
+	return p, nil
+}
+
+// exhausted names the usual mistake, a pool inside a network that the host is part of or reaches through a VPN.
+func (a *Allocator) exhausted(bits int, routes []netip.Prefix) error {
+	for _, r := range routes {
+		if r.Bits() <= a.pool.Bits() && r.Overlaps(a.pool) {
+			return fmt.Errorf("the host has a route to %s, which covers %s: %w", r, a.pool, ErrExhausted)
+		}
+	}
+	return fmt.Errorf("no free /%d in %s: %w", bits, a.pool, ErrExhausted)
+}
+
+// Commit says that network id now has p.
+func (a *Allocator) Commit(p netip.Prefix, id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.held, p)
+	a.networks[id] = []netip.Prefix{p}
+}
+
+// Release gives p back: the engine has answered and does not use it.
+func (a *Allocator) Release(p netip.Prefix) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.held, p)
+}
+
+// Suspect keeps p back for the time Doubt: the engine refused it, or has not answered.
+func (a *Allocator) Suspect(p netip.Prefix, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[p] = now.Add(Doubt)
+}
+
+// Forget says that network id is gone.
+func (a *Allocator) Forget(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.networks, id)
+}
+
+// busy lists what may not be picked, and drops holds that have run out. Called with mu held.
+func (a *Allocator) busy(now time.Time) []netip.Prefix {
+	var out []netip.Prefix
+	for _, prefixes := range a.networks {
+		out = append(out, prefixes...)
+	}
+	for p, until := range a.held {
+		if !until.IsZero() && now.After(until) {
+			delete(a.held, p)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+package dockerx
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+)
+
+// Network is one bridge network. Names are not unique: see CreateNetwork.
+type Network struct {
+	ID, Name string
+	Labels   map[string]string
+	Subnet   netip.Prefix // zero when it has none, or more than we understand
+	Created  time.Time
+}
+
+// ListNetworks returns all networks that have all the labels; an empty value asks for the key alone. Errors:
+// ErrUnavailable.
+func (e *Engine) ListNetworks(ctx context.Context, labels map[string]string) ([]Network, error) {
+	raw, err := e.listNetworks(ctx, labelFilter(labels))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Network, len(raw))
+	for i := range raw {
+		out[i] = fromNetwork(&raw[i])
+		e.networks.add(out[i].ID, out[i].Labels)
+	}
+	return out, nil
+}
+
+func (e *Engine) listNetworks(ctx context.Context, f filters.Args) ([]network.Inspect, error) {
+	var raw []network.Inspect
+	err := e.do(ctx, OpListNetworks, func(ctx context.Context, c *client.Client) (err error) {
+		raw, err = c.NetworkList(ctx, listNetworks(f))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	return raw, nil
+}
+
+func listNetworks(f filters.Args) network.ListOptions { return network.ListOptions{Filters: f} }
+
+// RemoveNetwork removes a network by ID. One that is gone is a success. Errors: ErrFailedPrecondition when a running
+// container is attached to it (a stopped one does not hold it, and will not start without it); ErrUnavailable.
+func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
+	err := e.do(ctx, OpRemoveNetwork, func(ctx context.Context, c *client.Client) error {
+		err := ignore(c.NetworkRemove(ctx, id), errdefs.IsNotFound)
+		err = reclass(err, errdefs.IsPermissionDenied, errdefs.ErrFailedPrecondition) // 403: active endpoints
+		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)        // the same from later engines
+	})
+	if err != nil {
+		return fmt.Errorf("remove network %s: %w", id, err)
+	}
+	e.subnets.Forget(id)
+	e.networks.removed(id, time.Now())
+	return nil
+}
+
+func fromNetwork(raw *network.Inspect) Network {
+	n := Network{ID: raw.ID, Name: raw.Name, Labels: raw.Labels, Created: raw.Created.UTC()}
+	if p := subnetsOf(raw); len(p) == 1 {
+		n.Subnet = p[0]
+	}
+	return n
+}
+
+// subnetsOf returns the IPv4 blocks of a network.
+func subnetsOf(raw *network.Inspect) []netip.Prefix {
+	var out []netip.Prefix
+	for _, c := range raw.IPAM.Config {
+		if p, err := netip.ParsePrefix(c.Subnet); err == nil && p.Addr().Is4() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}

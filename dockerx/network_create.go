@@ -1,0 +1,148 @@
+package dockerx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/agbox/agbox/dockerx/internal/subnet"
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+)
+
+const (
+	// defaultPrefixBits gives a network 13 addresses for containers.
+	defaultPrefixBits = 28
+	// maxSubnetTries bounds how many subnets one creation offers. A refusal costs the engine a millisecond; more than a
+	// few in a row mean that it has lost track of its own addresses.
+	maxSubnetTries = 64
+)
+
+// NetworkSpec is what a network is made from.
+type NetworkSpec struct {
+	Name   string
+	Labels map[string]string
+	// PrefixBits is the size of the subnet, 16 to 28. 0: 28, which has room for 13 containers.
+	PrefixBits int
+}
+
+// CreateNetwork makes a bridge network with a subnet of ours.
+//
+// The engine looks whether the name is taken before it makes the network, and then answers ErrAlreadyExists; but it
+// does not lock: several creates at the same time all succeed, and so does one whose reply was lost, together with its
+// repetition. So find networks by label and address them by ID.
+//
+// The subnet is one that no network and no route of the host uses; the engine has the last word, and after its refusal
+// the next one is tried. Created is our clock at the time of the answer. Errors besides: ErrFailedPrecondition when the
+// subnet pool is used up; ErrInvalidArgument; ErrUnavailable.
+func (e *Engine) CreateNetwork(ctx context.Context, spec NetworkSpec) (Network, error) {
+	if spec.PrefixBits == 0 {
+		spec.PrefixBits = defaultPrefixBits
+	}
+	n, err := e.createNetwork(ctx, spec)
+	if err != nil {
+		return Network{}, fmt.Errorf("create network %s: %w", spec.Name, err)
+	}
+	e.networks.add(n.ID, n.Labels)
+	return n, nil
+}
+
+func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, error) {
+	if spec.PrefixBits < 16 || spec.PrefixBits > defaultPrefixBits || spec.PrefixBits < e.subnets.Pool().Bits() {
+		return Network{}, fmt.Errorf("a subnet of /%d from %s: %w", spec.PrefixBits, e.subnets.Pool(), errdefs.ErrInvalidArgument)
+	}
+	if !e.subnets.Known() {
+		if err := e.learnSubnets(ctx); err != nil {
+			return Network{}, err
+		}
+	}
+	var refusal error
+	for try := range maxSubnetTries {
+		p, err := e.pickSubnet(ctx, spec.PrefixBits)
+		if err != nil {
+			return Network{}, err
+		}
+		n, err := e.createWithSubnet(ctx, spec, p)
+		if err == nil || !isSubnetRefusal(err) {
+			return n, err
+		}
+		refusal = err
+		if try == 0 { // somebody else makes networks too, or we forgot some
+			if err := e.learnSubnets(ctx); err != nil {
+				return Network{}, err
+			}
+		}
+	}
+	return Network{}, fmt.Errorf("%d subnets of %s refused: %w", maxSubnetTries, e.subnets.Pool(), refusal)
+}
+
+// isSubnetRefusal reports whether another subnet may help. An overlap is 403 on 20.10, where the other reasons for that
+// status, the predefined names, are none of ours; 400 is what an engine that checks more answers. Not every overlap is
+// visible in the list of networks (the engine can leak addresses), so there is nothing better to ask.
+func isSubnetRefusal(err error) bool {
+	return errdefs.IsPermissionDenied(err) || errdefs.IsInvalidArgument(err)
+}
+
+// pickSubnet takes a free subnet; when there seems to be none it first learns which ones are.
+func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error) {
+	routes, err := subnet.Routes(subnet.RouteFile)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	p, err := e.subnets.Pick(bits, routes, time.Now())
+	if !errors.Is(err, subnet.ErrExhausted) {
+		return p, err
+	}
+	if err := e.learnSubnets(ctx); err != nil {
+		return netip.Prefix{}, err
+	}
+	p, err = e.subnets.Pick(bits, routes, time.Now())
+	if err != nil {
+		return p, fmt.Errorf("docker.subnet_pool is used up: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return p, nil
+}
+
+// learnSubnets reads what the engine has. It is called before the first creation and when the memory was wrong, not for
+// each creation: with 200 networks the list costs the engine more than the check of one subnet.
+func (e *Engine) learnSubnets(ctx context.Context) error {
+	raw, err := e.listNetworks(ctx, filters.NewArgs())
+	if err != nil {
+		return err
+	}
+	all := map[string][]netip.Prefix{}
+	for i := range raw {
+		all[raw[i].ID] = subnetsOf(&raw[i])
+	}
+	e.subnets.Reset(all)
+	return nil
+}
+
+// createWithSubnet makes the network and settles what becomes of the subnet.
+func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip.Prefix) (Network, error) {
+	var id string
+	err := e.do(ctx, OpCreateNetwork, func(ctx context.Context, c *client.Client) error {
+		resp, err := c.NetworkCreate(ctx, spec.Name, network.CreateOptions{
+			Driver: network.NetworkBridge,
+			Labels: spec.Labels,
+			IPAM:   &network.IPAM{Driver: network.NetworkDefault, Config: []network.IPAMConfig{{Subnet: p.String()}}},
+		})
+		id = resp.ID
+		return reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
+	})
+	switch {
+	case err == nil:
+		e.subnets.Commit(p, id)
+		return Network{ID: id, Name: spec.Name, Labels: maps.Clone(spec.Labels), Subnet: p, Created: time.Now().UTC()}, nil
+	case errdefs.IsAlreadyExists(err):
+		e.subnets.Release(p)
+	default: // refused, or the answer was lost and the network may yet appear
+		e.subnets.Suspect(p, time.Now())
+	}
+	return Network{}, err
+}

@@ -1,0 +1,69 @@
+package dockerx
+
+import "time"
+
+// Names of the operations, as Options.Observe receives them. The set is closed: it can be a metric label.
+const (
+	OpInfo             = "info"
+	OpListContainers   = "list_containers"
+	OpInspectContainer = "inspect_container"
+	OpCreateContainer  = "create_container"
+	OpStartContainer   = "start_container"
+	OpStopContainer    = "stop_container"
+	OpKillContainer    = "kill_container"
+	OpRemoveContainer  = "remove_container"
+	OpListNetworks     = "list_networks"
+	OpCreateNetwork    = "create_network"
+	OpRemoveNetwork    = "remove_network"
+	OpInspectImage     = "inspect_image"
+	OpPullImage        = "pull_image"
+	OpInspectVolume    = "inspect_volume"
+	OpCreateVolume     = "create_volume"
+	OpRemoveVolume     = "remove_volume"
+	OpEvents           = "events"
+)
+
+// operations are all operations with their deadlines. An idle engine answers in milliseconds; the numbers are for one
+// that starts 16 containers at once on a slow disk, and still end the wait for one that is frozen.
+var operations = []struct {
+	name     string
+	deadline time.Duration
+}{
+	{OpInfo, 10 * time.Second},
+	{OpListContainers, 30 * time.Second},
+	{OpInspectContainer, 15 * time.Second},
+	{OpCreateContainer, time.Minute},
+	{OpStartContainer, time.Minute},
+	{OpStopContainer, 20 * time.Second}, // on top of the grace period
+	{OpKillContainer, 20 * time.Second}, // the engine itself waits 10 s for the process to be gone
+	{OpRemoveContainer, time.Minute},    // includes the kill, and the deletion of the writable layer
+	{OpListNetworks, 30 * time.Second},
+	{OpCreateNetwork, 30 * time.Second},
+	{OpRemoveNetwork, 30 * time.Second},
+	{OpInspectImage, 15 * time.Second},
+	{OpPullImage, defaultPullTimeout}, // Options.PullTimeout replaces it
+	{OpInspectVolume, 15 * time.Second},
+	{OpCreateVolume, 15 * time.Second},
+	{OpRemoveVolume, 15 * time.Second},
+	{OpEvents, 15 * time.Second}, // for the subscription to be accepted; the stream has none
+}
+
+// Ops returns the names of all operations.
+func Ops() []string {
+	names := make([]string, len(operations))
+	for i, o := range operations {
+		names[i] = o.name
+	}
+	return names
+}
+
+// Deadline returns how long the operation named op waits for the engine before it gives up with ErrUnavailable. A stop
+// waits this long beyond its grace period, a pull for Options.PullTimeout. It is 0 for an unknown name.
+func Deadline(op string) time.Duration {
+	for _, o := range operations {
+		if o.name == op {
+			return o.deadline
+		}
+	}
+	return 0
+}

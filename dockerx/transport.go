@@ -1,0 +1,149 @@
+package dockerx
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+	"github.com/docker/go-connections/sockets"
+)
+
+// minAPIVersion is that of Docker 20.10.
+const minAPIVersion = "1.41"
+
+// maxIdleConns lets 16 workers and the resync keep a connection each. The default of the standard library keeps 2 per
+// host and dials for each further request.
+const maxIdleConns = 32
+
+// endpoint is where the engine listens.
+type endpoint struct{ url, network, address string }
+
+// parseHost resolves Options.Host.
+func parseHost(host string) (endpoint, error) {
+	if host == "" {
+		host = os.Getenv(client.EnvOverrideHost)
+	}
+	if host == "" {
+		host = client.DefaultDockerHost
+	}
+	u, err := client.ParseHostURL(host)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("docker host %q: %w: %w", host, err, errdefs.ErrInvalidArgument)
+	}
+	if u.Scheme != "unix" && u.Scheme != "tcp" {
+		return endpoint{}, fmt.Errorf("docker host %q: only unix:// and tcp:// are supported: %w", host, errdefs.ErrInvalidArgument)
+	}
+	return endpoint{url: host, network: u.Scheme, address: u.Host}, nil
+}
+
+// dial opens a connection of its own to the engine.
+func (h endpoint) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, h.network, h.address)
+}
+
+// dialer builds the HTTP side of e; nothing is dialled yet.
+func (e *Engine) dialer() error {
+	t := &http.Transport{
+		MaxIdleConns:        maxIdleConns,
+		MaxIdleConnsPerHost: maxIdleConns,
+		IdleConnTimeout:     90 * time.Second,
+	}
+	if err := sockets.ConfigureTransport(t, e.host.network, e.host.address); err != nil {
+		return fmt.Errorf("docker host %q: %w: %w", e.host.url, err, errdefs.ErrInvalidArgument)
+	}
+	e.http = &http.Client{Transport: &versionWatch{engine: e, base: t}, CheckRedirect: client.CheckRedirect}
+	probe, err := e.sdk(api.DefaultVersion)
+	e.probe = probe
+	return err
+}
+
+// sdk returns an SDK client that speaks one API version over the shared connections.
+func (e *Engine) sdk(version string) (*client.Client, error) {
+	h := *e.http // the SDK wraps the transport of the one it is given
+	c, err := client.NewClientWithOpts(client.WithHost(e.host.url), client.WithHTTPClient(&h), client.WithVersion(version))
+	if err != nil {
+		return nil, fmt.Errorf("docker host %q: %w: %w", e.host.url, err, errdefs.ErrInvalidArgument)
+	}
+	return c, nil
+}
+
+// negotiated is an SDK client that speaks a version the engine offered.
+type negotiated struct {
+	*client.Client
+	offered string // the engine's Api-Version header: the newest that it speaks
+}
+
+// withClient calls f with a client that speaks the engine's language.
+func (e *Engine) withClient(ctx context.Context, f func(context.Context, *client.Client) error) error {
+	c, err := e.negotiate(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(ctx, c.Client)
+	// An engine refuses a version that it does not speak with 400, as it does a bad request.
+	if errdefs.IsInvalidArgument(err) && e.current.Load() != c {
+		return fmt.Errorf("the engine's API version is no longer %s: %w", c.offered, errdefs.ErrUnavailable)
+	}
+	return err
+}
+
+// negotiate returns the client in use, or asks the engine for its version and makes one. Several callers may ask at the
+// same time; no lock is held meanwhile.
+func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
+	if c := e.current.Load(); c != nil {
+		return c, nil
+	}
+	ping, err := e.probe.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ping.APIVersion == "" {
+		return nil, fmt.Errorf("%s answers, but not as a Docker engine: %w", e.host.url, errdefs.ErrUnavailable)
+	}
+	if versions.LessThan(ping.APIVersion, minAPIVersion) {
+		return nil, fmt.Errorf("the engine speaks API %s, at least %s (Docker 20.10) is needed: %w",
+			ping.APIVersion, minAPIVersion, errdefs.ErrFailedPrecondition)
+	}
+	version := api.DefaultVersion
+	if versions.LessThan(ping.APIVersion, version) {
+		version = ping.APIVersion
+	}
+	sdk, err := e.sdk(version)
+	if err != nil {
+		return nil, err
+	}
+	c := &negotiated{Client: sdk, offered: ping.APIVersion}
+	e.current.Store(c)
+	return c, nil
+}
+
+// versionWatch drops the negotiated client when an answer carries another version than it was made for: the engine
+// sends its version with every answer, refusals of a version included (seen on 20.10).
+type versionWatch struct {
+	engine *Engine
+	base   *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *versionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	offered, c := resp.Header.Get("Api-Version"), w.engine.current.Load()
+	if offered != "" && c != nil && c.offered != offered {
+		w.engine.current.CompareAndSwap(c, nil)
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+func (w *versionWatch) CloseIdleConnections() { w.base.CloseIdleConnections() }
