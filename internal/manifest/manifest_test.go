@@ -1,0 +1,182 @@
+package manifest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/manifest"
+)
+
+const head = "apiVersion: agbox/v1\nkind: Sandbox\nmetadata:\n  name: web\n"
+
+func TestSpecReadsEveryField(t *testing.T) {
+	got, err := manifest.ParseSpec([]byte(`
+image: a:b # comment
+mounts:
+  - {source: ~/x, target: /x, writable: true}
+  - source: "/y"
+    target: '/y'
+copies: [{source: "~", target: /c, exclude_patterns: [a, "*.o"]}]
+builtin_tools: [git]
+required_services:
+  - name: db
+    image: pg
+    envs: {A: "1"}
+    healthcheck: {test: [CMD, x], interval: 1m30s, timeout: 5s, retries: 3, start_period: 0, start_interval: 100ms}
+    post_start_on_primary: [echo hi]
+optional_services:
+labels: &l {a: b}
+envs:
+  TEXT: |
+    one
+    two
+  EMPTY:
+  "odd key": "yes"
+idle_ttl: 1800s
+`), "/home/u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &agboxv1.CreateSpec{
+		Image: "a:b",
+		Mounts: []*agboxv1.MountSpec{
+			{Source: "/home/u/x", Target: "/x", Writable: true}, {Source: "/y", Target: "/y"},
+		},
+		Copies:       []*agboxv1.CopySpec{{Source: "/home/u", Target: "/c", ExcludePatterns: []string{"a", "*.o"}}},
+		BuiltinTools: []string{"git"},
+		RequiredServices: []*agboxv1.ServiceSpec{{
+			Name: "db", Image: "pg", Envs: map[string]string{"A": "1"},
+			Healthcheck: &agboxv1.HealthcheckConfig{
+				Test: []string{"CMD", "x"}, Interval: durationpb.New(90 * time.Second), Timeout: durationpb.New(5 * time.Second),
+				Retries: 3, StartPeriod: durationpb.New(0), StartInterval: durationpb.New(100 * time.Millisecond),
+			},
+			PostStartOnPrimary: []string{"echo hi"},
+		}},
+		Labels:  map[string]string{"a": "b"},
+		Envs:    map[string]string{"TEXT": "one\ntwo\n", "EMPTY": "", "odd key": "yes"},
+		IdleTtl: durationpb.New(30 * time.Minute),
+	}
+	equal(t, got, want)
+}
+
+func TestSpecRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"empty":              {"", "the text is empty"},
+		"only a comment":     {"# x\n---\n", "the text is empty"},
+		"two documents":      {"image: a\n---\nimage: b", "line 3: a second document"},
+		"not a mapping":      {"hello", "line 1: must be a mapping"},
+		"unknown key":        {"image: a\nimagee: b", "line 2: imagee: unknown key; known here: image, mounts"},
+		"camel case":         {"idleTtl: 1s", "line 1: idleTtl: unknown key"},
+		"nested unknown key": {"mounts:\n- source: a\n  targt: b", "line 3: mounts[0].targt: unknown key; known here: source, target, writable"},
+		"duplicate key":      {"image: a\nenvs: {}\nimage: b", "line 3: image: duplicate key; first on line 1"},
+		"duplicate env":      {"envs:\n  A: hidden\n  A: hidden", "line 3: envs.A: duplicate key"},
+		"number as string":   {"envs:\n  A: 1.10", "line 2: envs.A: must be a string: put it in quotes"},
+		"bool as string":     {"envs: {A: true}", "line 1: envs.A: must be a string: put it in quotes"},
+		"list as string":     {"image: [a]", "line 1: image: must be a string"},
+		"string as list":     {"builtin_tools: git", "line 1: builtin_tools: must be a list"},
+		"string as bool":     {"mounts: [{writable: \"true\"}]", "line 1: mounts[0].writable: must be true or false"},
+		"null in a list":     {"mounts:\n -\n", "mounts[0]: must not be empty"},
+		"no unit":            {"idle_ttl: 30", "line 1: idle_ttl: must be a duration with a unit"},
+		"no duration":        {"idle_ttl: soon", "line 1: idle_ttl: must be a duration with a unit"},
+		"negative retries":   {"required_services: [{healthcheck: {retries: -1}}]", "must be a whole number from 0"},
+		"merge key":          {"envs:\n  <<: {A: b}", `merge keys ("<<") are not supported`},
+		"tag":                {"image: !x a", "tags (!...) are not supported"},
+		"unknown alias":      {"image: *a", "alias"},
+		"another home":       {"mounts: [{source: ~bob/x}]", "mounts[0].source: only"},
+		"tab":                {"image:\n\ta: b", "line 2"},
+		"unclosed":           {"envs: {A: hidden", "line 1"},
+		"deep brackets":      {strings.Repeat("[", 1<<20), "line 1: nested too deeply"},
+		"deep braces":        {strings.Repeat("{a: ", 1<<18), "line 1: nested too deeply"},
+		"deep dashes":        {strings.Repeat("- ", 1<<19), "line 1: nested too deeply"},
+		"deep keys":          {strings.Repeat("? ", 1<<19), "line 1: nested too deeply"},
+		"huge":               {strings.Repeat(" ", 3<<20), "the limit is"},
+		"alias bomb":         {bomb(), "too many values"},
+		"alias to itself":    {"envs: &a {B: *a}", "must be a string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := manifest.ParseSpec([]byte(tc.text), "/h")
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// bomb grows tenfold with each anchor.
+func bomb() string {
+	s := "mounts:\n- &m {source: /a, target: /b}\n"
+	s += strings.Repeat("- *m\n", 100_000)
+	return s
+}
+
+func TestHomeUnknown(t *testing.T) {
+	_, err := manifest.ParseSpec([]byte("mounts: [{source: ~/x}]"), "")
+	if err == nil || !strings.Contains(err.Error(), "home directory is not known") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	got, err := manifest.Parse([]byte(head+"  labels: {a: b, both: same}\nspec:\n  image: x\n  labels: {both: same}\nstatus: {state: READY}\n"+
+		"--- # next\n---\n"+strings.Replace(head, "web", "db", 1)+"...\n---\n# end\n"), "/h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[0].Name != "web" || got[1].Name != "db" || got[1].Line < 10 {
+		t.Fatalf("got %v", got)
+	}
+	equal(t, got[0].Spec, &agboxv1.CreateSpec{Image: "x", Labels: map[string]string{"a": "b", "both": "same"}})
+	equal(t, got[1].Spec, &agboxv1.CreateSpec{})
+}
+
+func TestParseRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"nothing":          {"", "the text is empty"},
+		"no version":       {"kind: Sandbox", `apiVersion: is required; write "agbox/v1"`},
+		"another version":  {"apiVersion: v2\nkind: Sandbox", `apiVersion: "v2" is not known`},
+		"no kind":          {"apiVersion: agbox/v1", "kind: is required"},
+		"another kind":     {"apiVersion: agbox/v1\nkind: Pod", `kind: "Pod" is not known`},
+		"no name":          {"apiVersion: agbox/v1\nkind: Sandbox\nspec: {}", "metadata.name: is required"},
+		"unknown key":      {head + "specs: {}", "line 5: specs: unknown key"},
+		"unknown metadata": {head + "  uid: x", "line 5: metadata.uid: unknown key"},
+		"unknown in spec":  {head + "spec:\n  img: x", "line 6: spec.img: unknown key"},
+		"label conflict":   {head + "  labels: {a: b}\nspec: {labels: {a: c}}", "metadata.labels.a: differs from spec.labels.a"},
+		"second broken":    {head + "---\nkind: X", "line 6: apiVersion"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := manifest.Parse([]byte(tc.text), "/h"); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestMerge(t *testing.T) {
+	base := &agboxv1.CreateSpec{
+		Image: "a", BuiltinTools: []string{"x", "y"}, Envs: map[string]string{"A": "1", "B": "1"}, IdleTtl: durationpb.New(time.Hour + 5),
+		Mounts: []*agboxv1.MountSpec{{Source: "/a"}},
+	}
+	before := proto.CloneOf(base)
+	got := manifest.Merge(base, &agboxv1.CreateSpec{
+		BuiltinTools: []string{"z"}, Envs: map[string]string{"B": "2", "C": "2"}, IdleTtl: durationpb.New(0),
+	})
+	equal(t, got, &agboxv1.CreateSpec{
+		Image: "a", BuiltinTools: []string{"z"}, Envs: map[string]string{"A": "1", "B": "2", "C": "2"}, IdleTtl: durationpb.New(0),
+		Mounts: []*agboxv1.MountSpec{{Source: "/a"}},
+	})
+	equal(t, base, before)
+	equal(t, manifest.Merge(nil, nil), &agboxv1.CreateSpec{})
+}
+
+func equal(t *testing.T, got, want proto.Message) {
+	t.Helper()
+	if !proto.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", prototext.Format(got), prototext.Format(want))
+	}
+}

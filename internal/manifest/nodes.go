@@ -1,0 +1,189 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+const (
+	// maxTextBytes leaves room for a spec of validate.MaxSpecBytes written with comments.
+	maxTextBytes = 2 << 20
+	// maxNesting bounds the parser's stack and its time, which grows with the square of the depth. Specs need 4.
+	maxNesting = 100
+)
+
+// documents returns the bodies of all documents that are not empty.
+func documents(text []byte) ([]ast.Node, error) {
+	if len(text) > maxTextBytes {
+		return nil, &Error{Text: fmt.Sprintf("the text is %d bytes; the limit is %d", len(text), maxTextBytes)}
+	}
+	tokens := lexer.Tokenize(string(text))
+	if err := checkNesting(tokens); err != nil {
+		return nil, err
+	}
+	var bodies []ast.Node
+	for _, part := range split(tokens) {
+		file, err := parser.Parse(part, 0, parser.AllowDuplicateMapKey()) // duplicates are found by entries, with their path
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		for _, doc := range file.Docs {
+			if doc.Body != nil && doc.Body.Type() != ast.NullType {
+				bodies = append(bodies, doc.Body)
+			}
+		}
+	}
+	return bodies, nil
+}
+
+// split cuts the tokens into documents. Left to the parser, an empty document would swallow the one behind it.
+func split(tokens token.Tokens) []token.Tokens {
+	var parts []token.Tokens
+	var part token.Tokens
+	for _, t := range tokens {
+		switch t.Type {
+		case token.DocumentHeaderType, token.DocumentEndType:
+			parts, part = append(parts, part), nil
+		case token.CommentType:
+		default:
+			part = append(part, t)
+		}
+	}
+	return append(parts, part)
+}
+
+// checkNesting refuses brackets, and dashes on one line, nested beyond any use.
+func checkNesting(tokens token.Tokens) error {
+	flow, dashes, lastLine := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != lastLine {
+			dashes, lastLine = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow--
+		case token.SequenceEntryType, token.MappingKeyType, token.TagType, token.AnchorType:
+			dashes++
+		}
+		if flow > maxNesting || dashes > maxNesting {
+			return &Error{Line: t.Position.Line, Text: "nested too deeply"}
+		}
+	}
+	return nil
+}
+
+// syntaxError keeps the position and the parser's own words, without its excerpt of the text, which may hold secrets.
+func syntaxError(err error) error {
+	var parsed yaml.Error
+	if !errors.As(err, &parsed) {
+		return &Error{Text: "the text is not YAML"}
+	}
+	message, _, _ := strings.Cut(parsed.GetMessage(), "\n")
+	at := 0
+	if t := parsed.GetToken(); t != nil && t.Position != nil {
+		at = t.Position.Line
+	}
+	return &Error{Line: at, Text: message}
+}
+
+// entry is one pair of a mapping.
+type entry struct {
+	key   string
+	line  int
+	value ast.Node
+}
+
+// entries returns the pairs of a mapping; none for null. A key that occurs twice is an error.
+func (d *decoder) entries(node ast.Node, path string) ([]entry, error) {
+	node, err := d.resolve(node)
+	if err != nil || node.Type() == ast.NullType {
+		return nil, err
+	}
+	var pairs []*ast.MappingValueNode
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		pairs = n.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{n}
+	default:
+		return nil, &Error{Line: line(node), Path: path, Text: "must be a mapping (key: value)"}
+	}
+	seen := map[string]int{}
+	out := make([]entry, 0, len(pairs))
+	for _, p := range pairs {
+		e, err := newEntry(p, path)
+		if err != nil {
+			return nil, err
+		}
+		if first, twice := seen[e.key]; twice {
+			return nil, &Error{Line: e.line, Path: join(path, e.key), Text: fmt.Sprintf("duplicate key; first on line %d", first)}
+		}
+		seen[e.key] = e.line
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func newEntry(p *ast.MappingValueNode, path string) (entry, error) {
+	at := line(p.Key)
+	if _, merge := p.Key.(*ast.MergeKeyNode); merge {
+		return entry{}, &Error{Line: at, Path: path, Text: `merge keys ("<<") are not supported`}
+	}
+	scalar, ok := p.Key.(ast.ScalarNode)
+	if !ok || p.Key.GetToken() == nil {
+		return entry{}, &Error{Line: at, Path: path, Text: "a key must be a plain word or a quoted text"}
+	}
+	return entry{key: scalar.GetToken().Value, line: at, value: p.Value}, nil
+}
+
+// resolve follows anchors and aliases. What aliases may multiply is bounded by the budget.
+func (d *decoder) resolve(node ast.Node) (ast.Node, error) {
+	for range maxNesting {
+		if d.budget--; d.budget < 0 {
+			return nil, &Error{Line: line(node), Text: "too many values"}
+		}
+		switch n := node.(type) {
+		case *ast.AnchorNode:
+			d.anchors[n.Name.GetToken().Value] = n.Value
+			node = n.Value
+		case *ast.AliasNode:
+			target, ok := d.anchors[n.Value.GetToken().Value]
+			if !ok {
+				return nil, &Error{Line: line(node), Text: "an alias to an anchor that is not defined before it"}
+			}
+			node = target
+		case *ast.TagNode:
+			return nil, &Error{Line: line(node), Text: "tags (!...) are not supported"}
+		default:
+			return node, nil
+		}
+	}
+	return nil, &Error{Line: line(node), Text: "nested too deeply"}
+}
+
+func line(node ast.Node) int {
+	if node == nil || node.GetToken() == nil || node.GetToken().Position == nil {
+		return 0
+	}
+	return node.GetToken().Position.Line
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func unknown(e entry, path, known string) error {
+	return &Error{Line: e.line, Path: join(path, e.key), Text: "unknown key; known here: " + known}
+}
