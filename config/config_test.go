@@ -1,0 +1,265 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+func TestDefaultIsValid(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
+	got, err := Load("examples/agboxd.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := Default(); got != want {
+		t.Errorf("the example is not the default:\n got %+v\nwant %+v", got, want)
+	}
+	var raw map[string]map[string]any
+	if _, err := toml.DecodeFile("examples/agboxd.toml", &raw); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range Keys() {
+		section, name, _ := strings.Cut(key, ".")
+		if _, ok := raw[section][name]; !ok {
+			t.Errorf("the example lacks %s", key)
+		}
+	}
+}
+
+func TestKeysAreTagged(t *testing.T) {
+	keys := Keys()
+	if !slices.Contains(keys, "runtime.idle_ttl") || len(keys) != 17 {
+		t.Errorf("Keys() = %d: %q", len(keys), keys)
+	}
+	for _, key := range keys {
+		if strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") {
+			t.Errorf("a field has no toml tag: %q", key)
+		}
+	}
+}
+
+func TestParseKeepsDefaultsOfWhatIsNotSet(t *testing.T) {
+	got, err := Parse("f", []byte("[runtime]\nidle_ttl = \"0\"\nworkers = 3\n[artifacts]\nexec_log_limit = 0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Runtime.IdleTTL, want.Runtime.Workers, want.Artifacts.ExecLogLimit = 0, 3, 0
+	if got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		want []string
+	}{
+		"a misspelled key names the right one": {
+			"[runtime]\nidle_tll = \"5m\"", []string{"file.toml: runtime.idle_tll: unknown key; did you mean runtime.idle_ttl?"},
+		},
+		"a key in the wrong section names the right one": {
+			"[docker]\nidle_ttl = \"5m\"", []string{"docker.idle_ttl: unknown key; did you mean runtime.idle_ttl?"},
+		},
+		"a key without a section names the right one": {
+			"idle_ttl = \"5m\"", []string{"idle_ttl: unknown key; did you mean runtime.idle_ttl?"},
+		},
+		"a key that resembles nothing is to be removed": {
+			"[zebra]\nstripes = 5", []string{"zebra: unknown key; remove it"},
+		},
+		"keys are case-sensitive in their suggestion": {
+			"[runtime]\nwrokers = 5", []string{"runtime.wrokers: unknown key; did you mean runtime.workers?"},
+		},
+		"everything wrong is said at once": {
+			"[runtime]\nworkers = 0\nengine_death = \"panic\"\nfoo_bar_baz_qux = 1\n[docker]\nsubnet_pool = \"10.213.0.1/16\"",
+			[]string{
+				"runtime.foo_bar_baz_qux: unknown key",
+				"runtime.workers: 0 is out of range; write a number from 1 to 64",
+				`runtime.engine_death: "panic" is not known; write one of restart, fail`,
+				`docker.subnet_pool: "10.213.0.1/16" is not the start of its block; write "10.213.0.0/16"`,
+			},
+		},
+		"a bad duration names its key":     {"[runtime]\nidle_ttl = \"soon\"", []string{"file.toml", "runtime.idle_ttl"}},
+		"a bad size names its key":         {"[artifacts]\nexec_log_limit = \"big\"", []string{"exec_log_limit", "GiB"}},
+		"a wrong type names its key":       {"[http]\nlisten = 5", []string{"listen"}},
+		"broken TOML names the line":       {"[runtime\n", []string{"file.toml", "line"}},
+		"a key set twice is refused":       {"[log]\nlevel=\"info\"\nlevel=\"warn\"", []string{"level"}},
+		"a number as a duration is tiny":   {"[runtime]\nidle_ttl = 30", []string{`runtime.idle_ttl: "30ns" is out of range`}},
+		"a negative duration is refused":   {"[runtime]\nstop_grace = \"-1s\"", []string{"runtime.stop_grace"}},
+		"a zero resync interval is no off": {"[runtime]\nresync_interval = \"0\"", []string{`write a duration from "1s" to "1h0m0s"`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("file.toml", []byte(tt.file))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestValidateEachKey(t *testing.T) {
+	tests := []struct {
+		key   string
+		spoil func(*Config)
+	}{
+		{"http.listen", func(c *Config) { c.HTTP.Listen = "nine" }},
+		{"http.listen", func(c *Config) { c.HTTP.Listen = "127.0.0.1:99999" }},
+		{"docker.host", func(c *Config) { c.Docker.Host = "docker.sock" }},
+		{"docker.host", func(c *Config) { c.Docker.Host = "unix://docker.sock" }},
+		{"docker.host", func(c *Config) { c.Docker.Host = "tcp://host" }},
+		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = "fd00::/64" }},
+		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = "10.0.0.0/28" }},
+		{"docker.pull_timeout", func(c *Config) { c.Docker.PullTimeout = 0 }},
+		{"runtime.idle_ttl", func(c *Config) { c.Runtime.IdleTTL = -time.Second }},
+		{"runtime.event_retention_ttl", func(c *Config) { c.Runtime.EventRetentionTTL = time.Millisecond }},
+		{"runtime.interrupted_create", func(c *Config) { c.Runtime.InterruptedCreate = "" }},
+		{"runtime.engine_death", func(c *Config) { c.Runtime.EngineDeath = "Restart" }},
+		{"runtime.stop_grace", func(c *Config) { c.Runtime.StopGrace = 2 * time.Hour }},
+		{"runtime.cancel_grace", func(c *Config) { c.Runtime.CancelGrace = -1 }},
+		{"runtime.resync_interval", func(c *Config) { c.Runtime.ResyncInterval = 999 * time.Millisecond }},
+		{"runtime.workers", func(c *Config) { c.Runtime.Workers = 65 }},
+		{"runtime.orphan_sweep", func(c *Config) { c.Runtime.OrphanSweep = "dryrun" }},
+		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},
+		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
+		{"artifacts.exec_log_limit", func(c *Config) { c.Artifacts.ExecLogLimit = -1 }},
+		{"log.level", func(c *Config) { c.Log.Level = "loud" }},
+		{"log.format", func(c *Config) { c.Log.Format = "xml" }},
+	}
+	tried := map[string]bool{}
+	for _, tt := range tests {
+		tried[tt.key] = true
+		c := Default()
+		tt.spoil(&c)
+		err := c.Validate()
+		if err == nil || !strings.HasPrefix(err.Error(), tt.key+": ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v", tt.key, err)
+		}
+	}
+	for _, key := range Keys() {
+		if !tried[key] {
+			t.Errorf("%s has no bad value here", key)
+		}
+	}
+}
+
+func TestValidateAccepts(t *testing.T) {
+	for name, set := range map[string]func(*Config){
+		"http off":                          func(c *Config) { c.HTTP.Listen = "off" },
+		"all interfaces":                    func(c *Config) { c.HTTP.Listen = ":0" },
+		"IPv6":                              func(c *Config) { c.HTTP.Listen = "[::1]:9478" },
+		"engine on a socket":                func(c *Config) { c.Docker.Host = "unix:///run/user/1000/docker.sock" },
+		"engine on TCP":                     func(c *Config) { c.Docker.Host = "tcp://127.0.0.1:2375" },
+		"no idle stop":                      func(c *Config) { c.Runtime.IdleTTL = 0 },
+		"history for ever":                  func(c *Config) { c.Runtime.EventRetentionTTL = 0 },
+		"no grace":                          func(c *Config) { c.Runtime.StopGrace = 0 },
+		"logs somewhere else":               func(c *Config) { c.Artifacts.ExecOutputRoot = "/srv/logs" },
+		"logs without limit":                func(c *Config) { c.Artifacts.ExecLogLimit = 0 },
+		"the largest pool":                  func(c *Config) { c.Docker.SubnetPool = "10.0.0.0/8" },
+		"an orphan sweep that only reports": func(c *Config) { c.Runtime.OrphanSweep = OrphanSweepDryRun },
+	} {
+		c := Default()
+		set(&c)
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLoadUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := filepath.Join(dir, "huge")
+	if err := os.WriteFile(huge, make([]byte, maxFileBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	absent := filepath.Join(dir, "absent.toml")
+	for file, want := range map[string]string{
+		absent: "configuration file " + absent + " cannot be read: no such file or directory",
+		dir:    "configuration file " + dir + " cannot be read: it is not a regular file",
+		fifo:   "configuration file " + fifo + " cannot be read: it is not a regular file",
+		huge:   "configuration file " + huge + " cannot be read: it is larger than 1048576 bytes",
+	} {
+		if _, err := Load(file); err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+	if _, err := Load(absent); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an absent file that was named: %v", err)
+	}
+	if c, err := LoadDefault(absent); err != nil || c != Default() {
+		t.Errorf("an absent default file: %+v, %v", c, err)
+	}
+	if _, err := LoadDefault(dir); err == nil {
+		t.Error("an unreadable default file is no error")
+	}
+}
+
+func TestLoadForbidden(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	file := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(file, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := LoadDefault(file)
+	if want := "configuration file " + file + " cannot be read: permission denied"; err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"0": 0, "1": 1, "4096": 4096, "7B": 7, "1KiB": 1024, "3 MiB": 3 << 20, "1GiB": 1 << 30, "2TiB": 2 << 40,
+		"5kB": 5000, "5KB": 5000, "1MB": 1e6, "1GB": 1e9, "1TB": 1e12, "9223372036854775807": 1<<63 - 1,
+	} {
+		var got Size
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%s: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1.5GiB", "1gib", "1G", "GiB", "9223372036854775808", "9000000TiB", "0x10"} {
+		var got Size
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was read as %d", text, got)
+		}
+	}
+	for size, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 30: "1GiB", 3 << 20: "3MiB"} {
+		if got := size.String(); got != want {
+			t.Errorf("String(%d) = %s, want %s", int64(size), got, want)
+		}
+	}
+}
+
+func TestSlogLevel(t *testing.T) {
+	if got := (Log{Level: "warn"}).SlogLevel(); got != slog.LevelWarn {
+		t.Error(got)
+	}
+	if got := (Log{Level: "?"}).SlogLevel(); got != slog.LevelInfo {
+		t.Error(got)
+	}
+}

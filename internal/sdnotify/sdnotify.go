@@ -1,0 +1,40 @@
+// Package sdnotify tells systemd, or any other supervisor that speaks its protocol, about the state of this process.
+package sdnotify
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// States for Notify; several may be joined with a newline.
+const (
+	Ready     = "READY=1"
+	Reloading = "RELOADING=1"
+	Stopping  = "STOPPING=1"
+)
+
+// sendTimeout bounds one message: a supervisor that does not read must not hold up the daemon.
+const sendTimeout = time.Second
+
+// Notify sends state to the socket that $NOTIFY_SOCKET names: a path, or "@name" for an abstract socket. Without the
+// variable nobody supervises us, and nothing is done. It blocks for at most a second and may be called at any time.
+func Notify(state string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("notify the supervisor: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // a datagram is sent or it is not
+	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return fmt.Errorf("notify the supervisor: %w", err)
+	}
+	if _, err := conn.Write([]byte(state)); err != nil {
+		return fmt.Errorf("notify the supervisor: %w", err)
+	}
+	return nil
+}
