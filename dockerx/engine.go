@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agbox/agbox/dockerx/internal/flight"
 	"github.com/agbox/agbox/dockerx/internal/subnet"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
@@ -44,7 +45,7 @@ type Engine struct {
 	pullTimeout time.Duration
 	subnets     *subnet.Allocator
 	networks    directory
-	pulls       pulls
+	pulls       *flight.Group[Image]
 	run         runSource
 }
 
@@ -62,18 +63,20 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker.subnet_pool: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	e := &Engine{host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, run: hostRunSource}
+	e := &Engine{
+		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, run: hostRunSource,
+		pulls: flight.NewGroup[Image](),
+	}
 	if e.pullTimeout <= 0 {
 		e.pullTimeout = defaultPullTimeout
 	}
-	e.pulls.init()
 	return e, e.dialer()
 }
 
 // Close ends running pulls, waits for them, and closes idle connections. Event streams end with their own contexts. No
 // method may be called afterwards.
 func (e *Engine) Close() error {
-	e.pulls.close()
+	e.pulls.Close()
 	e.http.CloseIdleConnections()
 	return nil
 }

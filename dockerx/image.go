@@ -2,10 +2,12 @@ package dockerx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/agbox/agbox/dockerx/internal/flight"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
@@ -51,7 +53,10 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
-	img, err = e.pulls.do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
+	img, err = e.pulls.Do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
+	if errors.Is(err, flight.ErrClosed) {
+		err = errdefs.ErrUnavailable
+	}
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}

@@ -1,0 +1,42 @@
+package dockertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+// Engine is everything that dockerx.Engine and Fake have in common. It is for the suite: callers declare the few methods
+// that they need.
+type Engine interface {
+	Info(ctx context.Context) (dockerx.Info, error)
+
+	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	KillContainer(ctx context.Context, id string) error
+	RemoveContainer(ctx context.Context, id string) error
+
+	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
+	RemoveNetwork(ctx context.Context, id string) error
+
+	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
+	EnsureImage(ctx context.Context, ref string) (dockerx.Image, error)
+
+	VolumeExists(ctx context.Context, name string) (bool, error)
+	CreateVolume(ctx context.Context, name string, labels map[string]string) error
+	RemoveVolume(ctx context.Context, name string) error
+
+	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
+
+	Close() error
+}
+
+var (
+	_ Engine = (*dockerx.Engine)(nil)
+	_ Engine = (*Fake)(nil)
+)

@@ -1,0 +1,119 @@
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+func errUnreachable() error {
+	return fmt.Errorf("the engine can't be reached: %w", errdefs.ErrUnavailable)
+}
+
+// call runs the effect of one operation, with mu held, and whatever was ordered to go wrong with it.
+func (f *Fake) call(ctx context.Context, op string, effect func() error) error {
+	return f.callUnlocked(ctx, op, func(context.Context) error { return f.locked(effect) })
+}
+
+// callUnlocked is call for an effect that takes its time and locks for itself. Its context is the caller's, except where
+// the caller is not waiting for it.
+func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	flt, delay, link, err := f.admit(op)
+	switch {
+	case err != nil:
+		return err
+	case flt.late > 0:
+		time.AfterFunc(flt.late, func() { f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) })
+		return flt.err
+	case flt.err != nil && !flt.after:
+		return flt.err
+	case delay > 0:
+		err = f.delayed(ctx, delay, link, effect)
+	default:
+		err = effect(ctx)
+	}
+	if flt.err != nil {
+		return flt.err
+	}
+	return link.reply(err)
+}
+
+// admit counts a call of op and returns what is to go wrong with it.
+func (f *Fake) admit(op string) (flt fault, delay time.Duration, link link, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[op]++
+	if f.down || f.closed {
+		return fault{}, 0, link, errUnreachable()
+	}
+	if queue := f.faults[op]; len(queue) > 0 {
+		flt, f.faults[op] = queue[0], queue[1:]
+	}
+	return flt, f.delays[op], f.link(), nil
+}
+
+// delayed runs effect after d, whether or not the caller still waits.
+func (f *Fake) delayed(ctx context.Context, d time.Duration, link link, effect func(context.Context) error) error {
+	done := make(chan error, 1)
+	time.AfterFunc(d, func() {
+		done <- f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) })
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-link.lost:
+		return errUnreachable()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// inLife runs effect if the engine is still that of the given life.
+func (f *Fake) inLife(life int, effect func() error) error {
+	f.mu.Lock()
+	gone := f.closed || f.life != life
+	if !gone {
+		f.inFlight.Add(1)
+	}
+	f.mu.Unlock()
+	if gone {
+		return errUnreachable()
+	}
+	defer f.inFlight.Done()
+	return effect()
+}
+
+// link is the connection of one call.
+type link struct {
+	life int
+	lost <-chan struct{}
+}
+
+// link is called with mu held.
+func (f *Fake) link() link { return link{f.life, f.lost} }
+
+// reply is err, unless the connection was lost before it could be sent.
+func (l link) reply(err error) error {
+	select {
+	case <-l.lost:
+		return errUnreachable()
+	default:
+		return err
+	}
+}
+
+// cutConnections ends streams and has the calls under way lose their replies. Called with mu held.
+func (f *Fake) cutConnections() {
+	for s := range f.streams {
+		s.ended = true
+		s.signal()
+	}
+	clear(f.streams)
+	close(f.lost)
+	f.lost = make(chan struct{})
+}

@@ -1,0 +1,164 @@
+package dockertest
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/containerd/errdefs"
+)
+
+// fakeContainer is one container of a Fake.
+type fakeContainer struct {
+	detail dockerx.ContainerDetail
+	spec   dockerx.ContainerSpec
+	// network is what Docker 20.10 keeps: the name of the network that it was created on, not the ID.
+	network string
+	// ended is closed when the present run ends; nil while it does not run.
+	ended chan struct{}
+}
+
+func (c *fakeContainer) copy() dockerx.ContainerDetail {
+	d := c.detail
+	d.Labels = maps.Clone(d.Labels)
+	d.Networks = slices.Clone(d.Networks)
+	d.Mounts = slices.Clone(d.Mounts)
+	return d
+}
+
+// ListContainers implements Engine.
+func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
+	var out []dockerx.Container
+	err := f.call(ctx, dockerx.OpListContainers, func() error {
+		for _, c := range f.containers {
+			if labelsMatch(c.detail.Labels, labels) {
+				out = append(out, c.copy().Container)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b dockerx.Container) int { return b.Created.Compare(a.Created) }) // newest first
+	return out, nil
+}
+
+// InspectContainer implements Engine.
+func (f *Fake) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
+	var out dockerx.ContainerDetail
+	err := f.call(ctx, dockerx.OpInspectContainer, func() error {
+		c, err := f.find(id)
+		if err == nil {
+			out = c.copy()
+		}
+		return err
+	})
+	if err != nil {
+		return dockerx.ContainerDetail{}, err
+	}
+	return out, nil
+}
+
+// CreateContainer implements Engine.
+func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
+	spec = copySpec(spec)
+	if raw, err := hex.DecodeString(spec.NetworkID); err != nil || len(raw) != 0 && len(raw) != 32 {
+		return "", fmt.Errorf("network %q is no full network ID: %w", spec.NetworkID, errdefs.ErrInvalidArgument)
+	}
+	var id string
+	err := f.call(ctx, dockerx.OpCreateContainer, func() error {
+		c, err := f.create(spec)
+		if err == nil {
+			id = c.detail.ID
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
+	}
+	return id, nil
+}
+
+func copySpec(s dockerx.ContainerSpec) dockerx.ContainerSpec {
+	s.Entrypoint, s.Cmd, s.Env = slices.Clone(s.Entrypoint), slices.Clone(s.Cmd), slices.Clone(s.Env)
+	s.Labels, s.Mounts, s.NetworkAliases = maps.Clone(s.Labels), slices.Clone(s.Mounts), slices.Clone(s.NetworkAliases)
+	return s
+}
+
+// create is called with mu held.
+func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
+	image, ok := f.image(spec.Image)
+	if !ok {
+		return nil, fmt.Errorf("no such image: %s: %w", spec.Image, errdefs.ErrNotFound)
+	}
+	for _, c := range f.containers {
+		if c.detail.Name == spec.Name {
+			return nil, fmt.Errorf("the name %s is taken by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
+		}
+	}
+	if err := f.checkSources(spec.Mounts); err != nil {
+		return nil, err
+	}
+	c := &fakeContainer{spec: spec, network: spec.NetworkID, detail: dockerx.ContainerDetail{
+		Container: dockerx.Container{
+			ID: f.newID(), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: dockerx.StateCreated, Created: time.Now().UTC(),
+		},
+		Image:  image.ID,
+		Mounts: slices.Clone(spec.Mounts),
+	}}
+	if spec.NetworkID != "" {
+		c.detail.Networks = []string{spec.NetworkID}
+	}
+	if n, ok := f.networks[spec.NetworkID]; ok {
+		c.network = n.Name
+	}
+	f.containers[c.detail.ID] = c
+	f.tellContainer(c, dockerx.ActionCreate)
+	return c, nil
+}
+
+func (f *Fake) checkSources(mounts []dockerx.Mount) error {
+	for _, m := range mounts {
+		if f.missing[m.Source] {
+			return fmt.Errorf("bind source path does not exist: %s: %w", m.Source, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// find returns a container by ID or name. Called with mu held.
+func (f *Fake) find(id string) (*fakeContainer, error) {
+	if c, ok := f.containers[id]; ok {
+		return c, nil
+	}
+	for _, c := range f.containers {
+		if c.detail.Name == id {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("no such container: %s: %w", id, errdefs.ErrNotFound)
+}
+
+// RemoveContainer implements Engine.
+func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
+	return f.call(ctx, dockerx.OpRemoveContainer, func() error {
+		f.remove(id)
+		return nil
+	})
+}
+
+// remove is called with mu held.
+func (f *Fake) remove(id string) {
+	c, err := f.find(id)
+	if err != nil {
+		return
+	}
+	f.end(c, 137, false, true)
+	delete(f.containers, c.detail.ID)
+	f.tellContainer(c, dockerx.ActionDestroy)
+}

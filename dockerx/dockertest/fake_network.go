@@ -1,0 +1,94 @@
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/containerd/errdefs"
+)
+
+// ListNetworks implements Engine.
+func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
+	var out []dockerx.Network
+	err := f.call(ctx, dockerx.OpListNetworks, func() error {
+		for _, n := range f.networks {
+			if labelsMatch(n.Labels, labels) {
+				out = append(out, copyNetwork(n))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b dockerx.Network) int { return a.Created.Compare(b.Created) })
+	return out, nil
+}
+
+func copyNetwork(n *dockerx.Network) dockerx.Network {
+	c := *n
+	c.Labels = maps.Clone(n.Labels)
+	return c
+}
+
+// CreateNetwork implements Engine. Subnets are made up and never used up.
+func (f *Fake) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
+	labels := maps.Clone(spec.Labels)
+	var out dockerx.Network
+	err := f.call(ctx, dockerx.OpCreateNetwork, func() error {
+		if spec.Name == "" {
+			return fmt.Errorf("network without a name: %w", errdefs.ErrInvalidArgument)
+		}
+		if f.RefuseDoubledNames && f.nameTaken(spec.Name) {
+			return fmt.Errorf("network with name %s: %w", spec.Name, errdefs.ErrAlreadyExists)
+		}
+		n := &dockerx.Network{ID: f.newID(), Name: spec.Name, Labels: labels, Created: time.Now().UTC()}
+		n.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(f.lastID >> 12), byte(f.lastID >> 4), byte(f.lastID << 4)}), 28)
+		f.networks[n.ID] = n
+		out = copyNetwork(n)
+		return nil
+	})
+	if err != nil {
+		return dockerx.Network{}, err
+	}
+	return out, nil
+}
+
+func (f *Fake) nameTaken(name string) bool {
+	for _, n := range f.networks {
+		if n.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// RemoveNetwork implements Engine.
+func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
+	return f.call(ctx, dockerx.OpRemoveNetwork, func() error {
+		for _, c := range f.containers {
+			if c.detail.Running && slices.Contains(c.detail.Networks, id) {
+				return fmt.Errorf("network %s is used by %s: %w", id, c.detail.Name, errdefs.ErrFailedPrecondition)
+			}
+		}
+		f.removeNetwork(id)
+		return nil
+	})
+}
+
+// removeNetwork is called with mu held.
+func (f *Fake) removeNetwork(id string) {
+	n, ok := f.networks[id]
+	if !ok {
+		return
+	}
+	delete(f.networks, id)
+	f.tell(dockerx.Event{
+		Type: dockerx.TypeNetwork, Action: dockerx.ActionDestroy, ID: id, Labels: maps.Clone(n.Labels), Time: time.Now().UTC(),
+	})
+}

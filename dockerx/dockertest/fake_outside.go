@@ -1,0 +1,128 @@
+package dockertest
+
+import (
+	"slices"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+// The methods of this file are what others do: operators with the docker command, processes in containers, the kernel.
+// They work while the engine is down, need no reply, and are met by no ordered fault.
+
+// ExitContainer has the PID 1 of a container end with an exit code; oom says that the OOM killer did it. Nothing happens
+// when it does not run.
+func (f *Fake) ExitContainer(id string, code int, oom bool) {
+	_ = f.locked(func() error {
+		if c, err := f.find(id); err == nil {
+			f.end(c, code, oom, true)
+		}
+		return nil
+	})
+}
+
+// MarkOOM sets the flag of a container that runs on: the OOM killer met another of its processes.
+func (f *Fake) MarkOOM(id string) {
+	_ = f.locked(func() error {
+		if c, err := f.find(id); err == nil && c.detail.Running {
+			c.detail.OOMKilled = true
+			f.tellContainer(c, dockerx.ActionOOM)
+		}
+		return nil
+	})
+}
+
+// StartOutside is docker start. The error is Docker's refusal.
+func (f *Fake) StartOutside(id string) error {
+	return f.locked(func() error { return f.start(id) })
+}
+
+// CreateOutside is docker create. The error is Docker's refusal.
+func (f *Fake) CreateOutside(spec dockerx.ContainerSpec) (id string, err error) {
+	spec = copySpec(spec)
+	err = f.locked(func() error {
+		c, err := f.create(spec)
+		if err == nil {
+			id = c.detail.ID
+		}
+		return err
+	})
+	return id, err
+}
+
+// PauseOutside is docker pause, or with false docker unpause.
+func (f *Fake) PauseOutside(id string, paused bool) {
+	_ = f.locked(func() error {
+		c, err := f.find(id)
+		if err != nil || !c.detail.Running || c.detail.Paused == paused {
+			return nil
+		}
+		state, action := dockerx.StateRunning, dockerx.ActionUnpause
+		if paused {
+			state, action = dockerx.StatePaused, dockerx.ActionPause
+		}
+		c.detail.Paused, c.detail.State = paused, state
+		f.tellContainer(c, action)
+		return nil
+	})
+}
+
+// RemoveContainerOutside is docker rm -f.
+func (f *Fake) RemoveContainerOutside(id string) {
+	_ = f.locked(func() error {
+		f.remove(id)
+		return nil
+	})
+}
+
+// RemoveNetworkOutside is docker network rm, after docker network disconnect -f of whatever is attached.
+func (f *Fake) RemoveNetworkOutside(id string) {
+	_ = f.locked(func() error {
+		for _, c := range f.containers {
+			if c.detail.Running {
+				c.detail.Networks = slices.DeleteFunc(c.detail.Networks, func(n string) bool { return n == id })
+			}
+		}
+		f.removeNetwork(id)
+		return nil
+	})
+}
+
+// HideSource makes a host path not exist, or exist again, for mounts. All others exist.
+func (f *Fake) HideSource(path string, hidden bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.missing[path] = hidden
+}
+
+// Spec returns what a container was created from, by ID or name.
+func (f *Fake) Spec(id string) (dockerx.ContainerSpec, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.find(id)
+	if err != nil {
+		return dockerx.ContainerSpec{}, false
+	}
+	return copySpec(c.spec), true
+}
+
+// Containers returns all containers, and Networks all networks, without a call that could fail: for the checks of a test.
+func (f *Fake) Containers() []dockerx.ContainerDetail {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []dockerx.ContainerDetail
+	for _, c := range f.containers {
+		out = append(out, c.copy())
+	}
+	return out
+}
+
+// Networks returns all networks: see Containers.
+func (f *Fake) Networks() []dockerx.Network {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []dockerx.Network
+	for _, n := range f.networks {
+		out = append(out, copyNetwork(n))
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/containerd/errdefs"
+)
+
+// StartContainer implements Engine.
+func (f *Fake) StartContainer(ctx context.Context, id string) error {
+	return f.call(ctx, dockerx.OpStartContainer, func() error { return f.start(id) })
+}
+
+// start is called with mu held.
+func (f *Fake) start(id string) error {
+	c, err := f.find(id)
+	switch {
+	case err != nil:
+		return err
+	case c.detail.Paused:
+		return fmt.Errorf("container %s is paused: %w", id, errdefs.ErrFailedPrecondition)
+	case c.detail.Running:
+		return nil
+	}
+	if err := f.checkSources(c.spec.Mounts); err != nil {
+		return err
+	}
+	if err := f.attach(c); err != nil {
+		return err
+	}
+	f.lastID++
+	d := &c.detail
+	d.State, d.Running, d.OOMKilled, d.ExitCode, d.Error = dockerx.StateRunning, true, false, 0, ""
+	d.StartedAt, d.Pid = time.Now().UTC(), f.lastID
+	c.ended = make(chan struct{})
+	f.tellContainer(c, dockerx.ActionStart)
+	f.orderHook(f.onStart, c)
+	return nil
+}
+
+// attach looks the network up by name, as 20.10 does at each start.
+func (f *Fake) attach(c *fakeContainer) error {
+	if c.network == "" {
+		return nil
+	}
+	var found []string
+	for id, n := range f.networks {
+		if n.Name == c.network || id == c.network {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return fmt.Errorf("network %s: %w", c.network, errdefs.ErrNotFound)
+	case 1:
+		c.detail.Networks = found
+		return nil
+	}
+	return fmt.Errorf("network %s is ambiguous: %w", c.network, errdefs.ErrFailedPrecondition)
+}
+
+// end ends the present run of c, if there is one. Called with mu held.
+func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
+	if !c.detail.Running {
+		return
+	}
+	d := &c.detail
+	d.State, d.Running, d.Paused, d.Pid = dockerx.StateExited, false, false, 0
+	d.ExitCode, d.OOMKilled, d.FinishedAt = code, d.OOMKilled || oom, time.Now().UTC()
+	close(c.ended)
+	if tell && oom {
+		f.tellContainer(c, dockerx.ActionOOM)
+	}
+	if tell {
+		f.tellContainer(c, dockerx.ActionDie)
+	}
+	f.orderHook(f.onStop, c)
+}
+
+func (f *Fake) orderHook(hook func(dockerx.ContainerDetail), c *fakeContainer) {
+	if hook != nil {
+		d := c.copy()
+		f.hooks = append(f.hooks, func() { hook(d) })
+	}
+}
+
+// StopContainer implements Engine.
+func (f *Fake) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	grace = (max(grace, 0) + time.Second - 1).Truncate(time.Second)
+	return f.callUnlocked(ctx, dockerx.OpStopContainer, func(ctx context.Context) error { return f.stop(ctx, id, grace) })
+}
+
+func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
+	f.mu.Lock()
+	c, err := f.find(id)
+	if err != nil || !c.detail.Running {
+		f.mu.Unlock()
+		return nil
+	}
+	ended, link := c.ended, f.link()
+	f.mu.Unlock()
+	code, takes := 143, f.stopTakes(c.detail.ID)
+	if takes > grace {
+		code, takes = 137, grace
+	}
+	end := func() {
+		_ = f.locked(func() error {
+			// An engine that died meanwhile has sent its TERM, but will send no KILL.
+			if c.ended == ended && (code == 143 || f.life == link.life) {
+				f.end(c, code, false, true)
+			}
+			return nil
+		})
+	}
+	if takes <= 0 {
+		end()
+		return nil
+	}
+	time.AfterFunc(takes, end) // the engine goes on even if the caller does not wait
+	select {
+	case <-ended:
+		return nil
+	case <-link.lost:
+		return errUnreachable()
+	case <-ctx.Done():
+		return fmt.Errorf("stop container %s: %w", id, ctx.Err())
+	}
+}
+
+func (f *Fake) stopTakes(id string) time.Duration {
+	if f.StopBehavior == nil {
+		return 0
+	}
+	return f.StopBehavior(id)
+}
+
+// KillContainer implements Engine.
+func (f *Fake) KillContainer(ctx context.Context, id string) error {
+	return f.call(ctx, dockerx.OpKillContainer, func() error {
+		if c, err := f.find(id); err == nil {
+			f.end(c, 137, false, true)
+		}
+		return nil
+	})
+}
