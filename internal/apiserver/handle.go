@@ -1,0 +1,81 @@
+package apiserver
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle {
+	h := &agboxv1.SandboxHandle{
+		SandboxId: sb.ID, Name: sb.Name, State: sb.State, LastEventSequence: sb.LastSequence,
+		RequiredServices: sb.Spec.GetRequiredServices(), OptionalServices: sb.Spec.GetOptionalServices(),
+		Labels: sb.Spec.GetLabels(), Image: sb.Spec.GetImage(),
+		CreatedAt: timestamp(sb.CreatedAt), StateChangedAt: timestamp(sb.StateChangedAt),
+		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
+		DesiredState: pendingState(sb), ActiveExecs: uint32(len(sb.ActiveExecs)), StatusMessage: s.statusMessage(sb),
+	}
+	if withSpec {
+		h.Spec = sb.Spec
+	}
+	return h
+}
+
+func (s *Server) statusMessage(sb store.Sandbox) string {
+	switch {
+	case sb.Corrupt:
+		return "its stored record does not decode, so it is left alone; see the daemon's log"
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return ""
+	}
+	return s.deps.Status(sb.ID)
+}
+
+// pendingState names what is wanted while the state does not say it yet.
+func pendingState(sb store.Sandbox) string {
+	switch {
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return ""
+	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
+		return "deleted"
+	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return "stopped"
+	}
+	return ""
+}
+
+func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
+	out := &agboxv1.ExecStatus{
+		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
+		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
+		LastEventSequence: e.Desired.GetStartedSequence(), CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
+	}
+	out.StdoutLogPath, out.StderrLogPath = s.deps.Logs(e.SandboxID, e.ID)
+	if e.End == nil {
+		return out
+	}
+	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()
+	out.ErrorCode, out.Error = e.End.GetErrorCode(), e.End.GetErrorMessage()
+	out.LastEventSequence = e.End.GetSequence()
+	out.StartedAt, out.EndedAt = nanoseconds(e.End.GetStartedAt()), nanoseconds(e.End.GetEndedAt())
+	return out
+}
+
+// nanoseconds returns nil for 0, which stands for "not known" in stored records.
+func nanoseconds(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, ns))
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

@@ -1,0 +1,51 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+// unaryDeadline bounds a handler. Handlers wait for one commit at most, so this is reached on a hung disk only.
+const unaryDeadline = 30 * time.Second
+
+func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	s.unary.add(1)
+	defer s.unary.add(-1)
+	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
+	defer cancel()
+	err = s.call(info.FullMethod, func() error {
+		resp, err = next(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return s.call(info.FullMethod, func() error { return next(srv, stream) })
+}
+
+// call runs one handler: panics become errors, errors become statuses, and every outcome is counted.
+func (s *Server) call(method string, run func() error) error {
+	start := time.Now()
+	err := s.toStatus(method, s.recovered(method, run))
+	s.deps.Observe(method, status.Code(err), time.Since(start))
+	return err
+}
+
+func (s *Server) recovered(method string, run func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.deps.OnPanic(method)
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return run()
+}
