@@ -2,7 +2,7 @@ package config
 
 import (
 	"log/slog"
-	"path/filepath"
+	"net/netip"
 	"time"
 )
 
@@ -43,7 +43,7 @@ type Docker struct {
 	// Host is the engine's address (unix:///path or tcp://host:port); empty means $DOCKER_HOST or the default socket.
 	Host string `toml:"host"`
 	// SubnetPool is the IPv4 block, /8 to /24, that the networks of sandboxes are cut from.
-	SubnetPool string `toml:"subnet_pool"`
+	SubnetPool netip.Prefix `toml:"subnet_pool"`
 	// PullTimeout bounds the pull of one image; 1 s to 24 h.
 	PullTimeout time.Duration `toml:"pull_timeout"`
 }
@@ -72,7 +72,7 @@ type Runtime struct {
 
 // Artifacts configures the logs of execs.
 type Artifacts struct {
-	// ExecOutputRoot is an absolute directory, or empty: then use Config.ExecOutputRoot.
+	// ExecOutputRoot is an absolute directory. Empty means exec-logs in the data directory; Load fills that in.
 	ExecOutputRoot string `toml:"exec_output_root"`
 	// ExecLogLimit bounds each of the two logs of an exec; 0 means no bound.
 	ExecLogLimit Size `toml:"exec_log_limit"`
@@ -81,7 +81,7 @@ type Artifacts struct {
 // Log configures the daemon's own log.
 type Log struct {
 	// Level is debug, info, warn or error.
-	Level string `toml:"level"`
+	Level Level `toml:"level"`
 	// Format is LogFormatJSON or LogFormatText.
 	Format string `toml:"format"`
 }
@@ -90,7 +90,7 @@ type Log struct {
 func Default() Config {
 	return Config{
 		HTTP:   HTTP{Listen: "127.0.0.1:9478"},
-		Docker: Docker{SubnetPool: "10.213.0.0/16", PullTimeout: 10 * time.Minute},
+		Docker: Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},
 		Runtime: Runtime{
 			IdleTTL:           30 * time.Minute,
 			EventRetentionTTL: 168 * time.Hour,
@@ -107,20 +107,15 @@ func Default() Config {
 	}
 }
 
-// ExecOutputRoot returns the directory of the exec logs: the configured one, or exec-logs below the data directory.
-func (c Config) ExecOutputRoot(p Paths) string {
-	if c.Artifacts.ExecOutputRoot != "" {
-		return c.Artifacts.ExecOutputRoot
-	}
-	return filepath.Join(p.DataDir, "exec-logs")
+// Level names a level of the log. It is a slog.Leveler.
+type Level string
+
+// Level returns the level for slog; info for a name that Validate refuses.
+func (l Level) Level() slog.Level {
+	return logLevels[l]
 }
 
-// SlogLevel returns the level for slog; info for a value that Validate refuses.
-func (l Log) SlogLevel() slog.Level {
-	return logLevels[l.Level]
-}
-
-var logLevels = map[string]slog.Level{
+var logLevels = map[Level]slog.Level{
 	"debug": slog.LevelDebug,
 	"info":  slog.LevelInfo,
 	"warn":  slog.LevelWarn,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,12 @@ func TestDefaultIsValid(t *testing.T) {
 }
 
 func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
-	got, err := Load("examples/agboxd.toml")
+	const file = "examples/agboxd.toml"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(file, data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +36,7 @@ func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
 		t.Errorf("the example is not the default:\n got %+v\nwant %+v", got, want)
 	}
 	var raw map[string]map[string]any
-	if _, err := toml.DecodeFile("examples/agboxd.toml", &raw); err != nil {
+	if _, err := toml.DecodeFile(file, &raw); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range Keys() {
@@ -96,6 +102,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		"a bad duration names its key":     {"[runtime]\nidle_ttl = \"soon\"", []string{"file.toml", "runtime.idle_ttl"}},
 		"a bad size names its key":         {"[artifacts]\nexec_log_limit = \"big\"", []string{"exec_log_limit", "GiB"}},
+		"a bad block names its key":        {"[docker]\nsubnet_pool = \"lots\"", []string{"docker.subnet_pool"}},
 		"a wrong type names its key":       {"[http]\nlisten = 5", []string{"listen"}},
 		"broken TOML names the line":       {"[runtime\n", []string{"file.toml", "line"}},
 		"a key set twice is refused":       {"[log]\nlevel=\"info\"\nlevel=\"warn\"", []string{"level"}},
@@ -128,8 +135,9 @@ func TestValidateEachKey(t *testing.T) {
 		{"docker.host", func(c *Config) { c.Docker.Host = "docker.sock" }},
 		{"docker.host", func(c *Config) { c.Docker.Host = "unix://docker.sock" }},
 		{"docker.host", func(c *Config) { c.Docker.Host = "tcp://host" }},
-		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = "fd00::/64" }},
-		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = "10.0.0.0/28" }},
+		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = netip.MustParsePrefix("fd00::/64") }},
+		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = netip.MustParsePrefix("10.0.0.0/28") }},
+		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = netip.Prefix{} }},
 		{"docker.pull_timeout", func(c *Config) { c.Docker.PullTimeout = 0 }},
 		{"runtime.idle_ttl", func(c *Config) { c.Runtime.IdleTTL = -time.Second }},
 		{"runtime.event_retention_ttl", func(c *Config) { c.Runtime.EventRetentionTTL = time.Millisecond }},
@@ -175,7 +183,7 @@ func TestValidateAccepts(t *testing.T) {
 		"no grace":                          func(c *Config) { c.Runtime.StopGrace = 0 },
 		"logs somewhere else":               func(c *Config) { c.Artifacts.ExecOutputRoot = "/srv/logs" },
 		"logs without limit":                func(c *Config) { c.Artifacts.ExecLogLimit = 0 },
-		"the largest pool":                  func(c *Config) { c.Docker.SubnetPool = "10.0.0.0/8" },
+		"the largest pool":                  func(c *Config) { c.Docker.SubnetPool = netip.MustParsePrefix("10.0.0.0/8") },
 		"an orphan sweep that only reports": func(c *Config) { c.Runtime.OrphanSweep = OrphanSweepDryRun },
 	} {
 		c := Default()
@@ -203,18 +211,33 @@ func TestLoadUnreadable(t *testing.T) {
 		fifo:   "configuration file " + fifo + " cannot be read: it is not a regular file",
 		huge:   "configuration file " + huge + " cannot be read: it is larger than 1048576 bytes",
 	} {
-		if _, err := Load(file); err == nil || err.Error() != want {
+		if _, err := Load(file, Paths{}); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if _, err := Load(absent); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(absent, Paths{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an absent file that was named: %v", err)
 	}
-	if c, err := LoadDefault(absent); err != nil || c != Default() {
-		t.Errorf("an absent default file: %+v, %v", c, err)
-	}
-	if _, err := LoadDefault(dir); err == nil {
+	if _, err := Load("", Paths{ConfigFile: dir}); err == nil {
 		t.Error("an unreadable default file is no error")
+	}
+}
+
+func TestLoadFillsInThePaths(t *testing.T) {
+	p := Paths{ConfigFile: filepath.Join(t.TempDir(), "config.toml"), DataDir: "/d/agents-sandbox"}
+	want := Default()
+	want.Artifacts.ExecOutputRoot = "/d/agents-sandbox/exec-logs"
+	if c, err := Load("", p); err != nil || c != want {
+		t.Errorf("without a file: %+v, %v", c, err)
+	}
+	if err := os.WriteFile(p.ConfigFile, []byte("[artifacts]\nexec_output_root = \"/srv/logs\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want.Artifacts.ExecOutputRoot = "/srv/logs"
+	for _, file := range []string{"", p.ConfigFile} {
+		if c, err := Load(file, p); err != nil || c != want {
+			t.Errorf("with a file (named %q): %+v, %v", file, c, err)
+		}
 	}
 }
 
@@ -226,7 +249,7 @@ func TestLoadForbidden(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	_, err := LoadDefault(file)
+	_, err := Load("", Paths{ConfigFile: file})
 	if want := "configuration file " + file + " cannot be read: permission denied"; err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
@@ -255,11 +278,10 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestSlogLevel(t *testing.T) {
-	if got := (Log{Level: "warn"}).SlogLevel(); got != slog.LevelWarn {
-		t.Error(got)
-	}
-	if got := (Log{Level: "?"}).SlogLevel(); got != slog.LevelInfo {
-		t.Error(got)
+func TestLevel(t *testing.T) {
+	for level, want := range map[Level]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "?": slog.LevelInfo} {
+		if got := level.Level(); got != want {
+			t.Errorf("%s: %s", level, got)
+		}
 	}
 }

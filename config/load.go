@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -15,27 +17,35 @@ import (
 // maxFileBytes bounds what is read: a configuration is small, and a wrong path may name anything.
 const maxFileBytes = 1 << 20
 
-// Load reads a configuration file that somebody named: it must exist. Keys that it does not set keep their defaults.
+// Load reads the configuration file that somebody named, or the one at its default place if file is empty. A file that
+// was named must exist; without one at the default place the configuration is Default. Keys that the file does not set
+// keep their defaults, and what depends on the paths is filled in.
 //
 // The error is complete: it names the file, and every unknown key and every value that is refused, with the way out.
-func Load(file string) (Config, error) {
+func Load(file string, p Paths) (Config, error) {
+	c, err := load(file, p.ConfigFile)
+	if err != nil {
+		return Config{}, err
+	}
+	if c.Artifacts.ExecOutputRoot == "" {
+		c.Artifacts.ExecOutputRoot = filepath.Join(p.DataDir, "exec-logs")
+	}
+	return c, nil
+}
+
+func load(named, fallback string) (Config, error) {
+	file := cmp.Or(named, fallback)
 	data, err := read(file)
+	if named == "" && errors.Is(err, fs.ErrNotExist) {
+		return Default(), nil
+	}
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration file %s cannot be read: %w", file, err)
 	}
 	return Parse(file, data)
 }
 
-// LoadDefault is Load for the file at the default place: if there is none, the configuration is Default.
-func LoadDefault(file string) (Config, error) {
-	c, err := Load(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Default(), nil
-	}
-	return c, err
-}
-
-// Parse reads a configuration from data; file is its name for error texts. See Load.
+// Parse reads a configuration from data; file is its name for error texts. Nothing that depends on paths is filled in.
 func Parse(file string, data []byte) (Config, error) {
 	c := Default()
 	meta, err := toml.Decode(string(data), &c)
@@ -58,7 +68,7 @@ func read(file string) ([]byte, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, plain(err)

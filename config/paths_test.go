@@ -76,14 +76,3 @@ func TestResolvePathsErrors(t *testing.T) {
 		})
 	}
 }
-
-func TestExecOutputRoot(t *testing.T) {
-	c := Default()
-	if got := c.ExecOutputRoot(Paths{DataDir: "/d/agents-sandbox"}); got != "/d/agents-sandbox/exec-logs" {
-		t.Error(got)
-	}
-	c.Artifacts.ExecOutputRoot = "/srv/logs"
-	if got := c.ExecOutputRoot(Paths{DataDir: "/d/agents-sandbox"}); got != "/srv/logs" {
-		t.Error(got)
-	}
-}

@@ -33,7 +33,7 @@ func (c Config) Validate() error {
 		oneOf("runtime.orphan_sweep", r.OrphanSweep, OrphanSweepRemove, OrphanSweepDryRun),
 		outputRoot("artifacts.exec_output_root", c.Artifacts.ExecOutputRoot),
 		logLimit("artifacts.exec_log_limit", c.Artifacts.ExecLogLimit),
-		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.level", string(c.Log.Level), "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, LogFormatJSON, LogFormatText),
 	)
 }
@@ -67,16 +67,15 @@ func engineHost(key, value string) error {
 		`"tcp://127.0.0.1:2375", or "" for $DOCKER_HOST`, key, value)
 }
 
-func subnetPool(key, value string) error {
-	prefix, err := netip.ParsePrefix(value)
-	if err != nil || !prefix.Addr().Is4() {
+func subnetPool(key string, value netip.Prefix) error {
+	if !value.Addr().Is4() {
 		return fmt.Errorf(`%s: %q is not an IPv4 block; write one like "10.213.0.0/16"`, key, value)
 	}
-	if prefix.Bits() < 8 || prefix.Bits() > 24 {
+	if value.Bits() < 8 || value.Bits() > 24 {
 		return fmt.Errorf("%s: %q has the wrong size; write a block between /8 and /24", key, value)
 	}
-	if prefix != prefix.Masked() {
-		return fmt.Errorf("%s: %q is not the start of its block; write %q", key, value, prefix.Masked())
+	if value != value.Masked() {
+		return fmt.Errorf("%s: %q is not the start of its block; write %q", key, value, value.Masked())
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func Notify(state string) error {
 	if err != nil {
 		return fmt.Errorf("notify the supervisor: %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // a datagram is sent or it is not
+	defer conn.Close()
 	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return fmt.Errorf("notify the supervisor: %w", err)
 	}
