@@ -1,0 +1,125 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+)
+
+// The schema, version 1. A test walks a file that has one of everything and compares it with testdata/schema.golden.
+// Integers are 8 bytes, big-endian; messages are protobuf. A bucket appears on first use. Names are never reused.
+//
+//	├──meta
+//	│  ├──schema          : <uint64>                       - see migrate.go
+//	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
+//	│  └──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
+//	├──sandbox-ids
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved for ever; the time of creation
+//	├──exec-ids
+//	│  └──*exec id*       : <int64 unix nanoseconds>       - reserved for ever
+//	├──sandbox-config
+//	│  └──*sandbox id*    : <agbox.v1.CreateSpec>          - final spec, written at accept
+//	├──sandbox-desired
+//	│  └──*sandbox id*    : <agbox.store.v1.Desired>       - intent
+//	├──sandbox-names
+//	│  └──*name*          : <agbox.store.v1.NameRef>       - held until the delete is requested
+//	├──sandbox-state
+//	│  └──*sandbox id*    : <uint64 sequence>              - first event of the present unbroken run of its state
+//	├──sandbox-deleted-at
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - written with SANDBOX_DELETED; the last to go in a purge
+//	├──exec-refs
+//	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
+//	├──events:*sandbox id*
+//	│  └──*sequence*      : <agbox.v1.SandboxEvent>        - uint64 key; the newest one with a state is the state
+//	├──exec-config:*sandbox id*
+//	│  └──*exec id*       : <agbox.v1.CreateExecRequest>
+//	├──exec-desired:*sandbox id*
+//	│  └──*exec id*       : <agbox.store.v1.ExecDesired>   - intent
+//	└──exec-status:*sandbox id*
+//	   └──*exec id*       : <agbox.store.v1.ExecEnd>       - written once, with the terminal event
+const (
+	bucketMeta      = "meta"
+	bucketSandboxID = "sandbox-ids"
+	bucketExecID    = "exec-ids"
+	bucketConfig    = "sandbox-config"
+	bucketDesired   = "sandbox-desired"
+	bucketNames     = "sandbox-names"
+	bucketState     = "sandbox-state"
+	bucketDeletedAt = "sandbox-deleted-at"
+	bucketExecRefs  = "exec-refs"
+
+	prefixEvents      = "events:"
+	prefixExecConfig  = "exec-config:"
+	prefixExecDesired = "exec-desired:"
+	prefixExecStatus  = "exec-status:"
+
+	keySchema       = "schema"
+	keyInstance     = "instance"
+	keyEngineMarker = "engine-marker"
+)
+
+// maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.
+const maxIDBytes = 1024
+
+// eventFill: events are appended in key order, so nearly full pages never split.
+const eventFill = 0.95
+
+func checkID(what, id string) error {
+	if id == "" || len(id) > maxIDBytes {
+		return fmt.Errorf("%s of %d bytes: %w", what, len(id), errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func encodeInt(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
+
+// decodeInt reads a fixed-width integer: ErrNotFound when there is none, ErrDataLoss when the width is wrong.
+func decodeInt(b []byte) (uint64, error) {
+	switch {
+	case b == nil:
+		return 0, fmt.Errorf("record is missing: %w", errdefs.ErrNotFound)
+	case len(b) != 8:
+		return 0, fmt.Errorf("integer of %d bytes: %w", len(b), errdefs.ErrDataLoss)
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+func encode(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w: %w", m.ProtoReflect().Descriptor().Name(), err, errdefs.ErrInvalidArgument)
+	}
+	return b, nil
+}
+
+// decode reads a message: ErrNotFound when there is none, ErrDataLoss when the bytes are not one.
+func decode(b []byte, m proto.Message) error {
+	name := m.ProtoReflect().Descriptor().Name()
+	if b == nil {
+		return fmt.Errorf("%s is missing: %w", name, errdefs.ErrNotFound)
+	}
+	if err := proto.Unmarshal(b, m); err != nil {
+		return fmt.Errorf("decode %s: %w: %w", name, err, errdefs.ErrDataLoss)
+	}
+	return nil
+}
+
+// get returns the bytes under a key, or nil. They die with the next write of the transaction.
+func get(tx *bolt.Tx, bucket string, key []byte) []byte {
+	b := tx.Bucket([]byte(bucket))
+	if b == nil {
+		return nil
+	}
+	return b.Get(key)
+}
+
+func fillOf(bucket string) float64 {
+	if strings.HasPrefix(bucket, prefixEvents) {
+		return eventFill
+	}
+	return bolt.DefaultFillPercent
+}

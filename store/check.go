@@ -1,0 +1,167 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	// checkTimeout is enough for some 10 GB from a slow disk.
+	checkTimeout = 5 * time.Minute
+	// checkLockTimeout is for people who run the check by hand beside a daemon.
+	checkLockTimeout = time.Second
+	// maxFindings that an error names.
+	maxFindings = 5
+)
+
+// CheckFile reads the whole file at path without changing it. A damaged file can fault inside bbolt and take the
+// process along, so the daemon runs this as a child. Errors: ErrDataLoss with what was found, ErrUnavailable when
+// another process has the file open, ErrNotFound.
+func CheckFile(path string) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // bbolt's assertions
+			err = fmt.Errorf("check %s: %v: %w", path, r, errdefs.ErrDataLoss)
+		}
+	}()
+	if err := checkSize(path); err != nil {
+		return err
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: checkLockTimeout, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		return openError(path, err)
+	}
+	err = db.View(checkPages)
+	if err == nil {
+		err = db.View(readEverything)
+	}
+	if err != nil {
+		err = fmt.Errorf("check %s: %w", path, err)
+	}
+	return errors.Join(err, db.Close())
+}
+
+// checkSize refuses what bbolt would take for a new file: ours are complete before they get their name.
+func checkSize(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("check %s: no such file: %w", path, errdefs.ErrNotFound)
+	case err != nil:
+		return fmt.Errorf("check %s: %w: %w", path, err, errdefs.ErrUnavailable)
+	case info.Size() == 0:
+		return fmt.Errorf("%s is empty: %w", path, errdefs.ErrDataLoss)
+	}
+	return nil
+}
+
+// openError gives an error of bolt.Open its class.
+func openError(path string, err error) error {
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("open %s: another process has it open: %w", path, errdefs.ErrUnavailable)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return fmt.Errorf("open %s: %w: %w", path, err, errdefs.ErrDataLoss)
+	}
+	return fmt.Errorf("open %s: %w: %w", path, err, errdefs.ErrUnavailable)
+}
+
+// checkPages has bbolt look at every page: references, order, freelist.
+func checkPages(tx *bolt.Tx) error {
+	var found []string
+	more := 0
+	for err := range tx.Check() {
+		if len(found) == maxFindings {
+			more++
+			continue
+		}
+		found = append(found, err.Error())
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s (and %d more): %w", strings.Join(found, "; "), more, errdefs.ErrDataLoss)
+}
+
+// readEverything touches every byte of every value: bbolt's check does not look into them, and a page that the disk
+// cannot give faults.
+func readEverything(tx *bolt.Tx) error {
+	var sum byte
+	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			for _, c := range v {
+				sum ^= c
+			}
+			return nil
+		})
+	})
+	_ = sum
+	return err
+}
+
+// checkInChild runs program on path. The file is not touched. Errors: ErrDataLoss when the child found damage or died
+// of it; ErrUnavailable when there is no verdict: the child could not start, was killed from outside, or took too long.
+func checkInChild(ctx context.Context, program []string, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var out lineWriter
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:len(program):len(program)], path)...)
+	cmd.Stderr = &out
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("check %s after an unclean end: %w: %w", path, ctx.Err(), errdefs.ErrUnavailable)
+	case !errors.As(err, &exit), killedFromOutside(exit):
+		return fmt.Errorf("check %s after an unclean end: %w: %w", path, err, errdefs.ErrUnavailable)
+	}
+	return fmt.Errorf("%s is damaged: %s (%w): it was left as it is; keep a copy, then restore a backup in its place, "+
+		"or move it away to start empty: %w", path, out.first(), exit, errdefs.ErrDataLoss)
+}
+
+// killedFromOutside tells the OOM killer and operators from faults of the child's own.
+func killedFromOutside(exit *exec.ExitError) bool {
+	ws, ok := exit.Sys().(syscall.WaitStatus)
+	if !ok || !ws.Signaled() {
+		return false
+	}
+	switch ws.Signal() {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+		return true
+	}
+	return false
+}
+
+// lineWriter keeps the beginning of what a child says.
+type lineWriter struct{ buf bytes.Buffer }
+
+const maxLine = 2048
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	if room := maxLine - w.buf.Len(); room > 0 {
+		w.buf.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+func (w *lineWriter) first() string {
+	for line := range strings.Lines(w.buf.String()) {
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return "the check gave no reason"
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+)
+
+// afterFailedCommit decides what a failed commit means.
+//
+// bbolt writes data pages (File.WriteAt), syncs, writes the meta page (File.WriteAt), syncs. Its write errors are
+// *fs.PathError, those of fdatasync bare errnos, those of growing the file plain text. So a lack of space in a write
+// is told apart from any sync; and whether the meta page, which alone makes a commit, got through is asked of the
+// file itself: a new reader sees the transaction that it names. A lack of space that left the meta page as it was
+// changed nothing: bbolt has dropped the transaction and reloaded its freelist, and later writes may succeed. After
+// anything else nobody knows what the disk holds, and only a restart with its check finds out.
+func (s *Store) afterFailedCommit(err error) error {
+	if isDiskFull(err) && s.unchanged() {
+		return fmt.Errorf("disk full, nothing was written to %s: %w: %w", s.o.Path, err, errdefs.ErrUnavailable)
+	}
+	s.down = fmt.Errorf("store is down after a failed commit: %w: %w", err, errdefs.ErrUnavailable)
+	s.durable.stop(s.down)
+	s.o.OnFatal(fmt.Errorf("commit %s: %w", s.o.Path, err))
+	return s.down
+}
+
+// isDiskFull reports whether a write (not a sync) found no space: file system, quota, or the file size limit.
+func isDiskFull(err error) bool {
+	var p *fs.PathError
+	if !errors.As(err, &p) || p.Op != "write" {
+		return false
+	}
+	return errors.Is(p.Err, syscall.ENOSPC) || errors.Is(p.Err, syscall.EDQUOT) || errors.Is(p.Err, syscall.EFBIG)
+}
+
+// unchanged reports whether the file still names the last durable transaction.
+func (s *Store) unchanged() bool {
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return false
+	}
+	same := tx.ID() == s.durable.current()
+	return tx.Rollback() == nil && same
+}
+
+// durable is the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has
+// returned; a reader that meets such a one waits here, so that nobody reads what a crash could take back.
+type durable struct {
+	mu    sync.Mutex
+	txid  int
+	moved chan struct{} // closed when txid moves or no longer will
+	down  error
+}
+
+func newDurable(txid int) *durable { return &durable{txid: txid, moved: make(chan struct{})} }
+
+func (d *durable) current() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.txid
+}
+
+func (d *durable) advance(txid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.txid = txid
+	close(d.moved)
+	d.moved = make(chan struct{})
+}
+
+// stop says that txid will never move again.
+func (d *durable) stop(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down = err
+	close(d.moved)
+	d.moved = make(chan struct{})
+}
+
+// reached reports whether txid is on disk; if not, moved tells when to ask again.
+func (d *durable) reached(txid int) (ok bool, moved <-chan struct{}, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if txid <= d.txid {
+		return true, nil, nil
+	}
+	return false, d.moved, d.down
+}
+
+// txidOf returns the transaction that the file names.
+func txidOf(db *bolt.DB) (int, error) {
+	tx, err := db.Begin(false)
+	if err != nil {
+		return 0, err
+	}
+	return tx.ID(), tx.Rollback()
+}
+
+// classify gives a lack of space while opening its class; other errors stay as they are.
+func classify(err error) error {
+	if isDiskFull(err) {
+		return fmt.Errorf("disk full: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/uuid"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// createFile makes a complete file beside o.Path and then gives it its name: whatever dies, a file of that name has a
+// schema and an instance.
+func createFile(o Options) error {
+	tmp := o.Path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove unfinished store: %w", err)
+	}
+	db, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: o.LockTimeout})
+	if err != nil {
+		return openError(tmp, err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error { return initialize(tx, o) })
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(fmt.Errorf("initialize store: %w", classify(err)), os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, o.Path); err != nil {
+		return fmt.Errorf("name new store: %w", err)
+	}
+	if err := syncDir(filepath.Dir(o.Path)); err != nil {
+		return fmt.Errorf("sync store directory: %w", err)
+	}
+	return nil
+}
+
+func initialize(tx *bolt.Tx, o Options) error {
+	if err := putSchema(tx, newestSchema(o.migrations)); err != nil {
+		return err
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return fmt.Errorf("make instance UUID: %w", err)
+	}
+	b, err := encode(&storev1.Instance{Uuid: id.String()})
+	if err != nil {
+		return err
+	}
+	return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyInstance), b)
+}

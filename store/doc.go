@@ -1,0 +1,19 @@
+// Package store keeps agboxd's intent and history in one bbolt file, ids.db. It is the only package that sees bbolt:
+// callers see messages and IDs, and everything they get is a copy.
+//
+// Invariants, each held by a test:
+//
+//   - An accept is one transaction: reserved ID, config, desired state and event are all there or none is.
+//   - One writer goroutine commits whatever is queued in one transaction. A request stages its changes and they are
+//     applied only if it returned nil, so a refusal spoils nobody else's write.
+//   - After a commit the index is published, then OnCommit hooks and watchers are told, then callers are answered. So
+//     whoever is told, reads it; and nobody reads what a crash could take back.
+//   - Event sequences of a sandbox start at 1 and have no gaps.
+//   - IDs of sandboxes and execs are reserved for ever; a purge keeps them.
+//   - A record that does not decode is quarantined: reported, never deleted, never a reason not to open.
+//   - Memory holds live sandboxes and active execs, not history.
+//
+// Errors are containerd/errdefs classes. ErrUnavailable: nothing was written and a retry may work (disk full, lock
+// held), or the store is closed or past a fatal error. ErrDataLoss: bytes do not decode. ErrAborted: the intent moved
+// on. Where a client needs more than the class, the error is a *Refusal.
+package store

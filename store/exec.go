@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// nonceBytes: 128 bits that no container can guess.
+const nonceBytes = 16
+
+// CreateExec reserves req's exec_id and records request, intent with a new nonce, and EXEC_STARTED. The sandbox must
+// be READY and wanted to run at the time of the commit. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY and
+// EXEC_ID_ALREADY_EXISTS (also for IDs of the past, in any sandbox); ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (Exec, error) {
+	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
+		return Exec{}, err
+	}
+	nonce := make([]byte, nonceBytes)
+	if _, err := rand.Read(nonce); err != nil {
+		return Exec{}, fmt.Errorf("make nonce: %w", err)
+	}
+	e := Exec{
+		ID: req.GetExecId(), SandboxID: req.GetSandboxId(), Request: proto.CloneOf(req),
+		Desired: &storev1.ExecDesired{Nonce: hex.EncodeToString(nonce)},
+	}
+	if err := s.update(ctx, func(t *txn) error { return t.createExec(e) }); err != nil {
+		return Exec{}, err
+	}
+	return e, nil
+}
+
+func (t *txn) createExec(e Exec) error {
+	notReady := notReadyToExec(e.SandboxID)
+	sb, err := t.sandbox(e.SandboxID, notReady)
+	switch {
+	case err != nil:
+		return err
+	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY, sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
+		return notReady
+	case get(t.tx, bucketExecID, []byte(e.ID)) != nil:
+		return execExists(e.ID)
+	}
+	sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
+	ev := execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{
+		ExecId: e.ID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,
+	})
+	if err := t.append(sb, ev); err != nil {
+		return err
+	}
+	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
+	t.changes.execs[e.ID] = sb.ID
+	t.keep(sb, e.ID)
+	return errors.Join(
+		t.putInt(bucketExecID, e.ID, uint64(t.now.UnixNano())),
+		t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: sb.ID}),
+		t.put(prefixExecConfig+sb.ID, e.ID, e.Request),
+		t.put(prefixExecDesired+sb.ID, e.ID, e.Desired),
+	)
+}
+
+func execEvent(typ agboxv1.EventType, d *agboxv1.ExecEventDetails) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Exec{Exec: d}}
+}
+
+// withID and withoutID return a new sorted slice: published ones are never changed.
+func withID(ids []string, id string) []string {
+	i, _ := slices.BinarySearch(ids, id)
+	return slices.Concat(ids[:i], []string{id}, ids[i:])
+}
+
+func withoutID(ids []string, id string) []string {
+	i, ok := slices.BinarySearch(ids, id)
+	if !ok {
+		return ids
+	}
+	return slices.Concat(ids[:i], ids[i+1:])
+}
+
+// RequestCancel records once that an exec is to be cancelled. changed is false when that was recorded before. Errors:
+// Refusals EXEC_NOT_FOUND and EXEC_ALREADY_TERMINAL; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		id, err := t.sandboxOf(execID)
+		switch {
+		case err != nil:
+			return false, err
+		case get(t.tx, prefixExecStatus+id, []byte(execID)) != nil:
+			return false, execTerminal(execID)
+		}
+		var d storev1.ExecDesired
+		if err := decode(get(t.tx, prefixExecDesired+id, []byte(execID)), &d); err != nil {
+			return false, fmt.Errorf("read intent of exec %s: %w: %w", execID, err, errdefs.ErrDataLoss)
+		}
+		if d.GetCancelRequestedAt() != 0 {
+			return false, nil
+		}
+		d.CancelRequestedAt = t.now.UnixNano()
+		t.touched = append(t.touched, touch{id, execID})
+		return true, t.put(prefixExecDesired+id, execID, &d)
+	})
+}
+
+// sandboxOf finds the sandbox of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
+func (t *txn) sandboxOf(execID string) (string, error) {
+	id, ok := t.group.execs[execID]
+	if !ok {
+		id = t.index.execs[execID]
+	}
+	if id != "" {
+		return id, nil
+	}
+	return endedExecSandbox(t.tx, execID)
+}
+
+// endedExecSandbox finds the sandbox of an exec in the file. The refs of a purge that is under way count no more.
+func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
+	var ref storev1.ExecRef
+	err := decode(get(tx, bucketExecRefs, []byte(execID)), &ref)
+	switch {
+	case errdefs.IsNotFound(err):
+		return "", execNotFound(execID)
+	case err != nil:
+		return "", fmt.Errorf("find sandbox of exec %s: %w", execID, err)
+	case !hasRecord(tx, ref.GetSandboxId()):
+		return "", execNotFound(execID)
+	}
+	return ref.GetSandboxId(), nil
+}
+
+// EndExec records the end of an exec and its event, once: of an exec that has ended already nothing is written and
+// the answer is nil. end.Sequence is the store's to fill; end itself is not changed. Errors: EXEC_NOT_FOUND;
+// ErrInvalidArgument for a state that is no end; ErrDataLoss; ErrUnavailable.
+func (s *Store) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
+	typ, ok := endEvent(agboxv1.ExecState(end.GetState()))
+	if !ok {
+		return fmt.Errorf("end exec %s: state %d is not terminal: %w", execID, end.GetState(), errdefs.ErrInvalidArgument)
+	}
+	end = proto.CloneOf(end)
+	end.ErrorMessage = strings.ToValidUTF8(end.GetErrorMessage(), "\uFFFD") // words of programs: no reason to lose an end
+	return s.update(ctx, func(t *txn) error { return t.endExec(execID, typ, end) })
+}
+
+func (t *txn) endExec(execID string, typ agboxv1.EventType, end *storev1.ExecEnd) error {
+	id, err := t.sandboxOf(execID)
+	if err != nil {
+		return err
+	}
+	if get(t.tx, prefixExecStatus+id, []byte(execID)) != nil {
+		return nil
+	}
+	sb, err := t.sandbox(id, execNotFound(execID))
+	if err != nil {
+		return err
+	}
+	sb.ActiveExecs = withoutID(sb.ActiveExecs, execID)
+	ev := execEvent(typ, &agboxv1.ExecEventDetails{
+		ExecId: execID, ExitCode: end.GetExitCode(), ExecState: agboxv1.ExecState(end.GetState()),
+		ErrorCode: end.GetErrorCode(), ErrorMessage: end.GetErrorMessage(),
+	})
+	if err := t.append(sb, ev); err != nil {
+		return err
+	}
+	end.Sequence = ev.GetSequence()
+	t.changes.execs[execID] = ""
+	t.keep(sb, execID)
+	return t.put(prefixExecStatus+id, execID, end)
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// facts is the derived state (category C): what the buckets say of live sandboxes, held names and active execs. As a
+// change to other facts, nil and "" mean gone. The sandboxes in it are immutable: a change puts a new one.
+type facts struct {
+	sandboxes map[string]*Sandbox
+	names     map[string]string // name -> sandbox ID
+	execs     map[string]string // active exec -> sandbox ID
+}
+
+func newFacts() facts {
+	return facts{sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]string{}}
+}
+
+// merge puts changes over f and keeps what they say is gone as such, for facts that are changes themselves.
+func (f facts) merge(changes facts) {
+	for id, sb := range changes.sandboxes {
+		f.sandboxes[id] = sb
+	}
+	for name, id := range changes.names {
+		f.names[name] = id
+	}
+	for execID, id := range changes.execs {
+		f.execs[execID] = id
+	}
+}
+
+// prune drops what is gone.
+func (f facts) prune(changes facts) {
+	for id, sb := range changes.sandboxes {
+		if sb == nil {
+			delete(f.sandboxes, id)
+		}
+	}
+	for name, id := range changes.names {
+		if id == "" {
+			delete(f.names, name)
+		}
+	}
+	for execID, id := range changes.execs {
+		if id == "" {
+			delete(f.execs, execID)
+		}
+	}
+}
+
+// index is the published facts. Only the writer changes them, after a commit.
+type index struct {
+	mu sync.RWMutex
+	facts
+}
+
+func (x *index) publish(changes facts) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.merge(changes)
+	x.prune(changes)
+}
+
+func (x *index) sandbox(id string) (*Sandbox, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	sb, ok := x.sandboxes[id]
+	return sb, ok
+}
+
+// all returns the live sandboxes in no order.
+func (x *index) all() []*Sandbox {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	out := make([]*Sandbox, 0, len(x.sandboxes))
+	for _, sb := range x.sandboxes {
+		out = append(out, sb)
+	}
+	return out
+}
+
+// copied returns a value that the caller may keep and change.
+func (sb *Sandbox) copied() Sandbox {
+	c := *sb
+	if sb.Spec != nil {
+		c.Spec = proto.CloneOf(sb.Spec)
+	}
+	if sb.Desired != nil {
+		c.Desired = proto.CloneOf(sb.Desired)
+	}
+	c.ActiveExecs = append([]string(nil), sb.ActiveExecs...)
+	return c
+}
+
+func (sb *Sandbox) matches(labels map[string]string) bool {
+	have := sb.Spec.GetLabels()
+	for k, want := range labels {
+		if v, ok := have[k]; !ok || v != want {
+			return false
+		}
+	}
+	return true
+}
+
+// advance takes one more event into the derived state, and reports whether a new run of a state began with it. The
+// caller has updated ActiveExecs. load.go finds the same from the file; the model test compares them.
+func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
+	sb.LastSequence = ev.GetSequence()
+	at := ev.GetOccurredAt().AsTime()
+	if state := ev.GetSandboxState(); state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && state != sb.State {
+		sb.State, sb.StateChangedAt, newRun = state, at, true
+		sb.ErrorCode, sb.ErrorMessage, sb.Preparing = "", "", false
+	}
+	if isFailure(sb, ev) {
+		sb.ErrorCode, sb.ErrorMessage = ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
+	}
+	sb.Preparing = sb.Preparing || isPreparing(sb, ev)
+	switch {
+	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || len(sb.ActiveExecs) > 0:
+		sb.IdleSince = noTime
+	case newRun || endsActivity(ev):
+		sb.IdleSince = at
+	}
+	return newRun
+}

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// RequestStop asks a READY sandbox to stop. changed is false when a stop is under way already. Errors: Refusals
+// SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, notReadyToStop(id))
+		switch {
+		case err != nil:
+			return false, err
+		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY:
+			return false, notReadyToStop(id)
+		case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP:
+			return false, nil
+		}
+		return true, t.stop(sb, reason)
+	})
+}
+
+// change runs an accept that may find nothing to do.
+func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (changed bool, err error) {
+	var did bool
+	err = s.update(ctx, func(t *txn) error {
+		var err error
+		did, err = fn(t)
+		return err
+	})
+	return did && err == nil, err
+}
+
+func (t *txn) stop(sb *Sandbox, reason string) error {
+	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED,
+		agboxv1.SandboxState_SANDBOX_STATE_READY, reason)
+}
+
+// RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run,
+// has no active exec, and became idle at least idleFor ago. Otherwise, or when idleFor is not positive, it changes
+// nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		if idleFor <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
+			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < idleFor {
+			return false, nil
+		}
+		return true, t.stop(sb, "idle_ttl")
+	})
+}
+
+// RequestResume asks a STOPPED sandbox to run again. changed is false when a resume is under way already. Errors:
+// Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, notStopped(id))
+		switch {
+		case err != nil:
+			return false, err
+		case sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_RESUME:
+			return false, nil
+		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_STOP:
+			return false, notStopped(id)
+		}
+		sb.Desired = proto.CloneOf(sb.Desired)
+		sb.Desired.Attempt = storev1.Attempt_ATTEMPT_RESUME
+		return true, t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
+			agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	})
+}
+
+// RequestDelete asks for the removal of a sandbox and lets go of its name. changed is false when it is DELETING or
+// DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		return t.requestDelete(sb, reason)
+	})
+}
+
+func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error) {
+	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+		return false, nil
+	}
+	if sb.Name != "" && t.nameHolder(sb.Name) == sb.ID {
+		t.changes.names[sb.Name] = ""
+		if err := t.delete(bucketNames, sb.Name); err != nil {
+			return false, err
+		}
+	}
+	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
+		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)
+}
+
+// RequestDeleteMatching asks, in one transaction, for the removal of every live sandbox whose labels have all pairs of
+// selector, and returns the sorted IDs of those that nobody had asked to delete before. Sandboxes whose record does
+// not decode are left out. Errors: ErrInvalidArgument for an empty selector; ErrUnavailable.
+func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error) {
+	if len(selector) == 0 {
+		return nil, fmt.Errorf("delete by labels: empty selector: %w", errdefs.ErrInvalidArgument)
+	}
+	var asked []string
+	err = s.update(ctx, func(t *txn) error {
+		for _, id := range slices.Sorted(slices.Values(t.liveIDs())) {
+			sb := t.live(id)
+			if sb.Corrupt || !sb.matches(selector) {
+				continue
+			}
+			changed, err := t.requestDelete(sb, reason)
+			if err != nil {
+				return err
+			}
+			if changed {
+				asked = append(asked, id)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return asked, nil
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from
+// the file, at most 256 in a transaction. Sandboxes with Corrupt set are included; without config they have no labels.
+// Errors: ErrUnavailable.
+func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
+	var out []Sandbox
+	live := map[string]bool{}
+	for _, sb := range s.index.all() {
+		live[sb.ID] = true
+		if sb.matches(f.Labels) {
+			out = append(out, sb.copied())
+		}
+	}
+	if f.IncludeDeleted {
+		deleted, err := s.listDeleted(ctx, f, live)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, deleted...)
+	}
+	slices.SortFunc(out, func(a, b Sandbox) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+// listDeleted leaves out those that were live when the caller looked.
+func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool) ([]Sandbox, error) {
+	var out []Sandbox
+	err := s.eachDeleted(ctx, func(tx *bolt.Tx, id string, _ []byte) bool {
+		if live[id] || !isKept(tx, id) {
+			return true
+		}
+		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil); sb.matches(f.Labels) {
+			out = append(out, *sb)
+		}
+		return true
+	})
+	return out, err
+}
+
+// isKept reports whether the history of a deleted sandbox is readable: it is until a purge begins. The caller knows
+// that id is not live.
+func isKept(tx *bolt.Tx, id string) bool {
+	return get(tx, bucketDeletedAt, []byte(id)) != nil && hasRecord(tx, id)
+}
+
+// hasRecord reports whether id is known: from its accept until its purge begins.
+func hasRecord(tx *bolt.Tx, id string) bool {
+	return get(tx, bucketConfig, []byte(id)) != nil || get(tx, bucketDesired, []byte(id)) != nil
+}
+
+// DeletedBefore returns at most limit IDs of sandboxes that were deleted before t, in the order of the IDs, those of an
+// unfinished purge included. Errors: ErrUnavailable.
+func (s *Store) DeletedBefore(ctx context.Context, t time.Time, limit int) ([]string, error) {
+	var ids []string
+	err := s.eachDeleted(ctx, func(_ *bolt.Tx, id string, at []byte) bool {
+		if len(ids) >= limit {
+			return false
+		}
+		if nanos, err := decodeInt(at); err != nil {
+			s.corrupt.add(Corrupt{Bucket: bucketDeletedAt, Key: id, SandboxID: id, Err: err})
+		} else if fromNanos(nanos).Before(t) {
+			ids = append(ids, id)
+		}
+		return true
+	})
+	return ids, err
+}
+
+// eachDeleted calls fn for each entry of sandbox-deleted-at until it returns false, 256 in a transaction.
+func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string, at []byte) bool) error {
+	next, more := "", true
+	for more {
+		err := s.view(ctx, func(tx *bolt.Tx) error {
+			next, more = someDeleted(tx, next, fn)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// someDeleted starts at key from, and returns where to go on.
+func someDeleted(tx *bolt.Tx, from string, fn func(*bolt.Tx, string, []byte) bool) (next string, more bool) {
+	b := tx.Bucket([]byte(bucketDeletedAt))
+	if b == nil {
+		return "", false
+	}
+	c := b.Cursor()
+	k, v := c.Seek([]byte(from))
+	for n := 0; k != nil; k, v = c.Next() {
+		if n == maxRead {
+			return string(k), true
+		}
+		if !fn(tx, string(k), v) {
+			return "", false
+		}
+		n++
+	}
+	return "", false
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// load brings the file to this version's schema and finds the facts in it. No writer runs yet.
+func (s *Store) load() error {
+	if err := migrate(s.db, s.o.Path, s.o.migrations); err != nil {
+		return err
+	}
+	txid, err := txidOf(s.db)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.o.Path, err)
+	}
+	s.durable = newDurable(txid)
+	s.index.facts = newFacts()
+	return s.db.View(func(tx *bolt.Tx) error {
+		if err := s.loadInstance(tx); err != nil {
+			return err
+		}
+		s.loadSandboxes(tx)
+		s.loadNames(tx)
+		return nil
+	})
+}
+
+// loadInstance is, beside the schema version, the one record without which nothing can be served: without the UUID
+// nobody knows which Docker objects are ours.
+func (s *Store) loadInstance(tx *bolt.Tx) error {
+	var instance storev1.Instance
+	err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance)
+	if err == nil && instance.GetUuid() == "" {
+		err = errdefs.ErrDataLoss
+	}
+	if err != nil {
+		return fmt.Errorf("read instance of %s: %v: %w", s.o.Path, err, errdefs.ErrDataLoss)
+	}
+	s.instance = instance.GetUuid()
+	return nil
+}
+
+// loadSandboxes finds the live ones: those with config or desired state and without a time of deletion. Both buckets
+// are asked, so that a damaged one hides nothing.
+func (s *Store) loadSandboxes(tx *bolt.Tx) {
+	l := loader{tx, s.corrupt.add}
+	for _, bucket := range []string{bucketConfig, bucketDesired} {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			continue
+		}
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			id := string(k)
+			if s.index.sandboxes[id] != nil || get(tx, bucketDeletedAt, k) != nil {
+				continue
+			}
+			s.addLoaded(l, id)
+		}
+	}
+}
+
+func (s *Store) addLoaded(l loader, id string) {
+	execs := l.activeExecs(id)
+	for _, execID := range execs {
+		s.index.execs[execID] = id
+		_, _ = l.exec(id, execID) // what does not decode is noted now, not when it is needed
+	}
+	s.index.sandboxes[id] = l.sandbox(id, execs)
+}
+
+// loadNames takes the names from their bucket and from the desired states: a damaged record of either frees no name
+// that is held.
+func (s *Store) loadNames(tx *bolt.Tx) {
+	for id, sb := range s.index.sandboxes {
+		if sb.Name != "" && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE {
+			s.index.names[sb.Name] = id
+		}
+	}
+	b := tx.Bucket([]byte(bucketNames))
+	if b == nil {
+		return
+	}
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		s.loadName(string(k), v)
+	}
+}
+
+func (s *Store) loadName(name string, v []byte) {
+	var ref storev1.NameRef
+	if err := decode(v, &ref); err != nil {
+		s.corrupt.add(Corrupt{Bucket: bucketNames, Key: name, SandboxID: s.index.names[name], Err: err})
+		return
+	}
+	sb := s.index.sandboxes[ref.GetSandboxId()]
+	if sb == nil {
+		return
+	}
+	s.index.names[name] = sb.ID
+	if sb.Desired == nil {
+		sb.Name = name
+	}
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// loader reads records in one transaction and notes those that do not decode.
+type loader struct {
+	tx   *bolt.Tx
+	note func(Corrupt)
+}
+
+// message decodes a record that must be there.
+func (l loader) message(bucket, key, sandboxID string, m proto.Message) error {
+	return l.noted(bucket, key, sandboxID, decode(get(l.tx, bucket, []byte(key)), m))
+}
+
+// noted turns an error of a record that must be there into ErrDataLoss and notes it.
+func (l loader) noted(bucket, key, sandboxID string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errdefs.IsDataLoss(err) {
+		err = fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)
+	}
+	l.note(Corrupt{Bucket: bucket, Key: key, SandboxID: sandboxID, Err: err})
+	return fmt.Errorf("read %s of %s: %w", bucket, key, err)
+}
+
+func (l loader) time(bucket, id string) time.Time {
+	n, err := decodeInt(get(l.tx, bucket, []byte(id)))
+	if l.noted(bucket, id, id, err) != nil {
+		return noTime
+	}
+	return fromNanos(n)
+}
+
+// sandbox reads one sandbox, live or deleted, as far as it is readable.
+func (l loader) sandbox(id string, activeExecs []string) *Sandbox {
+	sb := &Sandbox{ID: id, CreatedAt: l.time(bucketSandboxID, id), ActiveExecs: activeExecs}
+	if get(l.tx, bucketDeletedAt, []byte(id)) != nil {
+		sb.DeletedAt = l.time(bucketDeletedAt, id)
+	}
+	var spec agboxv1.CreateSpec
+	if l.message(bucketConfig, id, id, &spec) == nil {
+		sb.Spec = &spec
+	}
+	sb.Desired = l.desired(id)
+	sb.Name = sb.Desired.GetName()
+	found := l.state(sb)
+	sb.Corrupt = sb.Spec == nil || sb.Desired == nil || !found
+	return sb
+}
+
+func (l loader) desired(id string) *storev1.Desired {
+	var d storev1.Desired
+	if l.message(bucketDesired, id, id, &d) != nil {
+		return nil
+	}
+	if d.GetGeneration() == 0 || d.GetRunState() < storev1.RunState_RUN_STATE_RUN || d.GetRunState() > storev1.RunState_RUN_STATE_DELETE {
+		_ = l.noted(bucketDesired, id, id, fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss))
+		return nil
+	}
+	return &d
+}
+
+// activeExecs are the keys of exec-config without one in exec-status. Both are in the same order.
+func (l loader) activeExecs(id string) []string {
+	configs := l.tx.Bucket([]byte(prefixExecConfig + id))
+	if configs == nil {
+		return nil
+	}
+	var ended *bolt.Cursor
+	var end []byte
+	if b := l.tx.Bucket([]byte(prefixExecStatus + id)); b != nil {
+		ended = b.Cursor()
+		end, _ = ended.First()
+	}
+	var active []string
+	c := configs.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		for end != nil && bytes.Compare(end, k) < 0 {
+			end, _ = ended.Next()
+		}
+		if !bytes.Equal(end, k) {
+			active = append(active, string(k))
+		}
+	}
+	return active
+}
+
+// exec reads one exec. Errors: ErrDataLoss.
+func (l loader) exec(id, execID string) (Exec, error) {
+	e := Exec{ID: execID, SandboxID: id, Request: &agboxv1.CreateExecRequest{}, Desired: &storev1.ExecDesired{}}
+	err := errors.Join(
+		l.message(prefixExecConfig+id, execID, id, e.Request),
+		l.execDesired(id, execID, e.Desired),
+	)
+	if get(l.tx, prefixExecStatus+id, []byte(execID)) != nil {
+		e.End = &storev1.ExecEnd{}
+		err = errors.Join(err, l.execEnd(id, execID, e.End))
+	}
+	if err != nil {
+		return Exec{}, err
+	}
+	return e, nil
+}
+
+func (l loader) execDesired(id, execID string, d *storev1.ExecDesired) error {
+	err := decode(get(l.tx, prefixExecDesired+id, []byte(execID)), d)
+	if err == nil && d.GetNonce() == "" {
+		err = fmt.Errorf("no nonce in it: %w", errdefs.ErrDataLoss)
+	}
+	return l.noted(prefixExecDesired+id, execID, id, err)
+}
+
+func (l loader) execEnd(id, execID string, end *storev1.ExecEnd) error {
+	err := decode(get(l.tx, prefixExecStatus+id, []byte(execID)), end)
+	if _, ok := endEvent(agboxv1.ExecState(end.GetState())); err == nil && !ok {
+		err = fmt.Errorf("no end in it: %w", errdefs.ErrDataLoss)
+	}
+	return l.noted(prefixExecStatus+id, execID, id, err)
+}
+
+// event decodes one stored event. Errors: ErrDataLoss.
+func (l loader) event(id string, key, value []byte) (*agboxv1.SandboxEvent, error) {
+	seq, err := decodeInt(key)
+	if err != nil {
+		return nil, l.noted(prefixEvents+id, fmt.Sprintf("%x", key), id, err)
+	}
+	var ev agboxv1.SandboxEvent
+	err = decode(value, &ev)
+	if err == nil && (ev.GetSequence() != seq || ev.GetSandboxId() != id) {
+		err = fmt.Errorf("it says that it is event %d of another place: %w", ev.GetSequence(), errdefs.ErrDataLoss)
+	}
+	if err != nil {
+		return nil, l.noted(prefixEvents+id, strconv.FormatUint(seq, 10), id, err)
+	}
+	return &ev, nil
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// state fills in what the events say of sb. It reads few of them: the first of the present run of the state, which
+// sandbox-state names, and from the newest backwards to the one that decides the rest. It reports whether there is a
+// state at all.
+func (l loader) state(sb *Sandbox) bool {
+	var ok bool
+	if sb.LastSequence, ok = l.lastSequence(sb.ID); !ok {
+		return false
+	}
+	start := l.runStart(sb)
+	if start == 0 {
+		start = l.findRun(sb)
+	}
+	if start == 0 {
+		return false
+	}
+	if decidedByEvents(sb) {
+		l.walkBack(sb.ID, start, noSequence, func(ev *agboxv1.SandboxEvent) bool { return decide(sb, ev, start) })
+	}
+	return true
+}
+
+func (l loader) lastSequence(id string) (uint64, bool) {
+	var key []byte
+	if b := l.tx.Bucket([]byte(prefixEvents + id)); b != nil {
+		key, _ = b.Cursor().Last()
+	}
+	seq, err := decodeInt(key)
+	return seq, l.noted(prefixEvents+id, "last", id, err) == nil
+}
+
+// runStart reads state and time of change from the event that sandbox-state names; 0 when that does not decode.
+func (l loader) runStart(sb *Sandbox) uint64 {
+	start, err := decodeInt(get(l.tx, bucketState, []byte(sb.ID)))
+	if l.noted(bucketState, sb.ID, sb.ID, err) != nil {
+		return 0
+	}
+	key := encodeInt(start)
+	ev, err := l.event(sb.ID, key, get(l.tx, prefixEvents+sb.ID, key))
+	if err != nil {
+		return 0
+	}
+	if ev.GetSandboxState() == agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+		_ = l.noted(bucketState, sb.ID, sb.ID, fmt.Errorf("event %d has no state: %w", start, errdefs.ErrDataLoss))
+		return 0
+	}
+	sb.State, sb.StateChangedAt = ev.GetSandboxState(), ev.GetOccurredAt().AsTime()
+	return start
+}
+
+// findRun is the way without sandbox-state: through all events of the run.
+func (l loader) findRun(sb *Sandbox) (start uint64) {
+	l.walkBack(sb.ID, 1, noSequence, func(ev *agboxv1.SandboxEvent) bool {
+		state := ev.GetSandboxState()
+		switch {
+		case state == agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED:
+			return true
+		case start != 0 && state != sb.State:
+			return false
+		}
+		start, sb.State, sb.StateChangedAt = ev.GetSequence(), state, ev.GetOccurredAt().AsTime()
+		return true
+	})
+	return start
+}
+
+// decidedByEvents reports whether anything but state and time of change is to be found in the events.
+func decidedByEvents(sb *Sandbox) bool {
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+		return true
+	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
+		return sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE
+	case agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return len(sb.ActiveExecs) == 0
+	}
+	return false
+}
+
+// decide takes the newest event that says why sb failed, that it prepares, or when it became idle. It reports whether
+// to look further back.
+func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) {
+	switch {
+	case isFailure(sb, ev):
+		sb.ErrorCode, sb.ErrorMessage = ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
+	case isPreparing(sb, ev):
+		sb.Preparing = true
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && (endsActivity(ev) || ev.GetSequence() == start):
+		sb.IdleSince = ev.GetOccurredAt().AsTime()
+	default:
+		return true
+	}
+	return false
+}
+
+// walkBack calls fn with the events of a sandbox that are older than before, from the newest to that with sequence
+// first, until fn returns false. What does not decode is noted and left out.
+func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.SandboxEvent) bool) {
+	b := l.tx.Bucket([]byte(prefixEvents + id))
+	if b == nil {
+		return
+	}
+	c := b.Cursor()
+	for k, v := lastBefore(c, before); k != nil; k, v = c.Prev() {
+		seq, err := decodeInt(k)
+		if err != nil || seq < first {
+			return
+		}
+		if ev, err := l.event(id, k, v); err == nil && !fn(ev) {
+			return
+		}
+	}
+}
+
+func lastBefore(c *bolt.Cursor, before uint64) (k, v []byte) {
+	if k, _ := c.Seek(encodeInt(before)); k == nil {
+		return c.Last()
+	}
+	return c.Prev()
+}

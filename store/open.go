@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Store is an open ids.db. Its methods may be called from any goroutine.
+type Store struct {
+	o        Options
+	db       *bolt.DB
+	mark     *marker
+	instance string
+
+	queue   chan *request
+	closing sync.RWMutex // held for reading while sending to queue
+	closed  bool
+	written chan struct{} // closed when the writer has ended
+	down    error         // set by the writer after a fatal error; read by the writer, and by Close after it ended
+
+	index   index
+	durable *durable
+	hub     *hub
+	corrupt *quarantine
+
+	hookMu   sync.Mutex
+	hookList []func(sandboxID, execID string)
+}
+
+// Open opens the file, or makes it, and reads what is live. After an unclean end the file is first checked by
+// o.CheckProgram. ctx bounds the wait for the lock and the check. Errors: ErrUnavailable when another process has it,
+// or there is no space; ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged. In each
+// case the file is as it was.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
+		return nil, fmt.Errorf("make store directory: %w", err)
+	}
+	mark, err := takeMarker(ctx, o.Path+".running", o.LockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openLocked(ctx, o, mark)
+	if err != nil {
+		return nil, errors.Join(err, mark.release())
+	}
+	return s, nil
+}
+
+func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
+	if err := prepareFile(ctx, o, mark); err != nil {
+		return nil, err
+	}
+	if err := mark.set(markOpen); err != nil {
+		return nil, err
+	}
+	s, err := openFile(o, mark)
+	if err != nil && mark.clean { // bbolt closed it as it was: the next opener need not check
+		return nil, errors.Join(err, mark.set(markClean))
+	}
+	if err != nil {
+		return nil, err
+	}
+	go s.write()
+	return s, nil
+}
+
+// prepareFile leaves a file at o.Path that is safe to map.
+func prepareFile(ctx context.Context, o Options, mark *marker) error {
+	info, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return createFile(o)
+	case err != nil:
+		return fmt.Errorf("look at store: %w", err)
+	case info.Mode().Perm()&0o077 != 0:
+		// A restored copy, perhaps: env values in it are secrets.
+		if err := os.Chmod(o.Path, 0o600); err != nil {
+			return fmt.Errorf("close store to others: %w", err)
+		}
+	}
+	if err := checkSize(o.Path); err != nil {
+		return err
+	}
+	if mark.clean || len(o.CheckProgram) == 0 {
+		return nil
+	}
+	return checkInChild(ctx, o.CheckProgram, o.Path)
+}
+
+func openFile(o Options, mark *marker) (*Store, error) {
+	db, err := openBolt(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		o: o, db: db, mark: mark, queue: make(chan *request, maxGroup), written: make(chan struct{}),
+		hub: newHub(), corrupt: newQuarantine(o.Logger),
+	}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// openBolt maps as much address space as there is to have.
+func openBolt(o Options) (*bolt.DB, error) {
+	bo := &bolt.Options{Timeout: o.LockTimeout, FreelistType: bolt.FreelistMapType}
+	var err error
+	for _, bo.InitialMmapSize = range mmapSizes(o.InitialMmapSize) {
+		var db *bolt.DB
+		if db, err = bolt.Open(o.Path, 0o600, bo); err == nil {
+			return db, nil
+		}
+		if !errors.Is(err, syscall.ENOMEM) {
+			break
+		}
+	}
+	return nil, openError(o.Path, err)
+}
+
+// mmapSizes to try: a limit on address space (RLIMIT_AS, 32 bits) refuses the larger ones. With 0 the mapping grows
+// with the file.
+func mmapSizes(want int) []int {
+	if want > 0 {
+		return []int{want, 0}
+	}
+	if defaultMmapSize > math.MaxInt {
+		return []int{256 << 20, 0}
+	}
+	size := defaultMmapSize // a variable: as a constant it does not fit 32 bits
+	return []int{int(size), 1 << 30, 64 << 20, 0}
+}
+
+// Close commits what is queued, waits for the writer and for open reads, and marks a clean end. Requests that come
+// later get ErrUnavailable. A second Close does nothing.
+func (s *Store) Close() error {
+	s.closing.Lock()
+	if s.closed {
+		s.closing.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.queue)
+	s.closing.Unlock()
+	<-s.written
+	err := s.db.Close()
+	if err == nil && s.down == nil {
+		err = s.mark.set(markClean)
+	}
+	if err := errors.Join(err, s.mark.release()); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+)
+
+// purgeBatch bounds the keys that one transaction of a purge removes, so that no accept waits long behind it.
+const purgeBatch = 1000
+
+// PurgeSandbox forgets a DELETED sandbox: config, intent, events, execs. Its IDs and those of its execs stay reserved.
+// It takes several transactions; the first makes the sandbox unknown and closes its watchers, the last removes the
+// time of deletion, by which DeletedBefore finds a purge that was cut off. Errors: ErrFailedPrecondition while it is
+// live; SANDBOX_NOT_FOUND when there is nothing to purge; ErrUnavailable.
+func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
+	if err := s.update(ctx, func(t *txn) error { return t.beginPurge(id) }); err != nil {
+		return err
+	}
+	for done := false; !done; { // each round but the last removes at least one key
+		err := s.update(ctx, func(t *txn) error {
+			var err error
+			done, err = t.purgeSome(id)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("purge sandbox %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (t *txn) beginPurge(id string) error {
+	switch {
+	case t.live(id) != nil:
+		return fmt.Errorf("purge sandbox %s: it is not deleted: %w", id, errdefs.ErrFailedPrecondition)
+	case get(t.tx, bucketDeletedAt, []byte(id)) == nil:
+		return sandboxNotFound(id)
+	}
+	t.purged = append(t.purged, id)
+	t.touched = append(t.touched, touch{id, ""})
+	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState} {
+		if err := t.delete(bucket, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeSome stages the removal of at most purgeBatch keys, and with the last ones the buckets and the time of deletion.
+func (t *txn) purgeSome(id string) (done bool, err error) {
+	room := purgeBatch
+	// Configs come last of the execs' buckets: their keys find the refs.
+	for _, prefix := range []string{prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig} {
+		bucket := prefix + id
+		b := t.tx.Bucket([]byte(bucket))
+		if b == nil {
+			continue
+		}
+		if left := t.purgeKeys(b, bucket, prefix == prefixExecConfig, &room); left {
+			return false, nil
+		}
+		if err := t.stage(op{kind: opDropBucket, bucket: bucket}); err != nil {
+			return false, err
+		}
+	}
+	return true, t.delete(bucketDeletedAt, id)
+}
+
+// purgeKeys stages the removal of keys while there is room, and reports whether some are left.
+func (t *txn) purgeKeys(b *bolt.Bucket, bucket string, withRefs bool, room *int) (left bool) {
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if *room <= 0 {
+			return true
+		}
+		*room--
+		key := append([]byte(nil), k...) // k dies when ops are applied
+		t.ops = append(t.ops, op{kind: opDelete, bucket: bucket, key: key})
+		if withRefs {
+			t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// InstanceID returns the UUID of this store, the value of the instance label on all Docker objects of it. It is made
+// with the file and never changes.
+func (s *Store) InstanceID() string { return s.instance }
+
+// Sandbox returns one sandbox, live or deleted. Errors: Refusal SANDBOX_NOT_FOUND (never existed, or purged);
+// ErrDataLoss, together with what is readable, when config or intent does not decode; ErrUnavailable.
+func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
+	sb, ok := s.index.sandbox(id)
+	if !ok {
+		var err error
+		if sb, err = s.deletedSandbox(ctx, id); err != nil {
+			return Sandbox{}, err
+		}
+	}
+	if sb.Corrupt {
+		return sb.copied(), corruptSandbox(id)
+	}
+	return sb.copied(), nil
+}
+
+func (s *Store) deletedSandbox(ctx context.Context, id string) (*Sandbox, error) {
+	var sb *Sandbox
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		if !isKept(tx, id) {
+			return sandboxNotFound(id)
+		}
+		sb = loader{tx, s.corrupt.add}.sandbox(id, nil)
+		return nil
+	})
+	return sb, err
+}
+
+// Reserved reports whether id was ever used for a sandbox of this store. Errors: ErrUnavailable.
+func (s *Store) Reserved(ctx context.Context, id string) (bool, error) {
+	var found bool
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		found = get(tx, bucketSandboxID, []byte(id)) != nil
+		return nil
+	})
+	return found, err
+}
+
+// SandboxByName returns the sandbox that holds a name: a live one that nobody asked to delete. From memory.
+func (s *Store) SandboxByName(name string) (Sandbox, bool) {
+	s.index.mu.RLock()
+	sb := s.index.sandboxes[s.index.names[name]]
+	s.index.mu.RUnlock()
+	if sb == nil {
+		return Sandbox{}, false
+	}
+	return sb.copied(), true
+}
+
+// LiveIDs returns the sorted IDs of the sandboxes that are not DELETED and whose record decodes. From memory.
+func (s *Store) LiveIDs() []string {
+	var ids []string
+	for _, sb := range s.index.all() {
+		if !sb.Corrupt {
+			ids = append(ids, sb.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// ActiveExecs returns the sorted IDs of the execs of a sandbox, or with "" of all, that have not ended. From memory.
+func (s *Store) ActiveExecs(sandboxID string) []string {
+	if sandboxID != "" {
+		sb, ok := s.index.sandbox(sandboxID)
+		if !ok {
+			return nil
+		}
+		return slices.Clone(sb.ActiveExecs)
+	}
+	var ids []string
+	for _, sb := range s.index.all() {
+		ids = append(ids, sb.ActiveExecs...)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// CountByState returns how many live sandboxes are in each state. From memory.
+func (s *Store) CountByState() map[agboxv1.SandboxState]int {
+	n := map[agboxv1.SandboxState]int{}
+	for _, sb := range s.index.all() {
+		n[sb.State]++
+	}
+	return n
+}
+
+// Exec returns one exec, active or ended, until its sandbox is purged. Errors: Refusal EXEC_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
+func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
+	s.index.mu.RLock()
+	id := s.index.execs[execID]
+	s.index.mu.RUnlock()
+	var e Exec
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		id, err := id, error(nil)
+		if id == "" {
+			id, err = endedExecSandbox(tx, execID)
+		}
+		if err == nil && !hasRecord(tx, id) {
+			err = execNotFound(execID) // purged since the index was asked
+		}
+		if err == nil {
+			e, err = loader{tx, s.corrupt.add}.exec(id, execID)
+		}
+		return err
+	})
+	return e, err
+}
+
+// ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the sandbox whose end was recorded at
+// or after since. It reads the events from the newest back to since. Errors: ErrUnavailable.
+func (s *Store) ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error) {
+	killed, before := false, noSequence
+	for before > 1 {
+		err := s.view(ctx, func(tx *bolt.Tx) error {
+			l := loader{tx, s.corrupt.add}
+			killed, before = l.killedForMemory(sandboxID, since, before)
+			return nil
+		})
+		if err != nil || killed {
+			return killed, err
+		}
+	}
+	return false, nil
+}

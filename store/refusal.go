@@ -1,0 +1,96 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+)
+
+// Refusal is an error whose text and reason are part of the API's contract.
+type Refusal struct {
+	// Reason as in google.rpc.ErrorInfo, such as SANDBOX_NAME_ALREADY_EXISTS.
+	Reason string
+	// Metadata of the ErrorInfo: sandbox_id or exec_id, and the sequences of a sequence error.
+	Metadata map[string]string
+	// Message is a sentence for the client.
+	Message string
+	// Class is the containerd/errdefs value.
+	Class error
+}
+
+// Error returns the message.
+func (r *Refusal) Error() string { return r.Message }
+
+// Unwrap returns the class.
+func (r *Refusal) Unwrap() error { return r.Class }
+
+func refuseSandbox(reason, id string, class error, format string) error {
+	return &Refusal{
+		Reason: reason, Metadata: map[string]string{"sandbox_id": id},
+		Message: fmt.Sprintf(format, id), Class: class,
+	}
+}
+
+func refuseExec(reason, id string, class error, format string) error {
+	return &Refusal{
+		Reason: reason, Metadata: map[string]string{"exec_id": id},
+		Message: fmt.Sprintf(format, id), Class: class,
+	}
+}
+
+func sandboxNotFound(id string) error {
+	return refuseSandbox("SANDBOX_NOT_FOUND", id, errdefs.ErrNotFound, "sandbox %s was not found")
+}
+
+func sandboxExists(id string) error {
+	return refuseSandbox("SANDBOX_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "sandbox_id %s already exists")
+}
+
+func nameExists(id, name string) error {
+	return &Refusal{
+		Reason: "SANDBOX_NAME_ALREADY_EXISTS", Metadata: map[string]string{"sandbox_id": id},
+		Message: fmt.Sprintf("sandbox name %s already exists", name), Class: errdefs.ErrAlreadyExists,
+	}
+}
+
+func notStopped(id string) error {
+	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
+}
+
+func notReadyToStop(id string) error {
+	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+}
+
+func notReadyToExec(id string) error {
+	return refuseSandbox("SANDBOX_NOT_READY", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+}
+
+func execExists(id string) error {
+	return refuseExec("EXEC_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "exec_id %s already exists")
+}
+
+func execNotFound(id string) error {
+	return refuseExec("EXEC_NOT_FOUND", id, errdefs.ErrNotFound, "exec %s was not found")
+}
+
+func execTerminal(id string) error {
+	return refuseExec("EXEC_ALREADY_TERMINAL", id, errdefs.ErrFailedPrecondition, "exec %s is already terminal")
+}
+
+func sequenceExpired(id string, from, oldest uint64) error {
+	return &Refusal{
+		Reason: "SANDBOX_EVENT_SEQUENCE_EXPIRED",
+		Metadata: map[string]string{
+			"sandbox_id":      id,
+			"from_sequence":   strconv.FormatUint(from, 10),
+			"oldest_sequence": strconv.FormatUint(oldest, 10),
+		},
+		Message: fmt.Sprintf("sandbox %s event sequence %d is outside retained history", id, from),
+		Class:   errdefs.ErrOutOfRange,
+	}
+}
+
+func corruptSandbox(id string) error {
+	return fmt.Errorf("record of sandbox %s does not decode: %w", id, errdefs.ErrDataLoss)
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Sandbox is what the store knows of one sandbox. It is a copy: changing it changes nothing in the store.
+type Sandbox struct {
+	ID string
+	// Name as given at creation, or empty. Unique among sandboxes that nobody asked to delete.
+	Name string
+	// Spec is the final spec. Nil while Corrupt says that it does not decode.
+	Spec *agboxv1.CreateSpec
+	// Desired is the intent. Nil while Corrupt says that it does not decode.
+	Desired *storev1.Desired
+	// State of the last event that has one.
+	State agboxv1.SandboxState
+	// StateChangedAt is when the first event of the present unbroken run of that state occurred.
+	StateChangedAt time.Time
+	// ErrorCode and ErrorMessage are those of the last SANDBOX_FAILED; empty unless State is FAILED.
+	ErrorCode, ErrorMessage string
+	// CreatedAt is when the ID was reserved.
+	CreatedAt time.Time
+	// DeletedAt is zero while the sandbox is live.
+	DeletedAt time.Time
+	// LastSequence is that of the newest event, at least 1.
+	LastSequence uint64
+	// Preparing is true while PENDING by a create whose SANDBOX_PREPARING is recorded.
+	Preparing bool
+	// ActiveExecs are the sorted IDs of the execs that have not ended.
+	ActiveExecs []string
+	// IdleSince is when the newest of SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred. Zero
+	// unless the sandbox is READY and no exec is active.
+	IdleSince time.Time
+	// Corrupt is true when the config or the desired state does not decode. Such a sandbox is served with what is
+	// readable, is not in LiveIDs, and every write to it is ErrDataLoss.
+	Corrupt bool
+}
+
+// Exec is one exec, active or ended. It is a copy.
+type Exec struct {
+	ID, SandboxID string
+	Request       *agboxv1.CreateExecRequest
+	Desired       *storev1.ExecDesired
+	// End is nil while the exec has not ended.
+	End *storev1.ExecEnd
+}
+
+// Report is what a reconcile pass found out: status only, never intent.
+type Report struct {
+	// Generation is the one that the pass worked on.
+	Generation uint64
+	// Events to append, in order. The caller sets event_type, sandbox_state and details; the store fills event_id,
+	// sequence, sandbox_id and occurred_at. Exec events are not for Report: CreateExec and EndExec write them.
+	Events []*agboxv1.SandboxEvent
+	// EngineRun replaces the recorded one. Nil: unchanged. The generation does not move.
+	EngineRun *storev1.EngineRun
+}
+
+// Filter selects sandboxes for List.
+type Filter struct {
+	// IncludeDeleted adds deleted sandboxes whose history is retained.
+	IncludeDeleted bool
+	// Labels that the spec must have, all of them. Empty selects everything.
+	Labels map[string]string
+}
+
+// Corrupt names one record that does not decode. It stays in the file as it is.
+type Corrupt struct {
+	Bucket, Key string
+	// SandboxID that the record belongs to; empty for records of none.
+	SandboxID string
+	Err       error
+}

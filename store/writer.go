@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+)
+
+// maxGroup bounds how many requests share a commit, and the queue in front of the writer.
+const maxGroup = 1024
+
+// request is one write waiting for the writer.
+type request struct {
+	fn    func(*txn) error
+	state atomic.Int32 // queued, then taken or abandoned: whoever changes it first decides
+	done  chan error   // holds one: the writer never waits for a caller
+}
+
+const (
+	stateQueued int32 = iota
+	stateTaken
+	stateAbandoned
+)
+
+// update runs fn in the next group commit and returns its error, or the commit's. When ctx ends before the writer has
+// taken the request, nothing happened and the error is ctx's. After that the outcome is waited for, so that no caller
+// is left not knowing whether its write was accepted.
+func (s *Store) update(ctx context.Context, fn func(*txn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := &request{fn: fn, done: make(chan error, 1)}
+	if err := s.enqueue(ctx, r); err != nil {
+		return err
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(stateQueued, stateAbandoned) {
+			return ctx.Err()
+		}
+		return <-r.done
+	}
+}
+
+func (s *Store) enqueue(ctx context.Context, r *request) error {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return errClosed()
+	}
+	select {
+	case s.queue <- r:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func errClosed() error { return fmt.Errorf("store is closed: %w", errdefs.ErrUnavailable) }
+
+// write is the writer goroutine. It ends when the queue is closed and empty.
+func (s *Store) write() {
+	defer close(s.written)
+	for first := range s.queue {
+		s.commitGroup(s.takeGroup(first))
+	}
+}
+
+// takeGroup takes whatever is queued; there is no timer.
+func (s *Store) takeGroup(first *request) []*request {
+	group := make([]*request, 0, len(s.queue)+1)
+	add := func(r *request) {
+		if r.state.CompareAndSwap(stateQueued, stateTaken) {
+			group = append(group, r)
+		}
+	}
+	add(first)
+	for len(group) < maxGroup {
+		select {
+		case r, ok := <-s.queue:
+			if !ok {
+				return group
+			}
+			add(r)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// group is the outcome of the requests that share one transaction.
+type group struct {
+	requests []*request
+	errs     []error // of each request; its own
+	changes  facts
+	accepted []*txn // those that staged something
+}
+
+// commitGroup runs the requests in one transaction, commits it, publishes and answers, in that order.
+func (s *Store) commitGroup(requests []*request) {
+	if len(requests) == 0 {
+		return
+	}
+	g := &group{requests: requests, errs: make([]error, len(requests)), changes: newFacts()}
+	err := s.down
+	if err == nil {
+		err = s.runGroup(g)
+	}
+	for i, r := range g.requests {
+		if err != nil {
+			r.done <- err // also to the refused: what they were refused for may not have come to be
+			continue
+		}
+		r.done <- g.errs[i]
+	}
+}
+
+func (s *Store) runGroup(g *group) error {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return fmt.Errorf("begin write: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	if err := s.stageGroup(g, tx); err != nil {
+		_ = tx.Rollback() // it was open: the only error it knows is that it was not
+		return fmt.Errorf("apply changes: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	if len(g.accepted) == 0 {
+		_ = tx.Rollback()
+		return nil
+	}
+	txid := tx.ID()
+	start := time.Now()
+	err = s.o.commit(tx)
+	if err != nil {
+		err = s.afterFailedCommit(err)
+	}
+	s.o.Observe(time.Since(start), len(g.accepted), err)
+	if err != nil {
+		return err
+	}
+	s.publish(g, txid)
+	return nil
+}
+
+// stageGroup runs each request and applies what it staged, unless it refused.
+func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
+	for i, r := range g.requests {
+		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts()}
+		if g.errs[i] = r.fn(t); g.errs[i] != nil {
+			continue
+		}
+		if len(t.ops) == 0 {
+			continue
+		}
+		if err := t.apply(); err != nil {
+			return err
+		}
+		g.accepted = append(g.accepted, t)
+	}
+	return nil
+}
+
+// publish makes a commit visible: index first, then hooks and watchers. Callers are answered after it.
+func (s *Store) publish(g *group, txid int) {
+	s.index.publish(g.changes)
+	s.durable.advance(txid)
+	for _, t := range g.accepted {
+		for _, c := range t.touched {
+			for _, hook := range s.hooks() {
+				hook(c.sandboxID, c.execID)
+			}
+		}
+		for _, id := range t.ticks {
+			s.hub.tick(id)
+		}
+		for _, id := range t.purged {
+			s.hub.purged(id)
+		}
+	}
+}
+
+// OnCommit adds a hook: it is called after each commit, once per change in order, from the writer goroutine, and must
+// not block nor write. execID is "" for changes of the sandbox itself; a change of an exec also adds an event to its
+// sandbox unless it is only a cancel request. Hooks are lost with the process: what they start must be found again by
+// reading.
+func (s *Store) OnCommit(fn func(sandboxID, execID string)) {
+	s.hookMu.Lock()
+	defer s.hookMu.Unlock()
+	s.hookList = append(s.hookList[:len(s.hookList):len(s.hookList)], fn)
+}
+
+func (s *Store) hooks() []func(sandboxID, execID string) {
+	s.hookMu.Lock()
+	defer s.hookMu.Unlock()
+	return s.hookList
+}
