@@ -1,7 +1,6 @@
 package dockerx
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -53,11 +52,12 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 	return d
 }
 
-// networkIDs returns the sorted IDs. An endpoint has none before the first start.
+// networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" is the
+// engine's way to say that there is no network.
 func networkIDs(endpoints map[string]*network.EndpointSettings) []string {
 	var ids []string
-	for e := range maps.Values(endpoints) {
-		if e != nil && e.NetworkID != "" {
+	for name, e := range endpoints {
+		if e != nil && e.NetworkID != "" && name != network.NetworkNone {
 			ids = append(ids, e.NetworkID)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 )
 
 // AddImage puts an image into the engine. An empty ID is made up.
@@ -62,6 +63,9 @@ func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, err
 	var out dockerx.Image
 	err := f.call(ctx, dockerx.OpInspectImage, func() error {
 		img, ok := f.image(ref)
+		if _, err := reference.ParseNormalizedNamed(ref); !ok && err != nil {
+			return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+		}
 		if !ok {
 			return fmt.Errorf("no such image: %s: %w", ref, errdefs.ErrNotFound)
 		}

@@ -1,0 +1,138 @@
+package dockertest
+
+import (
+	"context"
+	"maps"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/containerd/errdefs"
+)
+
+// ConformImage is the image that Conform makes containers from. It has /bin/sleep and says USER nobody.
+const ConformImage = "agbox-conform:1"
+
+// Conform checks that an engine does what callers of dockerx build on. newEngine returns one that has ConformImage; it is
+// called for each check, and may return the same one or a new one. All objects carry names and labels of their own and
+// are gone afterwards, so the engine may be in use by others.
+func Conform(t *testing.T, newEngine func(testing.TB) Engine) {
+	checks := []struct {
+		name  string
+		check func(*world)
+	}{
+		{"info names one life of the engine", checkInfo},
+		{"a container goes through its life", checkLifecycle},
+		{"stop, kill and remove of what is gone succeed", checkGone},
+		{"a container's name is taken until it is removed", checkNameTaken},
+		{"a container is refused what it can't have", checkRefusals},
+		{"a container without a network has none", checkNoNetwork},
+		{"lists show what has the labels", checkLabels},
+		{"a network is there until it is removed, and not while it is in use", checkNetwork},
+		{"networks of one name are told apart by ID", checkDoubledNetworks},
+		{"images are found or not", checkImages},
+		{"volumes are there until they are removed", checkVolumes},
+		{"events tell what happens to what has the labels", checkEvents},
+		{"events are replayed from a time on", checkReplay},
+		{"a stream ends with its context", checkStreamEnd},
+		{"a context that has ended ends a call", checkContext},
+	}
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.check(newWorld(t, newEngine(t))) })
+	}
+}
+
+var worlds atomic.Int64
+
+// world is what one check works in: an engine, and a label that all its objects have.
+type world struct {
+	*testing.T
+	e      Engine
+	ctx    context.Context
+	name   string // prefix of names, and value of the label
+	labels map[string]string
+}
+
+const worldLabel = "io.github.agbox.dockertest"
+
+func newWorld(t *testing.T, e Engine) *world {
+	name := "agbox-conform-" + time.Now().Format("150405.000000")[7:] + "-" + itoa(int64(os.Getpid())) + "-" + itoa(worlds.Add(1))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	w := &world{T: t, e: e, ctx: ctx, name: name, labels: map[string]string{worldLabel: name}}
+	t.Cleanup(func() {
+		defer cancel()
+		w.clean()
+	})
+	return w
+}
+
+// clean removes everything with our label.
+func (w *world) clean() {
+	containers, err := w.e.ListContainers(w.ctx, w.labels)
+	w.ok(err)
+	for _, c := range containers {
+		w.ok(w.e.RemoveContainer(w.ctx, c.ID))
+	}
+	networks, err := w.e.ListNetworks(w.ctx, w.labels)
+	w.ok(err)
+	for _, n := range networks {
+		w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
+	}
+	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+}
+
+func (w *world) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// refused wants an error of one class of errdefs, and no other of those that callers ask for.
+func (w *world) refused(err error, class error) {
+	w.Helper()
+	for c, is := range map[error]func(error) bool{
+		errdefs.ErrNotFound:           errdefs.IsNotFound,
+		errdefs.ErrAlreadyExists:      errdefs.IsAlreadyExists,
+		errdefs.ErrInvalidArgument:    errdefs.IsInvalidArgument,
+		errdefs.ErrFailedPrecondition: errdefs.IsFailedPrecondition,
+		errdefs.ErrUnavailable:        errdefs.IsUnavailable,
+	} {
+		if is(err) != (c == class) {
+			w.Errorf("error %q: is it %v? %t", err, c, is(err))
+		}
+	}
+}
+
+func (w *world) network(name string) dockerx.Network {
+	w.Helper()
+	n, err := w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: name, Labels: maps.Clone(w.labels)})
+	w.ok(err)
+	return n
+}
+
+func (w *world) spec(name, networkID string) dockerx.ContainerSpec {
+	return dockerx.ContainerSpec{
+		Name:       w.name + name,
+		Image:      ConformImage,
+		Entrypoint: []string{"/bin/sleep", "1000"},
+		Labels:     maps.Clone(w.labels),
+		NetworkID:  networkID,
+	}
+}
+
+func (w *world) create(spec dockerx.ContainerSpec) string {
+	w.Helper()
+	id, err := w.e.CreateContainer(w.ctx, spec)
+	w.ok(err)
+	return id
+}
+
+func (w *world) inspect(id string) dockerx.ContainerDetail {
+	w.Helper()
+	d, err := w.e.InspectContainer(w.ctx, id)
+	w.ok(err)
+	return d
+}

@@ -1,0 +1,126 @@
+package dockertest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/containerd/errdefs"
+)
+
+func checkNetwork(w *world) {
+	n := w.network(w.name)
+	if n.ID == "" || n.Name != w.name || n.Subnet.Bits() != 28 || !n.Subnet.Addr().Is4() || n.Created.IsZero() {
+		w.Errorf("created %+v", n)
+	}
+	list, err := w.e.ListNetworks(w.ctx, map[string]string{worldLabel: w.name})
+	w.ok(err)
+	if len(list) != 1 || list[0].ID != n.ID || list[0].Subnet != n.Subnet || !maps.Equal(list[0].Labels, n.Labels) {
+		w.Errorf("listed %+v, want %+v", list, n)
+	}
+	id := w.create(w.spec("", n.ID))
+	w.ok(w.e.StartContainer(w.ctx, id))
+	w.refused(w.e.RemoveNetwork(w.ctx, n.ID), errdefs.ErrFailedPrecondition)
+	w.ok(w.e.StopContainer(w.ctx, id, 0))
+	w.ok(w.e.RemoveNetwork(w.ctx, n.ID)) // a stopped container does not hold it
+	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
+	w.refused(w.e.StartContainer(w.ctx, id), errdefs.ErrNotFound)
+	w.wantState(id, dockerx.StateExited)
+	if list, err = w.e.ListNetworks(w.ctx, w.labels); err != nil || len(list) != 0 {
+		w.Errorf("after the removal: %v, %v", list, err)
+	}
+}
+
+// checkDoubledNetworks makes several at once. How many come of it is the engine's business; what matters is what a caller
+// can do then.
+func checkDoubledNetworks(w *world) {
+	var wg sync.WaitGroup
+	made := make(chan dockerx.Network, 8)
+	for range cap(made) {
+		wg.Go(func() {
+			n, err := w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: w.name, Labels: maps.Clone(w.labels)})
+			if err == nil {
+				made <- n
+			} else if !errdefs.IsAlreadyExists(err) {
+				w.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	close(made)
+	var networks []dockerx.Network
+	for n := range made {
+		networks = append(networks, n)
+	}
+	list, err := w.e.ListNetworks(w.ctx, w.labels)
+	w.ok(err)
+	if len(networks) == 0 || len(list) != len(networks) {
+		w.Fatalf("%d networks made, %d listed", len(networks), len(list))
+	}
+	w.Logf("8 creates of one name at once made %d networks", len(networks))
+	keep := networks[len(networks)-1]
+	id := w.create(w.spec("", keep.ID))
+	w.wantNetworks(id, keep.ID)
+	if err := w.e.StartContainer(w.ctx, id); err != nil {
+		w.refused(err, errdefs.ErrFailedPrecondition)
+	}
+	for _, n := range networks[:len(networks)-1] {
+		w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
+	}
+	w.ok(w.e.StartContainer(w.ctx, id))
+	w.wantNetworks(id, keep.ID)
+}
+
+func checkImages(w *world) {
+	img, err := w.e.InspectImage(w.ctx, ConformImage)
+	w.ok(err)
+	if img.ID == "" || img.User != "nobody" {
+		w.Errorf("image %+v", img)
+	}
+	byID, err := w.e.InspectImage(w.ctx, img.ID)
+	w.ok(err)
+	there, err := w.e.EnsureImage(w.ctx, ConformImage)
+	w.ok(err)
+	if byID.ID != img.ID || there.ID != img.ID {
+		w.Errorf("by ID %s, ensured %s, want %s", byID.ID, there.ID, img.ID)
+	}
+	_, err = w.e.InspectImage(w.ctx, "agbox-conform-no-such-image:1")
+	w.refused(err, errdefs.ErrNotFound)
+	_, err = w.e.EnsureImage(w.ctx, "Not A Reference")
+	w.refused(err, errdefs.ErrInvalidArgument)
+}
+
+func checkVolumes(w *world) {
+	exists := func(want bool) {
+		w.Helper()
+		if got, err := w.e.VolumeExists(w.ctx, w.name); got != want || err != nil {
+			w.Errorf("exists: %t, %v; want %t", got, err, want)
+		}
+	}
+	exists(false)
+	w.ok(w.e.CreateVolume(w.ctx, w.name, w.labels))
+	w.ok(w.e.CreateVolume(w.ctx, w.name, w.labels))
+	exists(true)
+	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+	exists(false)
+}
+
+func checkContext(w *world) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	if _, err := w.e.ListContainers(ctx, w.labels); !errors.Is(err, context.Canceled) {
+		w.Errorf("list with a cancelled context: %v", err)
+	}
+	if _, err := w.e.EnsureImage(ctx, "agbox-conform-no-such-image:1"); !errors.Is(err, context.Canceled) {
+		w.Errorf("pull with a cancelled context: %v", err)
+	}
+	ctx, cancel = context.WithDeadline(w.ctx, time.Now().Add(-time.Second))
+	defer cancel()
+	if _, err := w.e.Info(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		w.Errorf("info with an expired context: %v", err)
+	}
+}

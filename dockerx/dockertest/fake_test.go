@@ -1,0 +1,34 @@
+package dockertest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+// conformFake returns a Fake with the image of the suite.
+func conformFake(t testing.TB) *Fake {
+	f := NewFake()
+	f.AddImage(ConformImage, dockerx.Image{User: "nobody"})
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestFakeConforms(t *testing.T) {
+	Conform(t, func(t testing.TB) Engine { return conformFake(t) })
+}
+
+func TestFakeThatRefusesDoubledNamesConforms(t *testing.T) {
+	Conform(t, func(t testing.TB) Engine {
+		f := conformFake(t)
+		f.RefuseDoubledNames = true
+		return f
+	})
+}
+
+// bubble runs a test in a synctest bubble with a fresh Fake.
+func bubble(t *testing.T, test func(*testing.T, *Fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, conformFake(t)) })
+}
