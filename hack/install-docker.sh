@@ -25,7 +25,8 @@ apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120
 hold_services
 echo "install-docker: installing docker.io, iptables, busybox-static"
 apt_get update
-packages=(docker.io iptables busybox-static ca-certificates)
+packages=(docker.io iptables busybox-static)
+[[ -e /etc/ssl/certs/ca-certificates.crt ]] || packages+=(ca-certificates) # for pulls
 if apt-cache show docker-cli >/dev/null 2>&1; then
   packages+=(docker-cli) # a package of its own since Debian 13
 fi
