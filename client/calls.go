@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Ping tells who answers and whether the engine does.
+func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
+	return call(ctx, c, c.sandboxes.Ping, &agboxv1.PingRequest{})
+}
+
+// CreateSandbox records a sandbox; it converges afterwards, see WaitSandbox. With a sandbox_id of the caller's own a
+// create whose answer was lost can be repeated: it then fails with SANDBOX_ID_ALREADY_EXISTS if the first one counted.
+func (c *Client) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
+	resp, err := call(ctx, c, c.sandboxes.CreateSandbox, req)
+	return resp.GetSandbox(), err
+}
+
+// GetSandbox reads one sandbox, also a deleted one while its history is retained.
+func (c *Client) GetSandbox(ctx context.Context, sandboxID string) (*agboxv1.SandboxHandle, error) {
+	resp, err := call(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: sandboxID})
+	return resp.GetSandbox(), err
+}
+
+// ListSandboxes reads sandboxes, newest first, without their specs. An empty selector selects all.
+func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selector map[string]string) ([]*agboxv1.SandboxHandle, error) {
+	resp, err := call(ctx, c, c.sandboxes.ListSandboxes, &agboxv1.ListSandboxesRequest{IncludeDeleted: includeDeleted, LabelSelector: selector})
+	return resp.GetSandboxes(), err
+}
+
+// ResumeSandbox asks a STOPPED sandbox to run again.
+func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
+	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})
+	return err
+}
+
+// StopSandbox asks a READY sandbox to stop.
+func (c *Client) StopSandbox(ctx context.Context, sandboxID string) error {
+	_, err := call(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
+	return err
+}
+
+// DeleteSandbox asks for removal of everything the sandbox holds. Repeating it changes nothing.
+func (c *Client) DeleteSandbox(ctx context.Context, sandboxID string) error {
+	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID})
+	return err
+}
+
+// DeleteSandboxes asks for removal of all sandboxes with these labels and returns their IDs. The selector must not be
+// empty.
+func (c *Client) DeleteSandboxes(ctx context.Context, selector map[string]string) ([]string, error) {
+	resp, err := call(ctx, c, c.sandboxes.DeleteSandboxes, &agboxv1.DeleteSandboxesRequest{LabelSelector: selector})
+	return resp.GetDeletedSandboxIds(), err
+}
+
+// CreateExec records a command for a READY sandbox. With an exec_id of the caller's own it can be repeated safely, as
+// CreateSandbox.
+func (c *Client) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	return call(ctx, c, c.sandboxes.CreateExec, req)
+}
+
+// CancelExec asks an exec to end; see WaitExec for when it has.
+func (c *Client) CancelExec(ctx context.Context, execID string) error {
+	_, err := call(ctx, c, c.sandboxes.CancelExec, &agboxv1.CancelExecRequest{ExecId: execID})
+	return err
+}
+
+// GetExec reads one exec, running or ended.
+func (c *Client) GetExec(ctx context.Context, execID string) (*agboxv1.ExecStatus, error) {
+	resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: execID})
+	return resp.GetExec(), err
+}
+
+// ListActiveExecs reads the execs that have not ended: of one sandbox, or of all when sandboxID is empty.
+func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agboxv1.ExecStatus, error) {
+	req := &agboxv1.ListActiveExecsRequest{}
+	if sandboxID != "" {
+		req.SandboxId = &sandboxID
+	}
+	resp, err := call(ctx, c, c.sandboxes.ListActiveExecs, req)
+	return resp.GetExecs(), err
+}
+
+// ConfirmEngine says that the Docker engine now behind the daemon is the right one, and returns the engine's ID.
+func (c *Client) ConfirmEngine(ctx context.Context) (string, error) {
+	resp, err := call(ctx, c, c.admin.ConfirmEngine, &agboxv1.ConfirmEngineRequest{})
+	return resp.GetEngineId(), err
+}

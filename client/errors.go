@@ -1,0 +1,114 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Error is what a call returns when the daemon refused, or could not be reached.
+type Error struct {
+	Code codes.Code
+	// Reason as in the API's error table, such as SANDBOX_NOT_FOUND; empty when the error did not come from agboxd.
+	Reason string
+	// Message is a sentence for people.
+	Message string
+	// Metadata names the object: sandbox_id, exec_id, field, ...
+	Metadata map[string]string
+	// Fields are all broken rules of an invalid request; empty otherwise.
+	Fields []FieldError
+
+	status *status.Status
+}
+
+// FieldError is one broken rule of a request.
+type FieldError struct{ Field, Message string }
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// GRPCStatus returns the status as it was received.
+func (e *Error) GRPCStatus() *status.Status { return e.status }
+
+// Code returns the code of err: OK for nil, Unknown for errors that are not of this package or gRPC.
+func Code(err error) codes.Code { return status.Code(err) }
+
+// Reason returns the reason of err, or "".
+func Reason(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// IsNotFound reports whether the sandbox or exec is not known.
+func IsNotFound(err error) bool { return is(err, codes.NotFound) }
+
+// IsAlreadyExists reports whether an ID or name is taken.
+func IsAlreadyExists(err error) bool { return is(err, codes.AlreadyExists) }
+
+// IsFailedPrecondition reports whether the object is in a state that does not allow the call.
+func IsFailedPrecondition(err error) bool { return is(err, codes.FailedPrecondition) }
+
+// IsInvalidArgument reports whether the request broke a rule; see Error.Fields.
+func IsInvalidArgument(err error) bool { return is(err, codes.InvalidArgument) }
+
+// IsOutOfRange reports whether an event anchor lies outside the retained history.
+func IsOutOfRange(err error) bool { return is(err, codes.OutOfRange) }
+
+// IsUnavailable reports whether the daemon could not be reached, or could not record anything just now. A call that
+// met it may have been carried out all the same; repeat creates with an ID of your own only.
+func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
+
+func is(err error, code codes.Code) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// fromStatus turns a gRPC error into an *Error.
+func (c *Client) fromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	st := status.Convert(err)
+	e := &Error{Code: st.Code(), Message: st.Message(), status: st}
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			e.Reason, e.Metadata = d.GetReason(), d.GetMetadata()
+		case *errdetails.BadRequest:
+			for _, v := range d.GetFieldViolations() {
+				e.Fields = append(e.Fields, FieldError{Field: v.GetField(), Message: v.GetDescription()})
+			}
+		}
+	}
+	if e.Code == codes.Unavailable && e.Reason == "" {
+		e.Message = c.unreachable(st.Message())
+	}
+	return e
+}
+
+// unreachable says why nobody answers at the socket and what to do about it.
+func (c *Client) unreachable(cause string) string {
+	const hint = `is agboxd running? start it with "agboxd" or "systemctl start agboxd"; --host or ` + EnvHost + ` name another socket`
+	if c.socket == "" {
+		return "agboxd does not answer: " + cause
+	}
+	info, err := os.Stat(c.socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("no agboxd at %s: no such socket; %s", c.socket, hint)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Sprintf("no access to %s: agboxd runs as another user; run this as that user", c.socket)
+	case err == nil && info.Mode().Type() != fs.ModeSocket:
+		return fmt.Sprintf("%s is not a socket; --host or %s name another one", c.socket, EnvHost)
+	}
+	return fmt.Sprintf("agboxd does not answer at %s; %s", c.socket, hint)
+}

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// EventOptions say what Events delivers.
+type EventOptions struct {
+	// From is an anchor: only events with a greater sequence are delivered. 0: all that are retained.
+	From uint64
+	// Snapshot asks for the newest event first, marked, and one synthetic EXEC_STARTED per active exec.
+	Snapshot bool
+	// Reconnect goes on behind the last event after the daemon went away, until the context ends. A snapshot is not
+	// repeated. Without it the iteration ends with an error that IsUnavailable.
+	Reconnect bool
+}
+
+// Events iterates over the events of a sandbox, stored ones and then live ones, each once and in order. It ends
+// without an error when the history was purged, and with one otherwise: the context's when that ended.
+func (c *Client) Events(ctx context.Context, sandboxID string, o EventOptions) iter.Seq2[*agboxv1.SandboxEvent, error] {
+	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		req := &agboxv1.SubscribeSandboxEventsRequest{SandboxId: sandboxID, FromSequence: o.From, IncludeCurrentSnapshot: o.Snapshot}
+		var pause retry
+		var opts []grpc.CallOption
+		for {
+			more, err := c.stream(ctx, req, &pause, yield, opts)
+			switch {
+			case !more || err == nil:
+				return
+			case !o.Reconnect || !IsUnavailable(err):
+				yield(nil, ended(ctx, err))
+				return
+			}
+			opts = []grpc.CallOption{grpc.WaitForReady(true)}
+			if pause.wait(ctx) != nil {
+				yield(nil, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// stream runs one subscription and moves req's anchor along. more is false when the caller has had enough; a nil error
+// is the clean end.
+func (c *Client) stream(ctx context.Context, req *agboxv1.SubscribeSandboxEventsRequest, pause *retry, yield func(*agboxv1.SandboxEvent, error) bool, opts []grpc.CallOption) (more bool, err error) {
+	sub, err := c.sandboxes.SubscribeSandboxEvents(ctx, req, opts...)
+	if err != nil {
+		return true, c.fromStatus(err)
+	}
+	for {
+		e, err := sub.Recv()
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			return true, c.fromStatus(err)
+		}
+		pause.reset()
+		if !e.GetSnapshot() {
+			req.FromSequence = e.GetSequence()
+		}
+		if !yield(e, nil) {
+			return false, nil
+		}
+	}
+}
+
+// ended prefers the context's own error over the status made of it.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

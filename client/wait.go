@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Condition is what WaitSandbox waits for.
+type Condition string
+
+// Conditions of a sandbox.
+const (
+	Ready   Condition = "ready"
+	Stopped Condition = "stopped"
+	Deleted Condition = "deleted"
+)
+
+// FailedError says that a sandbox went where the awaited condition cannot come true any more.
+type FailedError struct {
+	Sandbox *agboxv1.SandboxHandle
+	Want    Condition
+}
+
+// Error names the sandbox, its state and why.
+func (e *FailedError) Error() string {
+	sb := e.Sandbox
+	text := fmt.Sprintf("sandbox %s will not be %s: it is %s", sb.GetSandboxId(), e.Want, StateName(sb.GetState()))
+	if sb.GetErrorCode() != "" {
+		text += fmt.Sprintf(" (%s: %s)", sb.GetErrorCode(), sb.GetErrorMessage())
+	}
+	return text
+}
+
+// StateName returns the state as people write it: "READY".
+func StateName(s agboxv1.SandboxState) string { return trimEnum(s.String(), "SANDBOX_STATE_") }
+
+// ExecStateName returns the state as people write it: "RUNNING".
+func ExecStateName(s agboxv1.ExecState) string { return trimEnum(s.String(), "EXEC_STATE_") }
+
+func trimEnum(name, prefix string) string {
+	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
+		return name[len(prefix):]
+	}
+	return name
+}
+
+// WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
+// delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, StopSandbox or
+// DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted.
+func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Condition) (*agboxv1.SandboxHandle, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sb, err := c.GetSandbox(ctx, sandboxID)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	for {
+		if done, err := judge(sb, want); done {
+			return sb, err
+		}
+		next, err := c.afterNextState(ctx, sb)
+		if IsNotFound(err) && want == Deleted {
+			return sb, nil
+		}
+		if err != nil {
+			return nil, ended(ctx, err)
+		}
+		sb = next
+	}
+}
+
+func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
+	state := sb.GetState()
+	switch {
+	case state == agboxv1.SandboxState_SANDBOX_STATE_READY && want == Ready && sb.GetDesiredState() == "",
+		state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && want == Stopped,
+		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && want == Deleted:
+		return true, nil
+	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED,
+		state == agboxv1.SandboxState_SANDBOX_STATE_DELETING && want != Deleted,
+		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return true, &FailedError{Sandbox: sb, Want: want}
+	}
+	return false, nil
+}
+
+// afterNextState blocks until an event with a state is newer than sb, and reads the sandbox again.
+func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle) (*agboxv1.SandboxHandle, error) {
+	id := sb.GetSandboxId()
+	for e, err := range c.Events(ctx, id, EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
+		if IsOutOfRange(err) {
+			break // the daemon came back with an older history: only a fresh read tells
+		}
+		if err != nil {
+			return nil, err
+		}
+		if e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+			break
+		}
+	}
+	return again(ctx, func() (*agboxv1.SandboxHandle, error) {
+		resp, err := call(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id}, grpc.WaitForReady(true))
+		return resp.GetSandbox(), err
+	})
+}
+
+// WaitExec returns once the exec has ended; its state, exit code and error say how. It fails when the exec is not known
+// or its history is purged.
+func (c *Client) WaitExec(ctx context.Context, execID string) (*agboxv1.ExecStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e, err := c.GetExec(ctx, execID)
+	for err == nil && e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+		if err = c.awaitExecEvent(ctx, e); err != nil {
+			break
+		}
+		e, err = again(ctx, func() (*agboxv1.ExecStatus, error) {
+			resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: execID}, grpc.WaitForReady(true))
+			return resp.GetExec(), err
+		})
+	}
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	return e, nil
+}
+
+// awaitExecEvent blocks until the sandbox has a newer event of this exec, or its history is gone or replaced.
+func (c *Client) awaitExecEvent(ctx context.Context, e *agboxv1.ExecStatus) error {
+	for ev, err := range c.Events(ctx, e.GetSandboxId(), EventOptions{From: e.GetLastEventSequence(), Reconnect: true}) {
+		if IsOutOfRange(err) || IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ev.GetExec().GetExecId() == e.GetExecId() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// again repeats a read while the daemon is not reachable.
+func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	var pause retry
+	for {
+		v, err := read()
+		deadline := is(err, codes.DeadlineExceeded) && ctx.Err() == nil // of the one call: the daemon is still away
+		if !IsUnavailable(err) && !deadline {
+			return v, err
+		}
+		if err := pause.wait(ctx); err != nil {
+			return v, err
+		}
+	}
+}
