@@ -22,7 +22,7 @@ fail() {
   exit 1
 }
 
-# own_processes prints the pids of all that the private engine started: they live in the namespaces of the holder.
+# own_processes prints the pids of all that the private engine started, and the holder's: they share its namespaces.
 own_processes() {
   local ns
   ns=$(readlink "/proc/$holder/ns/mnt" 2>/dev/null) || return 0
@@ -31,12 +31,20 @@ own_processes() {
   done
 }
 
+# kill_own kills all of them but the holder.
+kill_own() {
+  local pid
+  for pid in $(own_processes); do
+    [[ $pid == "$holder" ]] || kill -9 "$pid" 2>/dev/null || true # it may have ended meanwhile
+  done
+}
+
 # cleanup ends the private engine, its containers and the namespaces, in this order, whatever happened.
 cleanup() {
   docker rm -f survivor >/dev/null 2>&1 || true
   [[ -z ${first:-} ]] || kill -9 "$first" 2>/dev/null || true
   for _ in 1 2 3; do
-    own_processes | grep -vx "$holder" | xargs -r kill -9 2>/dev/null || true
+    kill_own
     sleep 0.2 # a killed engine's children may just be starting
   done
   kill -9 "$holder" "${strangers[@]}" 2>/dev/null || true
@@ -104,8 +112,6 @@ expect_same_container() {
   [[ $(container_pid) == "$first" ]] || fail "the container was started again"
 }
 
-inside ip link set lo up
-
 step "no engine: one is started, with live-restore"
 engine
 [[ $(docker info --format '{{.LiveRestoreEnabled}}') == true ]] || fail "no live-restore"
@@ -147,7 +153,7 @@ engine
 expect_same_container
 
 step "all killed, the container too"
-own_processes | grep -vx "$holder" | xargs -r kill -9 2>/dev/null || true
+kill_own
 engine
 for _ in $(seq 100); do # the engine answers before it has looked at every container
   [[ $(docker inspect --format '{{.State.Running}}' survivor) == true ]] || break
