@@ -1,0 +1,130 @@
+package dockerd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// clean ends the engine, what it left running, its mounts, and its namespace.
+func (e *Engine) clean() {
+	if e.proc != nil {
+		e.Thaw()
+		e.Kill()
+	}
+	e.killLeftovers()
+	e.removeShimSockets()
+	e.removeCgroups()
+	e.unmount()
+	e.ip("netns", "del", e.netns)
+	if err := os.RemoveAll(e.dir); err != nil {
+		e.t.Errorf("clean up after dockerd: %v", err)
+	}
+}
+
+// killLeftovers kills the processes whose command line names our directory (containerd and its shims), and what they have
+// started, which are our containers. Only processes of ours can name it.
+func (e *Engine) killLeftovers() {
+	for end := time.Now().Add(killTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		pids := e.leftovers()
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	e.t.Errorf("processes of %s are still there: %v", e.dir, e.leftovers())
+}
+
+func (e *Engine) leftovers() []int {
+	var ours []int
+	children := map[int][]int{}
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
+		if strings.Contains(string(cmdline), e.dir+"/") && pid != os.Getpid() {
+			ours = append(ours, pid)
+		}
+		if ppid := parent(pid); ppid > 0 && len(cmdline) > 0 {
+			children[ppid] = append(children[ppid], pid)
+		}
+	}
+	for i := 0; i < len(ours); i++ { // ours grows: the children of children too
+		ours = append(ours, children[ours[i]]...)
+	}
+	return ours
+}
+
+func parent(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
+}
+
+// unmount detaches what is mounted below our directory, the innermost first.
+func (e *Engine) unmount() {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		e.t.Errorf("clean up after dockerd: %v", err)
+		return
+	}
+	lines := strings.Split(string(mounts), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		fields := strings.Fields(lines[i])
+		if len(fields) < 2 || !strings.HasPrefix(fields[1], e.dir+"/") {
+			continue
+		}
+		if err := unix.Unmount(fields[1], unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EINVAL) {
+			e.t.Errorf("unmount %s: %v", fields[1], err)
+		}
+	}
+}
+
+// removeShimSockets removes the sockets of killed shims, which lie outside our directory; their addresses lie in it.
+func (e *Engine) removeShimSockets() {
+	addresses, _ := filepath.Glob(filepath.Join(e.dir, "exec/containerd/daemon/io.containerd.runtime.v2.task/*/*/address"))
+	for _, file := range addresses {
+		if raw, err := os.ReadFile(file); err == nil {
+			_ = os.Remove(strings.TrimPrefix(string(raw), "unix://")) // gone already when the shim ended in order
+		}
+	}
+}
+
+// removeCgroups removes the control groups of killed containers, in all hierarchies, the innermost first.
+func (e *Engine) removeCgroups() {
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.netns)
+	for _, root := range append(roots, "/sys/fs/cgroup/"+e.netns) {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		slices.Reverse(dirs)
+		for _, dir := range dirs {
+			_ = os.Remove(dir)
+		}
+	}
+}

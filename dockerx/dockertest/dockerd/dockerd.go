@@ -1,0 +1,170 @@
+// Package dockerd starts private Docker engines for tests that kill, freeze or restart one: each with its own data, exec
+// and PID paths, on its own socket, and in its own network namespace, since a second dockerd in the host's namespace
+// deletes the bridge of the first. It needs root, dockerd and iproute2, and leaves nothing behind.
+package dockerd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startTimeout is how long an engine may take until it answers; killTimeout how long until a killed process is gone.
+const (
+	startTimeout = time.Minute
+	killTimeout  = 30 * time.Second
+)
+
+var engines atomic.Int64
+
+// Engine is one private engine. Its methods are for one goroutine.
+type Engine struct {
+	t     testing.TB
+	dir   string
+	netns string
+	args  []string
+	proc  *exec.Cmd
+}
+
+// Start starts an engine and waits until it answers. args are added to its command line, such as "--live-restore". When
+// the test ends, the engine, its containers and its namespace go.
+func Start(t testing.TB, args ...string) *Engine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("a private engine needs root")
+	}
+	// Socket paths are short, and a path of t.TempDir is not.
+	dir, err := os.MkdirTemp("", "agboxd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{t: t, dir: dir, args: args, netns: fmt.Sprintf("agbox-%d-%d", os.Getpid(), engines.Add(1))}
+	t.Cleanup(e.clean)
+	e.ip("netns", "add", e.netns)
+	e.ip("-n", e.netns, "link", "set", "lo", "up")
+	e.Start()
+	return e
+}
+
+// Host is the engine's address, in the form of DOCKER_HOST.
+func (e *Engine) Host() string { return "unix://" + e.Socket() }
+
+// Socket is the path of the engine's socket.
+func (e *Engine) Socket() string { return filepath.Join(e.dir, "sock") }
+
+// Pid is the PID of the engine's process.
+func (e *Engine) Pid() int { return e.proc.Process.Pid }
+
+// Netns is the path of the engine's network namespace.
+func (e *Engine) Netns() string { return filepath.Join("/run/netns", e.netns) }
+
+// Start starts an engine that was stopped or killed, with the arguments of the first start and args, and waits until it
+// answers.
+func (e *Engine) Start(args ...string) {
+	e.t.Helper()
+	e.dropStalePidFiles()
+	log, err := os.Create(filepath.Join(e.dir, "log"))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer log.Close()
+	e.proc = exec.Command("nsenter", append(append([]string{
+		"--net=" + e.Netns(), "dockerd",
+		"--data-root", filepath.Join(e.dir, "data"),
+		"--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"),
+		"--host", e.Host(),
+		"--cgroup-parent", "/" + e.netns,
+	}, e.args...), args...)...)
+	e.proc.Stdout, e.proc.Stderr = log, log
+	// In a process group of its own, so that the interrupt of a terminal does not end it before the test's cleanup.
+	e.proc.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := e.proc.Start(); err != nil {
+		e.t.Fatalf("start dockerd: %v", err)
+	}
+	e.waitUntilUp()
+}
+
+// dropStalePidFiles removes what a killed engine left: its own PID file, and that of its containerd, whose process is
+// dead but may still be a zombie, which dockerd takes for a running one.
+func (e *Engine) dropStalePidFiles() {
+	for _, f := range []string{"pid", "exec/containerd/containerd.pid"} {
+		path := filepath.Join(e.dir, f)
+		if raw, err := os.ReadFile(path); err == nil {
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
+				waitGone(pid)
+			}
+		}
+		_ = os.Remove(path)
+	}
+}
+
+// waitGone waits until a process is gone or a zombie.
+func waitGone(pid int) {
+	for end := time.Now().Add(killTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+	}
+}
+
+func (e *Engine) waitUntilUp() {
+	e.t.Helper()
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", e.Socket())
+		},
+	}}
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		resp, err := client.Get("http://docker/_ping")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+	}
+	log, _ := os.ReadFile(filepath.Join(e.dir, "log"))
+	e.t.Fatalf("dockerd does not answer after %s; its log:\n%s", startTimeout, log)
+}
+
+// Kill kills the engine's process with KILL and waits until it is gone. Its containerd dies with it; containers live on.
+func (e *Engine) Kill() { e.end(unix.SIGKILL) }
+
+// Stop ends the engine's process in order, and waits for it.
+func (e *Engine) Stop() { e.end(unix.SIGTERM) }
+
+func (e *Engine) end(signal syscall.Signal) {
+	if e.proc == nil || e.proc.ProcessState != nil {
+		return
+	}
+	_ = e.proc.Process.Signal(signal)
+	_ = e.proc.Wait() // its status says what we know
+}
+
+// Freeze stops the engine's process with STOP: it accepts connections and answers nothing.
+func (e *Engine) Freeze() { _ = e.proc.Process.Signal(unix.SIGSTOP) }
+
+// Thaw lets a frozen engine go on.
+func (e *Engine) Thaw() { _ = e.proc.Process.Signal(unix.SIGCONT) }
+
+func (e *Engine) ip(args ...string) {
+	e.t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		e.t.Errorf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}

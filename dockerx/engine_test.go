@@ -1,0 +1,256 @@
+package dockerx
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+)
+
+// observations are what Options.Observe was told.
+type observations struct {
+	mu   sync.Mutex
+	ops  []string
+	errs []error
+}
+
+func (o *observations) observe(op string, _ time.Duration, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ops, o.errs = append(o.ops, op), append(o.errs, err)
+}
+
+func (o *observations) take() ([]string, []error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ops, errs := o.ops, o.errs
+	o.ops, o.errs = nil, nil
+	return ops, errs
+}
+
+// everyMethod calls each method, by the name of its first operation.
+var everyMethod = map[string]func(context.Context, *Engine) error{
+	OpInfo:             func(ctx context.Context, e *Engine) error { _, err := e.Info(ctx); return err },
+	OpListContainers:   func(ctx context.Context, e *Engine) error { _, err := e.ListContainers(ctx, nil); return err },
+	OpInspectContainer: func(ctx context.Context, e *Engine) error { _, err := e.InspectContainer(ctx, "x"); return err },
+	OpCreateContainer: func(ctx context.Context, e *Engine) error {
+		_, err := e.CreateContainer(ctx, ContainerSpec{Name: "x", Image: "x"})
+		return err
+	},
+	OpStartContainer:  func(ctx context.Context, e *Engine) error { return e.StartContainer(ctx, "x") },
+	OpStopContainer:   func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", 0) },
+	OpKillContainer:   func(ctx context.Context, e *Engine) error { return e.KillContainer(ctx, "x") },
+	OpRemoveContainer: func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
+	OpListNetworks:    func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
+	OpCreateNetwork: func(ctx context.Context, e *Engine) error {
+		e.subnets.Reset(map[string][]netip.Prefix{}) // nothing to learn first
+		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})
+		return err
+	},
+	OpRemoveNetwork: func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
+	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.EnsureImage(ctx, "x"); return err },
+	OpPullImage:     func(ctx context.Context, e *Engine) error { _, err := e.pull(ctx, "x"); return err },
+	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
+	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
+	OpRemoveVolume:  func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },
+	OpEvents: func(ctx context.Context, e *Engine) error {
+		return e.Events(ctx, time.Time{}, nil, func() {}, func(Event) {})
+	},
+}
+
+func TestEveryOperationHasANameAndADeadline(t *testing.T) {
+	for _, op := range Ops() {
+		if everyMethod[op] == nil || Deadline(op) <= 0 {
+			t.Errorf("%s: deadline %s, method known: %t", op, Deadline(op), everyMethod[op] != nil)
+		}
+	}
+	if len(Ops()) != len(everyMethod) || Deadline("no such") != 0 {
+		t.Error("operations that are not listed")
+	}
+}
+
+// eachMethod calls every method and checks that it was observed once, with the error that it returned.
+func eachMethod(t *testing.T, host string, ctx context.Context, check func(t *testing.T, err error)) {
+	t.Helper()
+	for op, call := range everyMethod {
+		t.Run(op, func(t *testing.T) {
+			e, seen := newEngine(t, host)
+			err := call(ctx, e)
+			check(t, err)
+			if ops, errs := seen.take(); !slices.Equal(ops, []string{op}) || !errors.Is(err, errs[0]) {
+				t.Errorf("observed %v with %v, want %s with %v", ops, errs, op, err)
+			}
+		})
+	}
+}
+
+func wantClass(t *testing.T, err, class error) {
+	t.Helper()
+	if !errors.Is(err, class) {
+		t.Errorf("got %v, want one of class %v", err, class)
+	}
+}
+
+func TestEngineThatIsDown(t *testing.T) {
+	eachMethod(t, "unix://"+filepath.Join(t.TempDir(), "none"), t.Context(), func(t *testing.T, err error) {
+		wantClass(t, err, errdefs.ErrUnavailable)
+	})
+}
+
+func TestEngineThatHangsUp(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	eachMethod(t, s.host, t.Context(), func(t *testing.T, err error) { wantClass(t, err, errdefs.ErrUnavailable) })
+}
+
+func TestEngineThatBreaksOffInAnAnswer(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte(`[{"Id":"a`))
+	})
+	e, _ := newEngine(t, s.host)
+	_, err := e.ListContainers(t.Context(), nil)
+	wantClass(t, err, errdefs.ErrUnavailable)
+}
+
+// hanging is a server that accepts, and answers nothing but /_ping until the test is over.
+func hanging(t *testing.T) *fakeServer {
+	over := make(chan struct{})
+	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(func() { close(over) })
+	return s
+}
+
+func TestCallerThatGivesUpGetsTheErrorOfItsContext(t *testing.T) {
+	s := hanging(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	eachMethod(t, s.host, ctx, func(t *testing.T, err error) {
+		wantClass(t, err, context.DeadlineExceeded)
+		if errdefs.IsUnavailable(err) {
+			t.Errorf("%v is one of the engine's", err)
+		}
+	})
+}
+
+func TestEngineThatHangs(t *testing.T) {
+	e, seen := newEngine(t, hanging(t).host)
+	err := e.doWithin(t.Context(), OpInfo, 50*time.Millisecond, func(ctx context.Context, c *client.Client) error {
+		_, err := c.Info(ctx)
+		return err
+	})
+	wantClass(t, err, errdefs.ErrUnavailable)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is one of the caller's", err)
+	}
+	if ops, _ := seen.take(); !slices.Equal(ops, []string{OpInfo}) {
+		t.Errorf("observed %v", ops)
+	}
+}
+
+func TestEngineThatComesUpLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	e, _ := newEngine(t, "unix://"+path)
+	_, err := e.ListContainers(t.Context(), nil)
+	wantClass(t, err, errdefs.ErrUnavailable)
+	s := newServer(t, emptyList)
+	e.host.address = s.Listener.Addr().String()
+	if err := e.dialer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ListContainers(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func emptyList(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, []any{}) }
+
+// An engine that is replaced by another version under a running daemon costs one call, at most.
+func TestEngineThatChangesItsVersion(t *testing.T) {
+	for _, tc := range []struct{ name, oldest, newest, used string }{
+		{"to a newer one that no longer speaks ours", "1.44", "1.50", "/v1.50/"},
+		{"to one newer than we know", "1.44", "1.99", "/v1.51/"},
+		{"to an older one", "1.12", "1.41", "/v1.41/"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServer(t, emptyList)
+			s.become("1.12", "1.43")
+			e, _ := newEngine(t, s.host)
+			if _, err := e.ListContainers(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s.become(tc.oldest, tc.newest)
+			_, err := e.ListContainers(t.Context(), nil)
+			wantClass(t, err, errdefs.ErrUnavailable)
+			if _, err := e.ListContainers(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if last := s.paths[len(s.paths)-1]; !strings.HasPrefix(last, tc.used) {
+				t.Errorf("asked for %s, want %s", last, tc.used)
+			}
+		})
+	}
+}
+
+func TestEngineThatIsTooOld(t *testing.T) {
+	s := newServer(t, emptyList)
+	s.become("1.12", "1.40")
+	e, _ := newEngine(t, s.host)
+	_, err := e.ListContainers(t.Context(), nil)
+	wantClass(t, err, errdefs.ErrFailedPrecondition)
+}
+
+func TestServerThatIsNoEngine(t *testing.T) {
+	s := newServer(t, emptyList)
+	s.become("", "")
+	e, _ := newEngine(t, s.host)
+	_, err := e.ListContainers(t.Context(), nil)
+	wantClass(t, err, errdefs.ErrUnavailable)
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	s := newServer(t, emptyList)
+	e, _ := newEngine(t, s.host)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				if _, err := e.ListContainers(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.conns.Load(); n > maxIdleConns {
+		t.Errorf("16 callers made %d connections for 320 calls", n)
+	}
+}
+
+func TestOptionsThatCanNotBeUsed(t *testing.T) {
+	for name, o := range map[string]Options{
+		"a host that is no URL":      {Host: "nonsense"},
+		"a host over ssh":            {Host: "ssh://somewhere"},
+		"a pool that is too small":   {SubnetPool: netip.MustParsePrefix("10.0.0.0/30")},
+		"a pool of another family":   {SubnetPool: netip.MustParsePrefix("fd00::/48")},
+		"a socket path that is long": {Host: "unix:///" + strings.Repeat("x", 200)},
+	} {
+		_, err := New(o)
+		if !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
