@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/sdnotify"
+	"github.com/agbox/agbox/store"
+)
+
+type options struct{ configFile, shim string }
+
+// stopTimeout bounds how long open calls may delay the stop.
+const stopTimeout = time.Second
+
+// serve runs the daemon until ctx ends.
+func serve(ctx context.Context, o options, stderr io.Writer) error {
+	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	cfg, err := config.Load(o.configFile, paths)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	lockFile, err := lock(paths.Lock)
+	if err != nil {
+		return err
+	}
+	defer lockFile.Close()
+	d, err := assemble(ctx, cfg, paths, o, newLogger(cfg, stderr))
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}
+
+func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
+	if cfg.Log.Format == config.LogFormatText {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// daemon is everything that serves.
+type daemon struct {
+	cfg      config.Config
+	log      *slog.Logger
+	store    *store.Store
+	engine   *dockerx.Engine
+	execs    *execjournal.Dir
+	ctl      *controller.Controller
+	api      *apiserver.Server
+	registry *prometheus.Registry
+	socket   net.Listener
+}
+
+// assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
+func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o options, log *slog.Logger) (*daemon, error) {
+	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	shimDir, err := provideShim(o.shim, paths.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := metrics.New(d.registry, metricSets())
+	if d.store, err = openStore(ctx, paths, m, log); err != nil {
+		return nil, err
+	}
+	if err := d.connect(paths, shimDir, m); err != nil {
+		return nil, errors.Join(err, d.store.Close())
+	}
+	return d, nil
+}
+
+func provideShim(asked, dataDir string) (string, error) {
+	source, err := findShim(asked)
+	if err != nil {
+		return "", err
+	}
+	return installShim(source, dataDir)
+}
+
+func openStore(ctx context.Context, paths config.Paths, m *metrics.Metrics, log *slog.Logger) (*store.Store, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	s, err := store.Open(ctx, store.Options{
+		Path: paths.Database, Logger: log, Observe: m.Commit, CheckProgram: []string{self, "check-store"},
+	})
+	if err != nil {
+		return nil, &exitError{exitStore, err}
+	}
+	instance := filepath.Join(paths.DataDir, "instance")
+	if err := writeFile(instance, []byte(s.InstanceID()+"\n"), 0o600); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (d *daemon) connect(paths config.Paths, shimDir string, m *metrics.Metrics) error {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("read the boot ID: %w", err)
+	}
+	d.engine, err = dockerx.New(dockerx.Options{
+		Host: d.cfg.Docker.Host, SubnetPool: d.cfg.Docker.SubnetPool, PullTimeout: d.cfg.Docker.PullTimeout,
+		Observe: m.EngineCall,
+	})
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, filepath.Join(paths.DataDir, "s"))
+	r := d.cfg.Runtime
+	d.ctl = controller.New(controller.Config{
+		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
+		ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
+		IdleTTL: r.IdleTTL, StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
+		LogLimit: int64(d.cfg.Artifacts.ExecLogLimit), ResyncInterval: r.ResyncInterval, Workers: r.Workers,
+		EventRetention:        r.EventRetentionTTL,
+		FailInterruptedCreate: r.InterruptedCreate == config.InterruptedCreateFail,
+		FailOnEngineDeath:     r.EngineDeath == config.EngineDeathFail,
+		KeepOrphans:           r.OrphanSweep == config.OrphanSweepDryRun,
+		Logger:                d.log, Metrics: m,
+	})
+	d.api = apiserver.New(apiserver.Deps{
+		Store: d.store, Logs: d.execs.LogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
+		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
+	})
+	metrics.States(d.registry, stateNames(), d.countByState)
+	d.socket, err = listen(paths.Socket)
+	return err
+}
+
+// listen makes the socket anew; the lock says that nobody else serves on the old one.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the runtime directory: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("protect %s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// run serves until ctx ends, then stops in order: calls, loops, HTTP, store.
+func (d *daemon) run(ctx context.Context) error {
+	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	var wg sync.WaitGroup
+	wg.Go(func() { d.ctl.Run(loops) })
+	if d.cfg.HTTP.Listen != config.HTTPOff {
+		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
+	}
+	served := make(chan error, 1)
+	wg.Go(func() { served <- d.api.Serve(d.socket) })
+	d.tell("READY=1")
+	d.log.Info("agboxd serves", "version", version, "socket", d.socket.Addr().String(), "instance", d.store.InstanceID())
+
+	var err error
+	select {
+	case <-ctx.Done():
+		d.log.Info("agboxd stops")
+	case err = <-served:
+		err = fmt.Errorf("serve: %w", err)
+	}
+	d.tell("STOPPING=1")
+	d.shutdownAPI()
+	stopLoops()
+	wg.Wait()
+	return errors.Join(err, d.store.Close(), d.engine.Close())
+}
+
+func (d *daemon) shutdownAPI() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := d.api.Shutdown(ctx); err != nil {
+		d.log.Warn("calls were cut off", "err", err)
+	}
+}
+
+// home is what "~" stands for in a config_yaml; empty when the daemon's user has none, and then "~" is refused.
+func home() string {
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+func (d *daemon) tell(state string) {
+	if err := sdnotify.Notify(state); err != nil {
+		d.log.Warn("the service manager was not told", "state", state, "err", err)
+	}
+}
+
+func (d *daemon) checks() []check {
+	store := check{name: "store"}
+	if damaged := d.store.Corrupt(); len(damaged) > 0 {
+		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
+	}
+	return []check{store, {name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()}}
+}
+
+func (d *daemon) countByState() map[string]int {
+	counts := map[string]int{}
+	for state, n := range d.store.CountByState() {
+		counts[stateName(state)] = n
+	}
+	return counts
+}
+
+func stateName(s agboxv1.SandboxState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_STATE_"))
+}
+
+func stateNames() []string {
+	var names []string
+	for _, s := range []agboxv1.SandboxState{
+		agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY,
+		agboxv1.SandboxState_SANDBOX_STATE_FAILED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED,
+		agboxv1.SandboxState_SANDBOX_STATE_DELETING,
+	} {
+		names = append(names, stateName(s))
+	}
+	return names
+}
+
+func metricSets() metrics.Sets {
+	sets := metrics.Sets{Loops: []string{controller.LoopSandboxes, controller.LoopExecs}, EngineOps: dockerx.Ops()}
+	for _, k := range plan.Kinds() {
+		sets.Steps = append(sets.Steps, string(k))
+	}
+	return sets
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// check is one line of /readyz.
+type check struct {
+	name string
+	// problem keeps the daemon from being ready; warning does not.
+	problem, warning string
+}
+
+// httpHandler serves /metrics, /healthz (the process answers) and /readyz (and can do its work; says what it can't).
+func httpHandler(reg *prometheus.Registry, checks func() []check) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		body, ready := readiness(checks())
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprint(w, body)
+	})
+	return mux
+}
+
+// readiness writes one line per check, in the manner of Kubernetes: [+] well, [!] well with a warning, [-] not.
+func readiness(checks []check) (string, bool) {
+	var b strings.Builder
+	ready := true
+	for _, c := range checks {
+		switch {
+		case c.problem != "":
+			ready = false
+			fmt.Fprintf(&b, "[-]%s: %s\n", c.name, c.problem)
+		case c.warning != "":
+			fmt.Fprintf(&b, "[!]%s: %s\n", c.name, c.warning)
+		default:
+			fmt.Fprintf(&b, "[+]%s ok\n", c.name)
+		}
+	}
+	if ready {
+		b.WriteString("ready\n")
+	} else {
+		b.WriteString("not ready\n")
+	}
+	return b.String(), ready
+}
+
+// httpRetry is how soon an address that is taken is tried again.
+const httpRetry = 5 * time.Second
+
+// serveHTTP serves until ctx ends. An address that is taken is an error in the log and tried again, never a reason
+// not to start.
+func serveHTTP(ctx context.Context, addr string, h http.Handler, log *slog.Logger) {
+	for ctx.Err() == nil {
+		err := serveOnce(ctx, addr, h, log)
+		if ctx.Err() != nil {
+			return
+		}
+		log.Error("http does not serve; trying again", "listen", addr, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(httpRetry):
+		}
+	}
+}
+
+func serveOnce(ctx context.Context, addr string, h http.Handler, log *slog.Logger) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	log.Info("http serves", "listen", l.Addr().String())
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // a scrape may be cut off; nothing is lost with it
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

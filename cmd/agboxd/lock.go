@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// errRunning says that another agboxd holds the lock.
+var errRunning = errors.New("another agboxd is running")
+
+// lock takes the lock file for the life of the process, before anything else is touched. The kernel frees it when the
+// process ends, however that happens; the file itself stays.
+func lock(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the runtime directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w (pid %s, lock %s): stop it first, or give this one another XDG_RUNTIME_DIR and XDG_DATA_HOME",
+				errRunning, holder(path), path)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
+	}
+	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+func holder(path string) string {
+	pid, err := os.ReadFile(path)
+	if err != nil || strings.TrimSpace(string(pid)) == "" {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(pid))
+}

@@ -1,0 +1,115 @@
+// Command agboxd is the sandbox controller.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/store"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitRuntime = 1 // anything else
+	exitUsage   = 2 // arguments or configuration
+	exitRunning = 3 // another agboxd holds the lock
+	exitStore   = 4 // ids.db is damaged, locked, or written by a newer version
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and returns the exit code. Errors are one sentence on stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := command(stderr)
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "agboxd: "+err.Error())
+		return exitCode(err)
+	}
+	return exitOK
+}
+
+// exitError gives an error an exit code.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func exitCode(err error) int {
+	var coded *exitError
+	switch {
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.Is(err, errRunning):
+		return exitRunning
+	case errdefs.IsDataLoss(err), errdefs.IsFailedPrecondition(err):
+		return exitStore
+	}
+	return exitRuntime
+}
+
+func command(stderr io.Writer) *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:   "agboxd",
+		Short: "Keep sandboxes as they are wanted",
+		Long: "agboxd records what is wanted and converges Docker to it. It serves gRPC on a unix socket (see agbox) and\n" +
+			"metrics and readiness over HTTP. It may be killed at any moment; the next start goes on.",
+		Version: version, SilenceErrors: true, SilenceUsage: true, Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), o, stderr)
+		},
+	}
+	root.Flags().StringVar(&o.configFile, "config", "", "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)")
+	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.AddCommand(checkStore())
+	return root
+}
+
+func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, list []string) error {
+		if err := args(cmd, list); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		return nil
+	}
+}
+
+// checkStore is run by agboxd itself as a child after an unclean end, for a damaged file may fault where nothing can
+// recover.
+func checkStore() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check-store FILE",
+		Short: "Check that a database is readable and whole; changes nothing",
+		Args:  usageArgs(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := store.CheckFile(args[0]); err != nil {
+				return &exitError{exitStore, err}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+const shimName = "agbox-shim"
+
+// findShim returns the agbox-shim to mount into containers: the one asked for, else the one beside this program, else
+// the packaged one.
+func findShim(asked string) (string, error) {
+	if asked != "" {
+		return asked, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	candidates := []string{filepath.Join(filepath.Dir(self), shimName), "/usr/libexec/agbox/" + shimName}
+	for _, c := range candidates {
+		if info, err := os.Stat(c); err == nil && info.Mode().IsRegular() {
+			return c, nil
+		}
+	}
+	return "", fmt.Errorf("%s is neither at %s nor at %s: build it with `make build` or name it with --shim",
+		shimName, candidates[0], candidates[1])
+}
+
+// installShim puts the shim under a directory named by its content, which containers mount, and returns that
+// directory. Older ones stay: containers that exist use them.
+func installShim(source, dataDir string) (string, error) {
+	body, err := os.ReadFile(source)
+	if err != nil {
+		return "", fmt.Errorf("read the shim: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	dir := filepath.Join(dataDir, "shim", hex.EncodeToString(sum[:]))
+	target := filepath.Join(dir, shimName)
+	if there, err := os.ReadFile(target); err == nil && bytes.Equal(there, body) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("install the shim: %w", err)
+	}
+	return dir, writeFile(target, body, 0o755)
+}
+
+// writeFile replaces a file whole: after a crash there is the old one or the new one.
+func writeFile(path string, body []byte, mode os.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(tmp.Name()) // gone already when all went well
+	_, err = tmp.Write(body)
+	for _, step := range []func() error{
+		func() error { return err },
+		func() error { return tmp.Chmod(mode) },
+		tmp.Sync,
+		tmp.Close,
+		func() error { return os.Rename(tmp.Name(), path) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+// Package controller converges Docker to what the store wants. Keys are IDs in two rate-limited queues, one of
+// sandboxes and one of execs, so that an exec never waits behind a stop or a pull of its sandbox. Commits of the
+// store, engine events, timers and a periodic resync only add keys; a pass observes, decides (package plan), acts and
+// reports. Recovery after a restart is the first resync and no other code.
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/metrics"
+)
+
+// Config is what a controller works with.
+type Config struct {
+	Store  Store
+	Engine Engine
+	Execs  Execs
+	// WatchExecs calls notify whenever the journal of an exec may have changed, with execID "" for "any", until ctx
+	// ends. Nil: execs are looked at only when something else adds their key.
+	WatchExecs func(ctx context.Context, notify func(sandboxID, execID string)) error
+
+	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
+	ShimDir string
+	// BootID is the kernel's boot ID.
+	BootID string
+	// HostUID and HostGID are told to every container.
+	HostUID, HostGID int
+
+	// IdleTTL stops a sandbox whose spec has no idle_ttl of its own; 0: never.
+	IdleTTL time.Duration
+	// StopGrace is what a container gets between TERM and KILL.
+	StopGrace time.Duration
+	// CancelGrace is what a cancelled exec gets between TERM and KILL.
+	CancelGrace time.Duration
+	// LogLimit bounds each log of an exec, in bytes; 0: no bound.
+	LogLimit int64
+	// EventRetention is how long the history of a deleted sandbox stays readable; 0: for ever.
+	EventRetention time.Duration
+	// ResyncInterval is the time between two full resyncs.
+	ResyncInterval time.Duration
+	// Workers is the number of workers of each queue.
+	Workers int
+
+	FailInterruptedCreate bool
+	FailOnEngineDeath     bool
+	KeepOrphans           bool
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Controller runs the loops. Make one with New; it does nothing until Run.
+type Controller struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+
+	sandboxes *loop
+	execs     *loop
+	link      *engineLink
+	ops       *operations
+	status    *statusBoard
+	resyncNow chan struct{}
+}
+
+// The names of the two queues, which are metric labels.
+const (
+	LoopSandboxes = "sandboxes"
+	LoopExecs     = "execs"
+)
+
+// New returns a controller and hooks it into the store's commits.
+func New(cfg Config) *Controller {
+	c := &Controller{
+		cfg: cfg, log: cfg.Logger, started: time.Now(),
+		status:    newStatusBoard(),
+		resyncNow: make(chan struct{}, 1),
+	}
+	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
+	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
+	c.ops = newOperations(c.sandboxes.add)
+	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned)
+	cfg.Store.OnCommit(c.committed)
+	return c
+}
+
+// Run works until ctx ends, and returns when every goroutine of the controller has.
+func (c *Controller) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	c.adopt()
+	wg.Go(func() { c.link.run(ctx) })
+	wg.Go(func() { c.resyncLoop(ctx) })
+	wg.Go(func() { c.watchExecs(ctx) })
+	wg.Go(func() { c.sandboxes.run(ctx) })
+	wg.Go(func() { c.execs.run(ctx) })
+	wg.Wait()
+	c.ops.wait()
+}
+
+// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
+func (c *Controller) Status(sandboxID string) string { return c.status.get(sandboxID) }
+
+// EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
+func (c *Controller) EngineProblem() string { return c.link.problem() }
+
+// EngineWarning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
+func (c *Controller) EngineWarning() string { return c.link.warning() }
+
+// ConfirmEngine accepts the engine now in place as ours and returns its ID.
+func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) { return c.link.confirm(ctx) }
+
+// committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass
+// knows when.
+func (c *Controller) committed(sandboxID, execID string) {
+	if execID != "" {
+		c.execs.add(execID)
+		return
+	}
+	c.sandboxes.add(sandboxID)
+}
+
+// adopt takes up what an earlier daemon left running. It needs no engine.
+func (c *Controller) adopt() {
+	for _, id := range c.cfg.Store.LiveIDs() {
+		if err := c.cfg.Execs.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
+			c.log.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
+		}
+	}
+	c.wakeActiveExecs()
+}
+
+func (c *Controller) wakeActiveExecs() {
+	for _, id := range c.cfg.Store.ActiveExecs("") {
+		c.execs.add(id)
+	}
+}
+
+func (c *Controller) wakeExecsOf(sandboxID string) {
+	for _, id := range c.cfg.Store.ActiveExecs(sandboxID) {
+		c.execs.add(id)
+	}
+}
+
+// watchExecs turns changes of journals into keys. Losing the watch costs promptness only, until the next resync.
+func (c *Controller) watchExecs(ctx context.Context) {
+	if c.cfg.WatchExecs == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		err := c.cfg.WatchExecs(ctx, c.journalChanged)
+		if ctx.Err() != nil {
+			return
+		}
+		c.log.Error("exec journals are not watched", "err", err)
+		if !sleep(ctx, watchRetry) {
+			return
+		}
+		c.wakeActiveExecs()
+	}
+}
+
+// watchRetry is the pause before a lost watch is set up again.
+const watchRetry = 5 * time.Second
+
+func (c *Controller) journalChanged(sandboxID, execID string) {
+	switch {
+	case execID != "":
+		c.execs.add(execID)
+	case sandboxID != "":
+		c.wakeExecsOf(sandboxID)
+	default:
+		c.wakeActiveExecs()
+	}
+}
+
+// sleep waits for d and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,327 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// act is one thing that happens. Which sandbox, and how, follows from n.
+type act struct {
+	what string
+	n    int
+}
+
+var happenings = []string{
+	"create", "create", "stop", "resume", "delete", "exec", "exec", "exec", "cancel",
+	"wait", "wait", "wait", "kill daemon", "kill daemon", "kill daemon soon", "kill daemon soon", "reboot",
+	"engine down", "engine up", "engine restart", "engine restart live",
+	"lose reply", "fail", "late", "slow", "heal",
+	"kill box", "remove box", "start box", "remove network", "double primary",
+}
+
+// TestConverges lets anything happen at any moment, then nothing any more, and looks whether the world is as wanted.
+func TestConverges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) act {
+			return act{rapid.SampledFrom(happenings).Draw(rt, "what"), rapid.IntRange(0, 59).Draw(rt, "n")}
+		}), 5, 60).Draw(rt, "script")
+		if err := play(t, script); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// play runs a script in a bubble of its own time.
+func play(t *testing.T, script []act) (err error) {
+	t.Helper()
+	base := "/dev/shm"
+	if _, statErr := os.Stat(base); statErr != nil {
+		base = ""
+	}
+	dir, err := os.MkdirTemp(base, "agbox-converge-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	synctest.Test(t, func(*testing.T) {
+		p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+		defer func() {
+			if closeErr := p.close(); err == nil {
+				err = closeErr
+			}
+		}()
+		if err = p.start(-1); err != nil {
+			return
+		}
+		for i, a := range script {
+			if err = p.do(a); err != nil {
+				err = fmt.Errorf("act %d, %v: %w", i, a, err)
+				return
+			}
+		}
+		err = p.quiet()
+	})
+	return err
+}
+
+type player struct {
+	*world
+	boxes, execs []string
+	harmed       map[string]bool
+}
+
+func (p *player) box(n int) string {
+	if len(p.boxes) == 0 {
+		return "none"
+	}
+	return p.boxes[n%len(p.boxes)]
+}
+
+func (p *player) container(n int) string {
+	id := naming.Primary(p.box(n))
+	for _, c := range p.engine.Containers() {
+		if c.Name == id {
+			return c.ID
+		}
+	}
+	return "none"
+}
+
+// do lets one thing happen. A refusal by the store is as good as an accept.
+func (p *player) do(a act) error {
+	ctx := context.Background()
+	ops := []string{
+		dockerx.OpListContainers, dockerx.OpCreateContainer, dockerx.OpStartContainer, dockerx.OpRemoveContainer,
+		dockerx.OpListNetworks, dockerx.OpCreateNetwork, dockerx.OpRemoveNetwork, dockerx.OpInspectImage, dockerx.OpInfo,
+	}
+	op := ops[a.n%len(ops)]
+	switch a.what {
+	case "create":
+		id := fmt.Sprintf("box-%d", len(p.boxes))
+		if _, err := p.store.CreateSandbox(ctx, id, "", &agboxv1.CreateSpec{Image: image}); err != nil {
+			return err
+		}
+		p.boxes = append(p.boxes, id)
+	case "stop":
+		_, _ = p.store.RequestStop(ctx, p.box(a.n), "stop_requested")
+	case "resume":
+		_, _ = p.store.RequestResume(ctx, p.box(a.n))
+	case "delete":
+		_, _ = p.store.RequestDelete(ctx, p.box(a.n), "delete_requested")
+	case "exec":
+		id := fmt.Sprintf("exec-%d", len(p.execs))
+		command := []string{"sleep", fmt.Sprint(a.n * a.n), fmt.Sprint(a.n % 3)}
+		if _, err := p.store.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: p.box(a.n), ExecId: id, Command: command}); err == nil {
+			p.execs = append(p.execs, id)
+		}
+	case "cancel":
+		if len(p.execs) > 0 {
+			_, _ = p.store.RequestCancel(ctx, p.execs[a.n%len(p.execs)])
+		}
+	case "wait":
+		time.Sleep(time.Duration(a.n*a.n*a.n) * time.Millisecond / 10)
+	case "kill daemon":
+		return p.restart(-1)
+	case "kill daemon soon":
+		if err := p.restart(a.n); err != nil {
+			return err
+		}
+	case "reboot":
+		if err := p.kill(); err != nil {
+			return err
+		}
+		p.boot++
+		p.engine.RestartEngine(false)
+		return p.start(-1)
+	case "engine down":
+		p.engine.Down(true)
+	case "engine up":
+		p.engine.Down(false)
+	case "engine restart":
+		p.engine.RestartEngine(false)
+	case "engine restart live":
+		p.engine.RestartEngine(true)
+	case "lose reply":
+		p.engine.Fail(op, 1+a.n%3, nil, true)
+	case "fail":
+		p.engine.Fail(op, 1+a.n%3, nil, false)
+	case "late":
+		p.engine.Late(op, 1, time.Duration(a.n)*time.Second)
+	case "slow":
+		p.engine.Delay(op, time.Duration(a.n)*100*time.Millisecond)
+	case "heal":
+		p.engine.Heal()
+	case "kill box":
+		p.harm(a.n)
+		p.engine.ExitContainer(p.container(a.n), 1, false)
+	case "remove box":
+		p.harm(a.n)
+		p.engine.RemoveContainerOutside(p.container(a.n))
+	case "start box":
+		_ = p.engine.StartOutside(p.container(a.n))
+	case "remove network":
+		p.harm(a.n)
+		for _, n := range p.engine.Networks() {
+			if n.Labels[naming.SandboxID] == p.box(a.n) {
+				p.engine.RemoveNetworkOutside(n.ID)
+			}
+		}
+	case "double primary":
+		if spec, ok := p.engine.Spec(p.container(a.n)); ok {
+			spec.Name += "-double"
+			_, _ = p.engine.CreateOutside(spec)
+		}
+	}
+	return nil
+}
+
+// harm notes that somebody else broke a sandbox: then FAILED is a right answer.
+func (p *player) harm(n int) { p.harmed[p.box(n)] = true }
+
+// settle is longer than every back-off, grace period, late operation and resync together.
+const settle = 20 * time.Minute
+
+func (p *player) quiet() error {
+	p.engine.Heal()
+	p.engine.Down(false)
+	if err := p.restart(-1); err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	synctest.Wait()
+	for _, id := range p.boxes {
+		if err := p.checkBox(id); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	for _, id := range p.execs {
+		if err := p.checkExec(id); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (p *player) checkBox(id string) error {
+	sb, err := p.store.Sandbox(context.Background(), id)
+	if err != nil {
+		return err
+	}
+	want := map[storev1.RunState]agboxv1.SandboxState{
+		storev1.RunState_RUN_STATE_RUN:    agboxv1.SandboxState_SANDBOX_STATE_READY,
+		storev1.RunState_RUN_STATE_STOP:   agboxv1.SandboxState_SANDBOX_STATE_STOPPED,
+		storev1.RunState_RUN_STATE_DELETE: agboxv1.SandboxState_SANDBOX_STATE_DELETED,
+	}[sb.Desired.GetRunState()]
+	broken := sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	excused := broken && p.harmed[id] && want != agboxv1.SandboxState_SANDBOX_STATE_DELETED
+	if sb.State != want && !excused {
+		return fmt.Errorf("is %s (%s %s), want %s; %s", sb.State, sb.ErrorCode, sb.ErrorMessage, want, p.daemon.Status(id))
+	}
+	if err := p.checkObjects(id, sb.State); err != nil {
+		return err
+	}
+	return p.checkHistory(id, sb.LastSequence)
+}
+
+// checkObjects compares Docker with the state: nothing missing, nothing doubled, nothing left.
+func (p *player) checkObjects(id string, state agboxv1.SandboxState) error {
+	var running, all, networks int
+	for _, c := range p.engine.Containers() {
+		if c.Labels[naming.SandboxID] == id {
+			all++
+			if c.Running {
+				running++
+			}
+		}
+	}
+	for _, n := range p.engine.Networks() {
+		if n.Labels[naming.SandboxID] == id {
+			networks++
+		}
+	}
+	got := fmt.Sprintf("%d running of %d containers, %d networks", running, all, networks)
+	want := map[agboxv1.SandboxState]string{
+		agboxv1.SandboxState_SANDBOX_STATE_READY:   "1 running of 1 containers, 1 networks",
+		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: "0 running of 1 containers, 1 networks",
+		agboxv1.SandboxState_SANDBOX_STATE_DELETED: "0 running of 0 containers, 0 networks",
+	}[state]
+	if p.harmed[id] && state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && networks == 0 {
+		got = want // a stopped sandbox is not judged by its network: a resume will say that it is gone
+	}
+	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running == 0 && all <= 1 && networks <= 1 {
+		return nil
+	}
+	if got != want {
+		return fmt.Errorf("%s holds %s, want %s", state, got, want)
+	}
+	_, err := os.Stat(p.dir + "/logs/" + id)
+	if state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && err == nil {
+		return fmt.Errorf("its logs are left")
+	}
+	return nil
+}
+
+// checkHistory reads the events: no gap, and one start and one end per exec.
+func (p *player) checkHistory(id string, last uint64) error {
+	var events []*agboxv1.SandboxEvent
+	for uint64(len(events)) < last {
+		batch, err := p.store.Events(context.Background(), id, uint64(len(events)), 256)
+		if err != nil || len(batch) == 0 {
+			return fmt.Errorf("%d events of %d: %w", len(events), last, err)
+		}
+		events = append(events, batch...)
+	}
+	seen := map[string][]string{}
+	for i, e := range events {
+		if e.GetSequence() != uint64(i+1) {
+			return fmt.Errorf("event %d has sequence %d", i+1, e.GetSequence())
+		}
+		if x := e.GetExec().GetExecId(); x != "" {
+			seen[x] = append(seen[x], e.GetEventType().String())
+		}
+	}
+	for x, list := range seen {
+		if len(list) != 2 || list[0] != "EXEC_STARTED" || slices.Contains(list[1:], "EXEC_STARTED") {
+			return fmt.Errorf("%s has events %s", x, strings.Join(list, " "))
+		}
+	}
+	return nil
+}
+
+// checkExec: it ended; it ran at most once; and if it recorded a result, that is the result on record.
+func (p *player) checkExec(id string) error {
+	ex, err := p.store.Exec(context.Background(), id)
+	if err != nil {
+		return err
+	}
+	p.shim.mu.Lock()
+	defer p.shim.mu.Unlock()
+	ran, end, recorded := p.shim.ran[id], p.shim.ends[id], false
+	if _, ok := p.shim.ends[id]; ok {
+		recorded = true
+	}
+	switch {
+	case ex.End == nil:
+		return fmt.Errorf("has no end")
+	case ran > 1:
+		return fmt.Errorf("ran %d times", ran)
+	case recorded && int(ex.End.GetExitCode()) != end.ExitCode:
+		return fmt.Errorf("ended with %d; on record is %v", end.ExitCode, ex.End)
+	case !recorded && ex.End.GetState() == int32(agboxv1.ExecState_EXEC_STATE_FINISHED):
+		return fmt.Errorf("is FINISHED and never ended")
+	}
+	return nil
+}

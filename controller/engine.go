@@ -1,0 +1,281 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// Bounds of the link to the engine.
+const (
+	// linkBackoff doubles from the first to the second while the engine can't be reached.
+	linkBackoffBase = 100 * time.Millisecond
+	linkBackoffMax  = 5 * time.Second
+	// probeInterval is how often a silent engine is asked whether it still answers.
+	probeInterval = 5 * time.Second
+)
+
+// engineLink holds the subscription to the engine's events and knows whether the engine may be judged by: it answers,
+// its events are followed, and it is the one that our objects are on.
+type engineLink struct {
+	cfg      Config
+	log      *slog.Logger
+	event    func(dockerx.Event)
+	returned func()
+
+	mu     sync.RWMutex
+	state  linkState
+	wakeup chan struct{}
+	// seen is when the last event was, or the last loss of the stream.
+	seen time.Time
+}
+
+type linkState struct {
+	// problem is empty while the engine may be judged by.
+	problem string
+	// foreign: the engine answers but is not the one of before.
+	foreign bool
+	info    dockerx.Info
+}
+
+func newEngineLink(cfg Config, event func(dockerx.Event), returned func()) *engineLink {
+	return &engineLink{
+		cfg: cfg, log: cfg.Logger, event: event, returned: returned,
+		state: linkState{problem: "connecting to the engine"}, wakeup: make(chan struct{}, 1),
+	}
+}
+
+func (l *engineLink) problem() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.state.problem
+}
+
+func (l *engineLink) warning() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.state.problem == "" && !l.state.info.LiveRestore {
+		return "the engine runs without live-restore: its death ends all sandboxes until they are restarted"
+	}
+	return ""
+}
+
+// life is the present life of the engine.
+func (l *engineLink) life() *storev1.EngineRun {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return &storev1.EngineRun{BootId: l.cfg.BootID, EngineStart: l.state.info.Run}
+}
+
+func (l *engineLink) set(s linkState) {
+	l.mu.Lock()
+	changed := l.state.problem != s.problem
+	l.state = s
+	l.mu.Unlock()
+	l.cfg.Metrics.EngineUp(s.problem == "")
+	switch {
+	case changed && s.problem != "":
+		l.log.Warn("engine can't be judged by", "reason", s.problem)
+	case changed:
+		l.log.Info("engine is back", "engine_version", s.info.Version, "live_restore", s.info.LiveRestore)
+	}
+}
+
+// run keeps a session with the engine until ctx ends.
+func (l *engineLink) run(ctx context.Context) {
+	backoff := linkBackoffBase
+	for ctx.Err() == nil {
+		up, err := l.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if up {
+			backoff = linkBackoffBase
+		}
+		l.lost(err)
+		l.pause(ctx, backoff)
+		backoff = min(2*backoff, linkBackoffMax)
+	}
+}
+
+func (l *engineLink) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-l.wakeup:
+	}
+}
+
+var errForeign = errors.New("this is another Docker engine than before: it holds neither the marker nor any object of " +
+	"this daemon; nothing is judged until `agbox engine confirm` says that it is the right one")
+
+func (l *engineLink) lost(err error) {
+	s := linkState{problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
+	if errors.Is(err, errForeign) {
+		s = linkState{problem: errForeign.Error(), foreign: true}
+	}
+	l.set(s)
+}
+
+// session subscribes, then finds out whom it is talking to, then lets everybody look. Events come first so that
+// nothing falls between them and the first list.
+func (l *engineLink) session(ctx context.Context) (up bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ready := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return
+		}
+		if err := l.identify(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		up = true
+		l.returned()
+		l.probe(ctx)
+	})
+	labels := map[string]string{naming.Instance: l.cfg.Store.InstanceID()}
+	err = l.cfg.Engine.Events(ctx, l.since(), labels, func() { close(ready) }, l.handle)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(err)
+	wg.Wait()
+	return up, err
+}
+
+func (l *engineLink) handle(e dockerx.Event) {
+	l.mu.Lock()
+	l.seen = e.Time
+	l.mu.Unlock()
+	l.event(e)
+}
+
+func (l *engineLink) since() time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.seen
+}
+
+// probe asks the engine from time to time whether it answers, for an engine that hangs keeps its stream open.
+func (l *engineLink) probe(ctx context.Context) {
+	for sleep(ctx, probeInterval) {
+		info, err := l.cfg.Engine.Info(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			l.set(linkState{problem: fmt.Sprintf("the Docker engine does not answer: %v", err)})
+		case l.problem() != "":
+			l.set(linkState{info: info})
+			l.returned()
+		}
+	}
+}
+
+// identify reads the engine's life, which belongs to the stream that is already open, and checks that it is ours.
+func (l *engineLink) identify(ctx context.Context) error {
+	info, err := l.cfg.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.checkMarker(ctx); err != nil {
+		return err
+	}
+	l.set(linkState{info: info})
+	return nil
+}
+
+// checkMarker tells our engine from another one by a labelled volume that was made at the first start. The engine's
+// own ID proves nothing. A marker that was pruned is made again if the engine holds any object of a live record.
+func (l *engineLink) checkMarker(ctx context.Context) error {
+	name := naming.MarkerVolume(l.cfg.Store.InstanceID())
+	there, err := l.cfg.Engine.VolumeExists(ctx, name)
+	if err != nil || there {
+		return err
+	}
+	written, err := l.cfg.Store.MarkerWritten(ctx)
+	if err != nil {
+		return err
+	}
+	if written {
+		known, err := l.holdsOurs(ctx)
+		if err != nil {
+			return err
+		}
+		if !known {
+			return errForeign
+		}
+	}
+	return l.mark(ctx)
+}
+
+func (l *engineLink) mark(ctx context.Context) error {
+	instance := l.cfg.Store.InstanceID()
+	labels := map[string]string{naming.Instance: instance, naming.Marker: "engine"}
+	if err := l.cfg.Engine.CreateVolume(ctx, naming.MarkerVolume(instance), labels); err != nil {
+		return fmt.Errorf("mark the engine: %w", err)
+	}
+	return l.cfg.Store.SetMarkerWritten(ctx)
+}
+
+// holdsOurs reports whether the engine has an object of a live record, or none is to be expected anywhere.
+func (l *engineLink) holdsOurs(ctx context.Context) (bool, error) {
+	live := map[string]bool{}
+	for _, id := range l.cfg.Store.LiveIDs() {
+		live[id] = true
+	}
+	if len(live) == 0 {
+		return true, nil
+	}
+	labels := map[string]string{naming.Instance: l.cfg.Store.InstanceID()}
+	containers, err := l.cfg.Engine.ListContainers(ctx, labels)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range containers {
+		if live[c.Labels[naming.SandboxID]] {
+			return true, nil
+		}
+	}
+	networks, err := l.cfg.Engine.ListNetworks(ctx, labels)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range networks {
+		if live[n.Labels[naming.SandboxID]] {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// confirm marks the engine that answers now as ours.
+func (l *engineLink) confirm(ctx context.Context) (string, error) {
+	info, err := l.cfg.Engine.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := l.mark(ctx); err != nil {
+		return "", err
+	}
+	l.log.Warn("audit", "reason", "an operator confirmed the engine", "engine_id", info.EngineID)
+	select {
+	case l.wakeup <- struct{}{}:
+	default:
+	}
+	return info.EngineID, nil
+}

@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// reconcileExec is one pass over one exec. It needs the store and the files of the exec, never the engine.
+func (c *Controller) reconcileExec(ctx context.Context, id string) (Result, error) {
+	ex, err := c.cfg.Store.Exec(ctx, id)
+	if errdefs.IsNotFound(err) || err == nil && ex.End != nil {
+		return Result{}, nil
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("load exec: %w", err)
+	}
+	rec, _, err := c.record(ctx, ex.SandboxID)
+	if err != nil {
+		return Result{}, err
+	}
+	status, err := c.cfg.Execs.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	if err != nil {
+		return Result{}, fmt.Errorf("look at the journal: %w", err)
+	}
+	return c.actOnExec(ctx, ex, rec, status)
+}
+
+func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, status execjournal.Status) (Result, error) {
+	want := execRecord(ex, rec)
+	p := plan.DecideExec(want, phaseOf(status))
+	if p.Action == plan.ExecClose {
+		var err error
+		status, err = c.cfg.Execs.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
+		if err != nil {
+			return Result{}, fmt.Errorf("close the fence: %w", err)
+		}
+		p = plan.DecideExec(want, phaseOf(status)) // whoever made the journal first has decided
+	}
+	switch p.Action {
+	case plan.ExecRequest:
+		return Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex))
+	case plan.ExecCancel:
+		return Result{Next: p.Next}, c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	case plan.ExecRecordEnd:
+		return Result{}, c.recordEnd(ctx, ex, rec, endOf(p.Outcome, status.Journal, want))
+	}
+	return Result{Next: p.Next}, nil
+}
+
+// recordEnd removes the request before the end is on record: afterwards nobody would look again.
+func (c *Controller) recordEnd(ctx context.Context, ex store.Exec, rec plan.Record, end *storev1.ExecEnd) error {
+	if err := c.cfg.Execs.Forget(ex.SandboxID, ex.ID); err != nil {
+		return fmt.Errorf("remove the request: %w", err)
+	}
+	if err := c.cfg.Store.EndExec(ctx, ex.ID, end); err != nil {
+		return fmt.Errorf("record the end: %w", err)
+	}
+	c.log.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
+		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
+	if !runs(rec) {
+		c.sandboxes.add(ex.SandboxID) // a stop or a delete may wait for this
+		return nil
+	}
+	return c.scheduleIdle(ctx, ex.SandboxID)
+}
+
+// scheduleIdle has the sandbox looked at when it may be idle for too long, instead of now: an exec costs no pass over
+// its sandbox.
+func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
+	sb, err := c.cfg.Store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return fmt.Errorf("load record: %w", err)
+	}
+	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
+		c.sandboxes.add(sandboxID) // its stop came during this pass
+		return nil
+	}
+	if ttl := c.idleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
+		c.sandboxes.addAfter(sandboxID, ttl)
+	}
+	return nil
+}
+
+func (c *Controller) request(ex store.Exec) execjournal.Request {
+	return execjournal.Request{
+		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
+		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
+		LogLimitBytes: c.cfg.LogLimit, CancelGraceMillis: c.cfg.CancelGrace.Milliseconds(),
+	}
+}
+
+func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
+	return plan.ExecRecord{
+		CancelRequested: ex.Desired.GetCancelRequestedAt() != 0,
+		SandboxRuns:     rec.Standing == plan.Live && runs(rec),
+		SandboxEnding: rec.Standing == plan.Gone || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
+			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
+	}
+}
+
+func phaseOf(s execjournal.Status) plan.Phase {
+	switch s.Phase {
+	case execjournal.Running:
+		return plan.Running
+	case execjournal.Lost:
+		return plan.Lost
+	case execjournal.Ended:
+		return plan.Ended
+	case execjournal.Closed:
+		return plan.Closed
+	case execjournal.Foreign:
+		return plan.Foreign
+	}
+	return plan.NotStarted
+}
+
+// endOf turns an outcome, or the journal where the command ended by itself, into the terminal record.
+func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
+	end := &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
+	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
+		return end
+	}
+	end.ExitCode, end.EndedAt, end.OomKilled = int32(j.ExitCode), j.EndedAtNanos, j.OOM
+	fail := func(code, message string) {
+		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
+	}
+	switch {
+	case j.ErrorCode != "":
+		fail(plan.CodeExecStartFailed, j.Error)
+	case j.Cancelled, j.Stopped && want.SandboxEnding:
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+	case j.LogLimit:
+		fail(plan.CodeExecLogLimit, "the command was ended: its output exceeded the limit of a log")
+	case j.ExitCode == 0:
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
+	default:
+		fail(plan.CodeExecRunFailed, runFailure(j))
+	}
+	return end
+}
+
+func runFailure(j execjournal.Journal) string {
+	switch {
+	case j.OOM:
+		return "the command was killed by the kernel for want of memory"
+	case j.Signal != 0:
+		return fmt.Sprintf("the command was ended by signal %d", j.Signal)
+	}
+	return fmt.Sprintf("the command exited with code %d", j.ExitCode)
+}

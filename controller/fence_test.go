@@ -1,0 +1,60 @@
+package controller_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+// fence is the lock and the journal of one exec, as its supervisor holds them.
+type fence struct {
+	dir, lock *os.File
+	journal   execjournal.Journal
+}
+
+// fence takes the lock and links the journal, or fails because somebody else did.
+func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
+	dir, err := os.Open(b.logs)
+	if err != nil {
+		return nil, err
+	}
+	f := &fence{dir: dir, journal: execjournal.Journal{
+		Version: execjournal.Version, ExecID: req.ExecID, Nonce: req.Nonce, State: execjournal.StateStarted,
+		StartedAtNanos: time.Now().UnixNano(),
+	}}
+	f.lock, err = os.OpenFile(filepath.Join(b.logs, execjournal.LockName(req.ExecID)), os.O_RDWR|os.O_CREATE, 0o644)
+	if err == nil {
+		err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	var data []byte
+	if err == nil {
+		data, err = execjournal.Encode(f.journal)
+	}
+	if err == nil {
+		err = execjournal.CreateExclusive(int(dir.Fd()), execjournal.TempName(req.ExecID, "start"),
+			execjournal.JournalName(req.ExecID), data)
+	}
+	if err != nil {
+		f.free()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fence) end(j execjournal.Journal) error {
+	data, err := execjournal.Encode(j)
+	if err != nil {
+		return err
+	}
+	return execjournal.Replace(int(f.dir.Fd()), execjournal.TempName(j.ExecID, "end"),
+		execjournal.JournalName(j.ExecID), data, 0o644, true)
+}
+
+func (f *fence) free() {
+	_ = errors.Join(f.lock.Close(), f.dir.Close())
+}

@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/agbox/agbox/internal/metrics"
+)
+
+// Result is what a pass that did not fail says of the next one.
+type Result struct {
+	// Next is when to look again; zero: only when something happens.
+	Next time.Duration
+}
+
+// TerminalError ends an attempt: trying again can't mend it. Code is an error code of SANDBOX_FAILED.
+type TerminalError struct {
+	Code string
+	Err  error
+}
+
+func (e *TerminalError) Error() string { return e.Err.Error() }
+func (e *TerminalError) Unwrap() error { return e.Err }
+
+// Back-off of a key that fails: 50 ms doubling to 30 s. There is no global bucket: one bad sandbox delays no other.
+const (
+	backoffBase = 50 * time.Millisecond
+	backoffMax  = 30 * time.Second
+)
+
+// loop is one queue with its workers. A key is an ID; one worker at a time owns it.
+type loop struct {
+	name    string
+	queue   workqueue.TypedRateLimitingInterface[string]
+	workers int
+	pass    func(ctx context.Context, key string) (Result, error)
+	log     *slog.Logger
+	metrics *metrics.Metrics
+}
+
+func newLoop(name string, cfg Config, pass func(context.Context, string) (Result, error)) *loop {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax)
+	return &loop{
+		name: name, workers: cfg.Workers, pass: pass, log: cfg.Logger, metrics: cfg.Metrics,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+			Name: name, MetricsProvider: cfg.Metrics.QueueProvider(),
+		}),
+	}
+}
+
+func (l *loop) add(key string) { l.queue.Add(key) }
+
+// addFresh adds a key without the back-off it had earned.
+func (l *loop) addFresh(key string) {
+	l.queue.Forget(key)
+	l.queue.Add(key)
+}
+
+func (l *loop) addAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
+
+// tries is the number of failures of a key in a row.
+func (l *loop) tries(key string) int { return l.queue.NumRequeues(key) }
+
+// run works until ctx ends and the passes under way are done.
+func (l *loop) run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, l.queue.ShutDown)
+	defer stop()
+	var wg sync.WaitGroup
+	for range l.workers {
+		wg.Go(func() {
+			for l.next(ctx) {
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// next takes one key and maps the outcome of its pass to the queue; nothing else does.
+func (l *loop) next(ctx context.Context) bool {
+	key, quit := l.queue.Get()
+	if quit {
+		return false
+	}
+	defer l.queue.Done(key)
+	start := time.Now()
+	res, err := l.safely(ctx, key)
+	result := l.settle(ctx, key, res, err)
+	l.metrics.Pass(l.name, result, time.Since(start))
+	return true
+}
+
+func (l *loop) settle(ctx context.Context, key string, res Result, err error) string {
+	var terminal *TerminalError
+	var panicked *panicError
+	switch {
+	case err == nil:
+		l.queue.Forget(key)
+		if res.Next > 0 {
+			l.queue.AddAfter(key, res.Next)
+			return metrics.ResultLater
+		}
+		return metrics.ResultDone
+	case errors.As(err, &terminal):
+		l.queue.Forget(key)
+		l.log.Error("gave up", "loop", l.name, "key", key, "reason", terminal.Code, "err", err)
+		return metrics.ResultTerminal
+	case ctx.Err() != nil:
+		return metrics.ResultError // shutting down; the next daemon's first resync goes on
+	}
+	l.queue.AddRateLimited(key)
+	l.log.Warn("will retry", "loop", l.name, "key", key, "tries", l.tries(key), "err", err)
+	if errors.As(err, &panicked) {
+		return metrics.ResultPanic
+	}
+	return metrics.ResultError
+}
+
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// safely runs a pass; a panic costs that key a retry and nobody else anything.
+func (l *loop) safely(ctx context.Context, key string) (res Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.log.Error("panic in a pass", "loop", l.name, "key", key, "stack", string(debug.Stack()))
+			err = &panicError{v}
+		}
+	}()
+	return l.pass(ctx, key)
+}

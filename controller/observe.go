@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// ours selects this store's objects; others are never seen, so they can't be touched.
+func (c *Controller) ours(sandboxID string) map[string]string {
+	labels := map[string]string{naming.Instance: c.cfg.Store.InstanceID()}
+	if sandboxID != "" {
+		labels[naming.SandboxID] = sandboxID
+	}
+	return labels
+}
+
+// observe reads what there is of one sandbox.
+func (c *Controller) observe(ctx context.Context, rec *plan.Record) (plan.World, error) {
+	w := plan.World{Run: c.link.life(), Operation: c.ops.current(rec.ID)}
+	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(rec.ID))
+	if err != nil {
+		return w, err
+	}
+	networks, err := c.cfg.Engine.ListNetworks(ctx, c.ours(rec.ID))
+	if err != nil {
+		return w, err
+	}
+	w.Containers, w.Networks = containersOf(containers), networksOf(networks)
+	if w.Inputs, err = c.cfg.Execs.Prepared(rec.ID); err != nil {
+		return w, err
+	}
+	if runs(*rec) {
+		err = c.examineDead(ctx, rec, &w)
+	}
+	return w, err
+}
+
+// examineDead looks closer at a primary that should run and does not: how it ended, and whether the engine that says
+// so is the one that saw it live. The engine's life is read after the end was seen: one that died in between has
+// another life by then.
+func (c *Controller) examineDead(ctx context.Context, rec *plan.Record, w *plan.World) error {
+	for i, ct := range w.Containers {
+		if ct.Component != naming.ComponentPrimary || ct.Alive() || ct.Unclear() {
+			continue
+		}
+		d, err := c.cfg.Engine.InspectContainer(ctx, ct.ID)
+		if errdefs.IsNotFound(err) {
+			return fmt.Errorf("container %s went while it was looked at: %w", ct.Name, errdefs.ErrUnavailable)
+		}
+		if err != nil {
+			return err
+		}
+		w.Containers[i] = containerOf(d.Container)
+		w.Containers[i].ExitCode, w.Containers[i].OOMKilled = d.ExitCode, d.OOMKilled
+		if d.OOMKilled {
+			if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
+				return err
+			}
+		}
+		info, err := c.cfg.Engine.Info(ctx)
+		if err != nil {
+			return err
+		}
+		w.Run = c.engineRun(info)
+	}
+	return nil
+}
+
+func (c *Controller) engineRun(info dockerx.Info) *storev1.EngineRun {
+	return &storev1.EngineRun{BootId: c.cfg.BootID, EngineStart: info.Run}
+}
+
+func containersOf(list []dockerx.Container) []plan.Container {
+	out := make([]plan.Container, 0, len(list))
+	for _, ct := range list {
+		out = append(out, containerOf(ct))
+	}
+	return out
+}
+
+func containerOf(ct dockerx.Container) plan.Container {
+	return plan.Container{
+		ID: ct.ID, Name: ct.Name, Component: ct.Labels[naming.Component], Status: string(ct.State), NetworkIDs: ct.Networks,
+	}
+}
+
+func networksOf(list []dockerx.Network) []plan.Network {
+	out := make([]plan.Network, 0, len(list))
+	for _, n := range list {
+		out = append(out, plan.Network{ID: n.ID, Created: n.Created})
+	}
+	return out
+}

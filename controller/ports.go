@@ -1,0 +1,65 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// Store is what the controller needs of the store: reads, reports of what it found, and the two changes of intent
+// that time brings about.
+type Store interface {
+	InstanceID() string
+	OnCommit(func(sandboxID, execID string))
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	Reserved(ctx context.Context, id string) (bool, error)
+	LiveIDs() []string
+	DeletedBefore(ctx context.Context, t time.Time, limit int) ([]string, error)
+	PurgeSandbox(ctx context.Context, id string) error
+	Report(ctx context.Context, id string, r store.Report) error
+	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (bool, error)
+	Exec(ctx context.Context, execID string) (store.Exec, error)
+	ActiveExecs(sandboxID string) []string
+	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
+	EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error
+	MarkerWritten(ctx context.Context) (bool, error)
+	SetMarkerWritten(ctx context.Context) error
+}
+
+// Engine is what the controller needs of the container engine. Every call has a deadline of its own and is
+// idempotent in the sense that removing or stopping what is gone succeeds.
+type Engine interface {
+	Info(ctx context.Context) (dockerx.Info, error)
+	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
+	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
+	RemoveNetwork(ctx context.Context, id string) error
+	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
+	EnsureImage(ctx context.Context, ref string) (dockerx.Image, error)
+	VolumeExists(ctx context.Context, name string) (bool, error)
+	CreateVolume(ctx context.Context, name string, labels map[string]string) error
+}
+
+// Execs is the host's side of the files through which execs are started, cancelled and reported. It needs no engine.
+type Execs interface {
+	Prepare(sandboxID string) (execjournal.Paths, error)
+	Prepared(sandboxID string) (bool, error)
+	AddWatch(sandboxID string) error
+	RemoveInputs(sandboxID string) error
+	Remove(sandboxID string) error
+	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
+	Start(sandboxID string, r execjournal.Request) error
+	Cancel(sandboxID, execID, nonce string) error
+	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
+	Forget(sandboxID, execID string) error
+}

@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// engineEvent adds the key of the sandbox that an engine event is about.
+func (c *Controller) engineEvent(e dockerx.Event) {
+	if id := e.Labels[naming.SandboxID]; id != "" {
+		c.sandboxes.add(id)
+		if e.Action == "die" {
+			c.wakeExecsOf(id) // their locks are free now
+		}
+	}
+}
+
+// engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at.
+func (c *Controller) engineReturned() {
+	for _, id := range c.cfg.Store.LiveIDs() {
+		c.sandboxes.queue.Forget(id)
+	}
+	select {
+	case c.resyncNow <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+func (c *Controller) resyncLoop(ctx context.Context) {
+	ticker := time.NewTicker(c.cfg.ResyncInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-c.resyncNow:
+		}
+		c.wakeActiveExecs()
+		if err := c.purge(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("history that is due is not purged yet", "err", err)
+		}
+		if err := c.resync(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("resync is cut off; the next one starts anew", "err", err)
+		}
+	}
+}
+
+// resync looks at everything with two engine calls and adds the keys of what is not as wanted. It is the net under
+// every event that was lost, and at the start it is the recovery.
+func (c *Controller) resync(ctx context.Context) error {
+	if c.link.problem() != "" {
+		return nil // its return asks for another one
+	}
+	worlds, err := c.observeAll(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range c.cfg.Store.LiveIDs() {
+		if worlds[id] == nil {
+			worlds[id] = &plan.World{Run: c.link.life()}
+		}
+	}
+	now, unknown := time.Now(), 0
+	for id, w := range worlds {
+		p, err := c.glance(ctx, id, w, now)
+		if err != nil {
+			return err
+		}
+		switch {
+		case p.Unknown:
+			unknown++
+			c.log.Warn("Docker holds a sandbox that this store never knew; it is left alone", "sandbox_id", id)
+		case !p.Idle():
+			c.sandboxes.add(id)
+		case p.Next > 0:
+			c.sandboxes.addAfter(id, p.Next)
+		}
+	}
+	c.cfg.Metrics.Resynced(now, unknown)
+	return nil
+}
+
+// glance decides from the lists alone. What it sees as a dead container is looked at closely by the pass.
+func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now time.Time) (plan.Plan, error) {
+	rec, sb, err := c.record(ctx, id)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	w.Operation = c.ops.current(id)
+	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
+		return plan.Plan{}, err
+	}
+	return plan.Decide(rec, *w, c.policy(sb), now), nil
+}
+
+func (c *Controller) observeAll(ctx context.Context) (map[string]*plan.World, error) {
+	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(""))
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	networks, err := c.cfg.Engine.ListNetworks(ctx, c.ours(""))
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	worlds := map[string]*plan.World{}
+	of := func(labels map[string]string) *plan.World {
+		id := labels[naming.SandboxID]
+		if worlds[id] == nil {
+			worlds[id] = &plan.World{Run: c.link.life()}
+		}
+		return worlds[id]
+	}
+	for _, ct := range containers {
+		w := of(ct.Labels)
+		w.Containers = append(w.Containers, containerOf(ct))
+	}
+	for _, n := range networks {
+		w := of(n.Labels)
+		w.Networks = append(w.Networks, plan.Network{ID: n.ID, Created: n.Created})
+	}
+	delete(worlds, "")
+	return worlds, nil
+}
+
+// purgeBatch bounds how many histories one resync purges.
+const purgeBatch = 100
+
+// purge drops the history of sandboxes that were deleted long enough ago. Their IDs stay reserved.
+func (c *Controller) purge(ctx context.Context) error {
+	if c.cfg.EventRetention <= 0 {
+		return nil
+	}
+	ids, err := c.cfg.Store.DeletedBefore(ctx, time.Now().Add(-c.cfg.EventRetention), purgeBatch)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := c.cfg.Store.PurgeSandbox(ctx, id); err != nil {
+			return fmt.Errorf("purge %s: %w", id, err)
+		}
+		c.log.Info("history purged", "sandbox_id", id)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/store"
+)
+
+// reconcileSandbox is one pass over one sandbox.
+func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, error) {
+	now := time.Now() // once per pass: two reads can disagree about expiry
+	rec, sb, err := c.record(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	c.beforeEngine(rec)
+	if problem := c.link.problem(); problem != "" {
+		c.status.set(id, problem) // no verdict; the engine's return adds every key
+		return Result{}, nil
+	}
+	w, err := c.observe(ctx, &rec)
+	if err != nil {
+		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
+	}
+	p := plan.Decide(rec, w, c.policy(sb), now)
+	return c.carryOut(ctx, rec, sb, w, p)
+}
+
+// beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
+// learn of it, and a pull for one that is to go ends.
+func (c *Controller) beforeEngine(rec plan.Record) {
+	if rec.Standing != plan.Live {
+		c.status.set(rec.ID, "")
+		return
+	}
+	if rec.ActiveExecs > 0 && !runs(rec) {
+		c.wakeExecsOf(rec.ID)
+	}
+	if rec.Desired != storev1.RunState_RUN_STATE_RUN {
+		c.ops.cancel(rec.ID, plan.EnsureImage)
+	}
+}
+
+// carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
+func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan) (Result, error) {
+	gen := sb.Desired.GetGeneration()
+	c.status.set(rec.ID, p.Waiting)
+	if len(p.First) > 0 {
+		if err := c.report(ctx, rec.ID, gen, p.First, nil); err != nil {
+			return Result{}, err
+		}
+	}
+	err := c.act(ctx, rec, sb, w, p.Steps)
+	var terminal *TerminalError
+	var waiting *waitingError
+	switch {
+	case errors.As(err, &waiting):
+		c.status.set(rec.ID, waiting.what)
+		return Result{}, nil // the end of what it waits for adds the key
+	case errors.As(err, &terminal):
+		failed := []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}
+		if reportErr := c.report(ctx, rec.ID, gen, failed, nil); reportErr != nil {
+			return Result{}, reportErr // not terminal before it is on record
+		}
+		c.status.set(rec.ID, "")
+		return Result{}, err
+	case err != nil:
+		return Result{}, c.explain(rec.ID, err)
+	}
+	if len(p.Events) > 0 || p.EngineRun != nil {
+		if err := c.report(ctx, rec.ID, gen, p.Events, p.EngineRun); err != nil {
+			return Result{}, err
+		}
+		c.status.set(rec.ID, "")
+	}
+	return Result{Next: p.Next}, nil
+}
+
+// report records events for the generation that the pass worked on. A newer one has its own pass: its commit added
+// the key.
+func (c *Controller) report(ctx context.Context, id string, gen uint64, events []*agboxv1.SandboxEvent, run *storev1.EngineRun) error {
+	err := c.cfg.Store.Report(ctx, id, store.Report{Generation: gen, Events: events, EngineRun: run})
+	if errdefs.IsAborted(err) {
+		c.log.Debug("intent changed during the pass", "sandbox_id", id, "generation", gen)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	for _, e := range events {
+		c.log.Info("sandbox event", "sandbox_id", id, "generation", gen, "event", e.GetEventType().String(),
+			"reason", e.GetSandboxPhase().GetReason(), "error_code", e.GetSandboxPhase().GetErrorCode())
+	}
+	return nil
+}
+
+// explain shows a transient error in the sandbox's status and hands it on.
+func (c *Controller) explain(id string, err error) error {
+	c.status.set(id, "retrying: "+err.Error())
+	return err
+}
+
+// record loads what the store knows of an ID.
+func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
+	sb, err := c.cfg.Store.Sandbox(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return c.recordOfUnknown(ctx, id)
+	case errdefs.IsDataLoss(err):
+		return plan.Record{ID: id, Standing: plan.Unreadable}, sb, nil
+	case err != nil:
+		return plan.Record{}, sb, fmt.Errorf("load record: %w", err)
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return plan.Record{ID: id, Standing: plan.Gone}, sb, nil
+	}
+	return plan.Record{
+		ID: id, Standing: plan.Live,
+		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
+		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
+		State:       sb.State, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
+		EngineRun: sb.Desired.GetEngineRun(), ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince,
+	}, sb, nil
+}
+
+func (c *Controller) recordOfUnknown(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
+	reserved, err := c.cfg.Store.Reserved(ctx, id)
+	if err != nil {
+		return plan.Record{}, store.Sandbox{}, fmt.Errorf("look up reservation: %w", err)
+	}
+	standing := plan.NeverReserved
+	if reserved {
+		standing = plan.Gone
+	}
+	return plan.Record{ID: id, Standing: standing}, store.Sandbox{}, nil
+}
+
+// runs reports whether a sandbox is READY and wanted to be.
+func runs(rec plan.Record) bool {
+	return rec.Desired == storev1.RunState_RUN_STATE_RUN && rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+}
+
+func (c *Controller) policy(sb store.Sandbox) plan.Policy {
+	return plan.Policy{
+		IdleTTL: c.idleTTL(sb), CancelGrace: c.cfg.CancelGrace, Started: c.started,
+		FailInterruptedCreate: c.cfg.FailInterruptedCreate, FailOnEngineDeath: c.cfg.FailOnEngineDeath,
+		KeepOrphans: c.cfg.KeepOrphans,
+	}
+}
+
+func (c *Controller) idleTTL(sb store.Sandbox) time.Duration {
+	if ttl := sb.Spec.GetIdleTtl(); ttl != nil {
+		return ttl.AsDuration()
+	}
+	return c.cfg.IdleTTL
+}

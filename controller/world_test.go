@@ -1,0 +1,444 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+const image = "agbox-base:dev"
+
+// world is everything that outlives a daemon: the engine, the disk, and what runs in the containers.
+type world struct {
+	dir    string
+	engine *dockertest.Fake
+	boot   int
+	shim   *fakeShim
+
+	store  *store.Store
+	daemon *daemonLife
+	cfg    func(*controller.Config)
+}
+
+// daemonLife is one run of the controller.
+type daemonLife struct {
+	*controller.Controller
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func newWorld(dir string) *world {
+	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}}
+	w.engine.AddImage(image, dockerx.Image{})
+	w.shim = newFakeShim(w.engine)
+	return w
+}
+
+// start runs a daemon whose side effects end after fuse of them, or never when fuse is negative: a kill -9 between any
+// two of them.
+func (w *world) start(fuse int) error {
+	s, err := store.Open(context.Background(), store.Options{
+		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(),
+		OnFatal: func(err error) { panic(err) },
+	})
+	if err != nil {
+		return err
+	}
+	w.store = s
+	ctx, cancel := context.WithCancel(context.Background())
+	life := &daemonLife{cancel: cancel, done: make(chan struct{})}
+	f := &fuseBox{left: fuse, blow: cancel}
+	dir := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+	cfg := controller.Config{
+		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{dir, f, w.shim},
+		WatchExecs: w.shim.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
+		StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, ResyncInterval: time.Minute, Workers: 4,
+		Logger: quiet(), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
+	}
+	w.cfg(&cfg)
+	life.Controller = controller.New(cfg)
+	w.daemon = life
+	go func() {
+		defer close(life.done)
+		life.Run(ctx)
+	}()
+	return nil
+}
+
+// kill ends the daemon; whatever it was doing is cut off.
+func (w *world) kill() error {
+	if w.daemon == nil {
+		return nil
+	}
+	w.daemon.cancel()
+	<-w.daemon.done
+	w.daemon = nil
+	return w.store.Close()
+}
+
+func (w *world) restart(fuse int) error { return errors.Join(w.kill(), w.start(fuse)) }
+
+func (w *world) close() error {
+	err := w.kill()
+	w.shim.close()
+	err = errors.Join(err, w.engine.Close())
+	time.Sleep(time.Second) // client-go's queues notice their shutdown at their next tick of half a second
+	return err
+}
+
+func quiet() *slog.Logger {
+	if os.Getenv("AGBOX_TEST_LOG") != "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.NewTextHandler(io.Discard, nil))
+}
+
+// fuseBox counts side effects down. Afterwards none happens any more.
+type fuseBox struct {
+	mu   sync.Mutex
+	left int
+	blow func()
+}
+
+var errKilled = errors.New("the daemon was killed")
+
+func (f *fuseBox) burn() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 {
+		f.blow()
+		return errKilled
+	}
+	f.left--
+	return nil
+}
+
+// guard takes one side effect: killed before it, or after it and before its reply, or not at all.
+func (f *fuseBox) guard(effect func() error) error {
+	if err := f.burn(); err != nil {
+		return err
+	}
+	err := effect()
+	if killed := f.burn(); killed != nil {
+		return killed
+	}
+	return err
+}
+
+func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
+	err = f.guard(func() error { v, err = effect(); return err })
+	return v, err
+}
+
+// fakeShim plays PID 1 and the supervisors in every container of the fake engine, on the real files.
+type fakeShim struct {
+	engine *dockertest.Fake
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	boxes  map[string]*fakeBox
+	notify func(sandboxID, execID string)
+	ran    map[string]int
+	ends   map[string]execjournal.Journal
+}
+
+// fakeBox is one life of one container.
+type fakeBox struct {
+	id, sandbox, ctl, logs string
+	dead, term             chan struct{}
+	wake                   chan struct{} // a request or a cancel was written: what inotify tells
+	termOnce               sync.Once
+
+	mu      sync.Mutex
+	cancels map[string]chan struct{}
+}
+
+func newFakeShim(engine *dockertest.Fake) *fakeShim {
+	s := &fakeShim{
+		engine: engine, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
+		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
+	}
+	engine.OnStart(s.booted)
+	engine.OnStop(s.died)
+	engine.StopBehavior = s.terminate
+	return s
+}
+
+// watch stands for inotify: it hands notify to the shim for as long as the daemon lives.
+func (s *fakeShim) watch(ctx context.Context, notify func(sandboxID, execID string)) error {
+	s.mu.Lock()
+	s.notify = notify
+	s.mu.Unlock()
+	notify("", "")
+	<-ctx.Done()
+	s.mu.Lock()
+	s.notify = func(string, string) {}
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *fakeShim) tell(sandboxID, execID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notify(sandboxID, execID)
+}
+
+func (s *fakeShim) booted(d dockerx.ContainerDetail) {
+	spec, ok := s.engine.Spec(d.ID)
+	if !ok {
+		return
+	}
+	b := &fakeBox{
+		id: d.ID, dead: make(chan struct{}), term: make(chan struct{}), wake: make(chan struct{}, 1),
+		cancels: map[string]chan struct{}{},
+	}
+	b.wake <- struct{}{}
+	for _, m := range spec.Mounts {
+		switch m.Target {
+		case execjournal.ContainerCtl:
+			b.ctl = m.Source
+		case execjournal.ContainerLogs:
+			b.logs, b.sandbox = m.Source, filepath.Base(m.Source)
+		}
+	}
+	s.mu.Lock()
+	s.boxes[d.ID] = b
+	s.mu.Unlock()
+	s.wg.Go(func() { s.pid1(b) })
+}
+
+func (s *fakeShim) died(d dockerx.ContainerDetail) {
+	s.mu.Lock()
+	b := s.boxes[d.ID]
+	delete(s.boxes, d.ID)
+	s.mu.Unlock()
+	if b != nil {
+		close(b.dead)
+	}
+}
+
+// terminate is the TERM of a stop: every exec records its end, then PID 1 ends.
+func (s *fakeShim) terminate(id string) time.Duration {
+	s.mu.Lock()
+	b := s.boxes[id]
+	s.mu.Unlock()
+	if b != nil {
+		b.termOnce.Do(func() { close(b.term) })
+	}
+	return 100 * time.Millisecond
+}
+
+func (s *fakeShim) close() {
+	s.mu.Lock()
+	for _, b := range s.boxes {
+		close(b.dead)
+	}
+	s.boxes = map[string]*fakeBox{}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// pid1 looks at the requests until its container is dead.
+func (s *fakeShim) pid1(b *fakeBox) {
+	for {
+		select {
+		case <-b.dead:
+			return
+		case <-b.term:
+			<-b.dead
+			return
+		case <-b.wake:
+			s.scan(b)
+		}
+	}
+}
+
+// written wakes PID 1 of a sandbox.
+func (s *fakeShim) written(sandboxID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.boxes {
+		if b.sandbox == sandboxID {
+			select {
+			case b.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (s *fakeShim) scan(b *fakeBox) {
+	entries, err := os.ReadDir(filepath.Join(b.ctl, execjournal.ExecDir))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		id, cancel, ok := execjournal.RequestID(e.Name())
+		switch {
+		case !ok:
+		case cancel:
+			b.cancelled(id)
+		default:
+			s.begin(b, id)
+		}
+	}
+}
+
+func (b *fakeBox) cancelled(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ch := b.cancels[id]; ch != nil {
+		close(ch)
+		b.cancels[id] = nil
+	}
+}
+
+// begin is the fence of the real shim: the lock, then the journal by exclusive link, then the command.
+func (s *fakeShim) begin(b *fakeBox, id string) {
+	b.mu.Lock()
+	_, known := b.cancels[id]
+	b.mu.Unlock()
+	data, err := os.ReadFile(filepath.Join(b.ctl, execjournal.ExecDir, execjournal.RequestName(id)))
+	if known || err != nil {
+		return
+	}
+	req, err := execjournal.DecodeRequest(data, id)
+	if err != nil {
+		return
+	}
+	f, err := s.fence(b, req)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.ran[id]++
+	s.mu.Unlock()
+	cancel := make(chan struct{})
+	b.mu.Lock()
+	b.cancels[id] = cancel
+	b.mu.Unlock()
+	s.wg.Go(func() { s.supervise(b, req, f, cancel) })
+}
+
+func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, cancel chan struct{}) {
+	defer f.free()
+	var millis, code int
+	if _, err := fmt.Sscanf(strings.Join(req.Command, " "), "sleep %d %d", &millis, &code); err != nil {
+		panic(err)
+	}
+	end := f.journal
+	end.State, end.ExitCode = execjournal.StateEnded, code
+	select {
+	case <-b.dead:
+		return // no end: the lock is free now
+	case <-cancel:
+		end.Cancelled, end.ExitCode, end.Signal = true, 143, 15
+	case <-b.term:
+		end.Stopped, end.ExitCode, end.Signal = true, 143, 15
+	case <-time.After(time.Duration(millis) * time.Millisecond):
+	}
+	end.EndedAtNanos = time.Now().UnixNano()
+	select {
+	case <-b.dead:
+		return
+	default:
+	}
+	if f.end(end) == nil {
+		s.mu.Lock()
+		s.ends[req.ExecID] = end
+		s.mu.Unlock()
+		s.tell(b.sandbox, req.ExecID)
+	}
+}
+
+// The ports of a daemon that may be killed.
+
+type fusedStore struct {
+	*store.Store
+	f *fuseBox
+}
+
+func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) error {
+	return s.f.guard(func() error { return s.Store.Report(ctx, id, r) })
+}
+
+type fusedEngine struct {
+	*dockertest.Fake
+	f *fuseBox
+}
+
+func (e *fusedEngine) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
+	return guarded(e.f, func() (string, error) { return e.Fake.CreateContainer(ctx, spec) })
+}
+
+func (e *fusedEngine) StartContainer(ctx context.Context, id string) error {
+	return e.f.guard(func() error { return e.Fake.StartContainer(ctx, id) })
+}
+
+func (e *fusedEngine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	return e.f.guard(func() error { return e.Fake.StopContainer(ctx, id, grace) })
+}
+
+func (e *fusedEngine) RemoveContainer(ctx context.Context, id string) error {
+	return e.f.guard(func() error { return e.Fake.RemoveContainer(ctx, id) })
+}
+
+func (e *fusedEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
+	return guarded(e.f, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+}
+
+func (e *fusedEngine) RemoveNetwork(ctx context.Context, id string) error {
+	return e.f.guard(func() error { return e.Fake.RemoveNetwork(ctx, id) })
+}
+
+type fusedExecs struct {
+	*execjournal.Dir
+	f    *fuseBox
+	shim *fakeShim
+}
+
+func (d *fusedExecs) Start(sandboxID string, r execjournal.Request) error {
+	return d.f.guard(func() error {
+		defer d.shim.written(sandboxID)
+		return d.Dir.Start(sandboxID, r)
+	})
+}
+
+func (d *fusedExecs) Cancel(sandboxID, execID, nonce string) error {
+	return d.f.guard(func() error {
+		defer d.shim.written(sandboxID)
+		return d.Dir.Cancel(sandboxID, execID, nonce)
+	})
+}
+
+func (d *fusedExecs) Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error) {
+	return guarded(d.f, func() (execjournal.Status, error) { return d.Dir.Close(sandboxID, execID, nonce, reason) })
+}
+
+func (d *fusedExecs) Forget(sandboxID, execID string) error {
+	return d.f.guard(func() error { return d.Dir.Forget(sandboxID, execID) })
+}
+
+func (d *fusedExecs) Remove(sandboxID string) error {
+	return d.f.guard(func() error { return d.Dir.Remove(sandboxID) })
+}
+
+func (d *fusedExecs) RemoveInputs(sandboxID string) error {
+	return d.f.guard(func() error { return d.Dir.RemoveInputs(sandboxID) })
+}
