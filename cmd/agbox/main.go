@@ -1,0 +1,26 @@
+// Command agbox talks to agboxd: see "agbox --help".
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/agbox/agbox/internal/cli"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() { os.Exit(withSignals()) }
+
+func withSignals() int {
+	ctx, stop := cli.WithSignals(context.Background())
+	defer stop()
+	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return cli.Run(ctx, args, version, cli.Streams{In: stdin, Out: stdout, Err: stderr})
+}

@@ -1,0 +1,128 @@
+// Package cli is the agbox command: kubectl's verbs over one daemon's API.
+//
+// Exit codes: 0 done; 1 the daemon refused, or something failed; 2 wrong usage; for exec the command's own, or 125 when
+// it could not run; 130 and 143 after SIGINT and SIGTERM.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/agbox/agbox/client"
+)
+
+// Exit codes that are fixed.
+const (
+	exitFailed    = 1
+	exitUsage     = 2
+	exitNotRun    = 125
+	exitBrokenOut = 141 // 128 + SIGPIPE
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Run executes one command line, without the program's name, and returns the exit code. A context that ends with
+// *Interrupted as its cause exits as that signal does.
+func Run(ctx context.Context, args []string, version string, s Streams) int {
+	a := &app{Streams: s, version: version}
+	defer a.closeClient()
+	root := a.rootCommand()
+	root.SetArgs(args)
+	return a.finish(ctx, root.ExecuteContext(ctx))
+}
+
+// app is what all commands of one run share.
+type app struct {
+	Streams
+	version string
+	host    string
+	conn    *client.Client
+}
+
+// client returns the connection, made on first use.
+func (a *app) client() (*client.Client, error) {
+	if a.conn != nil {
+		return a.conn, nil
+	}
+	socket := a.host
+	if socket == "" {
+		socket = client.DefaultSocket()
+	}
+	c, err := client.Dial(socket)
+	if err != nil {
+		return nil, fmt.Errorf("use socket %s: %w", socket, err)
+	}
+	a.conn = c
+	return c, nil
+}
+
+func (a *app) closeClient() {
+	if a.conn != nil {
+		_ = a.conn.Close() // the process ends; there is nobody to tell
+	}
+}
+
+// exitError carries an exit code. Nothing is printed when err is nil.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is a mistake on the command line.
+type usageError struct{ text, help string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{text: fmt.Sprintf(format, args...), help: cmd.CommandPath() + " --help"}
+}
+
+// finish prints what went wrong and returns the exit code.
+func (a *app) finish(ctx context.Context, err error) int {
+	var exit *exitError
+	var usage *usageError
+	var signal *Interrupted
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if exit.err != nil {
+			a.complain(exit.err)
+		}
+		return exit.code
+	case errors.As(err, &usage):
+		a.complain(err)
+		fmt.Fprintf(a.Err, "See \"%s\".\n", usage.help)
+		return exitUsage
+	case errors.As(context.Cause(ctx), &signal):
+		return signal.ExitCode()
+	}
+	a.complain(err)
+	return exitFailed
+}
+
+func (a *app) complain(err error) { fmt.Fprintf(a.Err, "error: %s\n", strings.TrimSpace(err.Error())) }
+
+// colours reports whether w is a terminal that wants them.
+func colours(w io.Writer) bool {
+	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+type deleteOptions struct {
+	files, labels []string
+	wait, ignore  bool
+	timeout       time.Duration
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var o deleteOptions
+	cmd := &cobra.Command{
+		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", Short: "Remove sandboxes with their files and logs",
+		Long:              "Remove sandboxes with everything they hold. The name is free at once; --wait returns when all is gone.",
+		ValidArgsFunction: a.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := 0
+			for _, one := range []int{len(args), len(o.files), len(o.labels)} {
+				if one > 0 {
+					given++
+				}
+			}
+			if given != 1 {
+				return usagef(cmd, "expected names, or -f, or -l: one of the three")
+			}
+			return a.delete(cmd, args, o)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete what the manifests name: file, directory, or -")
+	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all with these labels: key=value,...")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a sandbox that is not there is no error")
+	return cmd
+}
+
+func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error {
+	ctx := cmd.Context()
+	if len(o.files) > 0 {
+		docs, err := a.readManifests(o.files)
+		if err != nil {
+			return err
+		}
+		for _, d := range docs {
+			names = append(names, d.Name)
+		}
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var gone []*agboxv1.SandboxHandle
+	failed := false
+	if len(o.labels) > 0 {
+		selector, err := parseSelector(cmd, o.labels)
+		if err != nil {
+			return err
+		}
+		gone, err = a.deleteMatching(ctx, c, selector, o)
+		if err != nil {
+			return err
+		}
+	} else if gone, failed, err = a.deleteNamed(ctx, c, names, o); err != nil {
+		return err
+	}
+	if o.wait {
+		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if failed {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {
+	ids, err := c.DeleteSandboxes(ctx, selector)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		fmt.Fprintln(a.Err, "no sandbox has these labels")
+	}
+	var gone []*agboxv1.SandboxHandle
+	for _, id := range ids {
+		sb, err := c.GetSandbox(ctx, id)
+		if err != nil {
+			sb = &agboxv1.SandboxHandle{SandboxId: id} // accepted all the same; only its name is not known
+		}
+		a.sayDeleting(sb, o)
+		gone = append(gone, sb)
+	}
+	return gone, nil
+}
+
+func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string, o deleteOptions) (gone []*agboxv1.SandboxHandle, failed bool, err error) {
+	for _, name := range names {
+		sb, err := a.resolve(ctx, name)
+		if err == nil {
+			err = c.DeleteSandbox(ctx, sb.GetSandboxId())
+		}
+		var missing *notFoundError
+		switch {
+		case err == nil:
+			a.sayDeleting(sb, o)
+			gone = append(gone, sb)
+		case o.ignore && errors.As(err, &missing):
+		case client.IsUnavailable(err) || ctx.Err() != nil:
+			return nil, true, err
+		default:
+			a.complain(err)
+			failed = true
+		}
+	}
+	return gone, failed, nil
+}
+
+// sayDeleting tells that the delete was accepted, unless its end will be told.
+func (a *app) sayDeleting(sb *agboxv1.SandboxHandle, o deleteOptions) {
+	if !o.wait {
+		fmt.Fprintf(a.Out, "sandbox/%s deleting\n", nameOrID(sb))
+	}
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// recentEvents is how many events describe shows.
+const recentEvents = 10
+
+func (a *app) describeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeNames,
+		Long: "Show one sandbox with its active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
+		Args: exactly(1, "the name or ID of a sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			sb, err := a.resolve(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if sb, err = a.conn.GetSandbox(ctx, sb.GetSandboxId()); err != nil {
+				return err
+			}
+			a.warnEngine(ctx, a.conn)
+			return a.describe(ctx, a.conn, sb)
+		},
+	}
+}
+
+func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
+	a.describeFacts(sb)
+	a.describeSpec(sb.GetSpec())
+	execs, err := c.ListActiveExecs(ctx, sb.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	if len(execs) > 0 {
+		fmt.Fprintln(a.Out, "Execs:")
+		a.printExecs(execs, nil, "  ")
+	}
+	last := sb.GetLastEventSequence()
+	from := uint64(0)
+	if last > recentEvents {
+		from = last - recentEvents
+	}
+	fmt.Fprintln(a.Out, "Events:")
+	return a.printStored(ctx, c, sb, from, func(e *agboxv1.SandboxEvent) error {
+		fmt.Fprintln(a.Out, "  "+eventLine(e))
+		return nil
+	})
+}
+
+func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
+	state := client.StateName(sb.GetState())
+	if sb.GetDesiredState() != "" {
+		state += ", to be " + sb.GetDesiredState()
+	}
+	a.fact("Name", sb.GetName())
+	a.fact("ID", sb.GetSandboxId())
+	a.fact("State", state)
+	a.fact("Since", when(sb.GetStateChangedAt()))
+	if sb.GetErrorCode() != "" {
+		a.fact("Error", oneLine(sb.GetErrorCode()+": "+sb.GetErrorMessage()))
+	}
+	if sb.GetStatusMessage() != "" {
+		a.fact("Status", oneLine(sb.GetStatusMessage()))
+	}
+	a.fact("Created", when(sb.GetCreatedAt()))
+}
+
+func (a *app) describeSpec(spec *agboxv1.CreateSpec) {
+	a.fact("Image", spec.GetImage())
+	idle := "the daemon's default"
+	if ttl := spec.GetIdleTtl(); ttl != nil {
+		idle = ttl.AsDuration().String()
+		if ttl.AsDuration() == 0 {
+			idle = "never"
+		}
+	}
+	a.fact("Idle stop", idle)
+	labels := slices.Sorted(maps.Keys(spec.GetLabels()))
+	for i, key := range labels {
+		labels[i] = key + "=" + oneLine(spec.GetLabels()[key])
+	}
+	a.fact("Labels", strings.Join(labels, ", "))
+	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
+	if len(spec.GetMounts()) > 0 {
+		fmt.Fprintln(a.Out, "Mounts:")
+	}
+	for _, m := range spec.GetMounts() {
+		access := "read-only"
+		if m.GetWritable() {
+			access = "writable"
+		}
+		fmt.Fprintf(a.Out, "  %s on %s, %s\n", m.GetSource(), m.GetTarget(), access)
+	}
+}
+
+func (a *app) fact(name, value string) {
+	if value == "" {
+		value = "-"
+	}
+	fmt.Fprintf(a.Out, "%-11s %s\n", name+":", value)
+}
+
+func when(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s ago)", t.AsTime().Local().Format(time.RFC3339), age(t.AsTime(), time.Now()))
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/goccy/go-yaml"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
+)
+
+// sandboxDocument is a sandbox as a manifest, with the daemon's view of it below.
+type sandboxDocument struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Metadata   metadata        `json:"metadata"`
+	Spec       json.RawMessage `json:"spec"`
+	Status     json.RawMessage `json:"status"`
+}
+
+type metadata struct {
+	Name   string            `json:"name,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+var protoJSON = protojson.MarshalOptions{UseProtoNames: true}
+
+func newDocument(sb *agboxv1.SandboxHandle) (sandboxDocument, error) {
+	spec, status := &agboxv1.CreateSpec{}, proto.CloneOf(sb)
+	proto.Merge(spec, sb.GetSpec())
+	spec.Labels, status.Labels = nil, nil // in the metadata
+	status.Spec, status.Name = nil, ""
+	doc := sandboxDocument{
+		APIVersion: manifest.APIVersion, Kind: manifest.Kind,
+		Metadata: metadata{Name: sb.GetName(), Labels: maps.Clone(sb.GetLabels())},
+	}
+	var err error
+	if doc.Spec, err = protoJSON.Marshal(spec); err != nil {
+		return doc, fmt.Errorf("encode spec of %s: %w", sb.GetSandboxId(), err)
+	}
+	if doc.Status, err = protoJSON.Marshal(status); err != nil {
+		return doc, fmt.Errorf("encode status of %s: %w", sb.GetSandboxId(), err)
+	}
+	return doc, nil
+}
+
+// printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.
+func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agboxv1.SandboxHandle, single bool, output string) error {
+	docs := make([]sandboxDocument, 0, len(found))
+	for _, sb := range found {
+		full, err := c.GetSandbox(ctx, sb.GetSandboxId()) // lists come without specs
+		if client.IsNotFound(err) {
+			continue // purged since
+		}
+		if err != nil {
+			return err
+		}
+		doc, err := newDocument(full)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, doc)
+	}
+	if output == "yaml" {
+		return a.printYAML(docs)
+	}
+	if single && len(docs) == 1 {
+		return a.printJSON(docs[0])
+	}
+	return a.printJSON(map[string]any{"apiVersion": manifest.APIVersion, "kind": "List", "items": docs})
+}
+
+func (a *app) printYAML(docs []sandboxDocument) error {
+	for i, doc := range docs {
+		text, err := toYAML(doc)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(a.Out, "---")
+		}
+		fmt.Fprint(a.Out, string(text))
+	}
+	return nil
+}
+
+func toYAML(doc sandboxDocument) ([]byte, error) {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("encode sandbox: %w", err)
+	}
+	out, err := yaml.JSONToYAML(text)
+	if err != nil {
+		return nil, fmt.Errorf("encode sandbox as YAML: %w", err)
+	}
+	return out, nil
+}
+
+func (a *app) printJSON(v any) error {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode as JSON: %w", err)
+	}
+	_, err := a.Out.Write(out.Bytes())
+	return err
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var follow bool
+	var from uint64
+	cmd := &cobra.Command{
+		Use: "events NAME", Short: "Show what happened to a sandbox", ValidArgsFunction: a.completeNames,
+		Long: "Show the events of a sandbox, oldest first. With -f go on with new ones until the sandbox is deleted.",
+		Args: exactly(1, "the name or ID of a sandbox"),
+	}
+	output := outputFlag(cmd, "json")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
+	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkOutput(cmd, *output, "json"); err != nil {
+			return err
+		}
+		sb, err := a.resolve(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		show := a.eventPrinter(*output)
+		if follow {
+			return a.followEvents(cmd.Context(), a.conn, sb, from, show)
+		}
+		return a.printStored(cmd.Context(), a.conn, sb, from, show)
+	}
+	return cmd
+}
+
+func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
+	if output != "json" {
+		return func(e *agboxv1.SandboxEvent) error {
+			_, err := fmt.Fprintln(a.Out, eventLine(e))
+			return err
+		}
+	}
+	enc := json.NewEncoder(a.Out) // one object a line
+	return func(e *agboxv1.SandboxEvent) error {
+		text, err := protoJSON.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("encode event %s: %w", e.GetEventId(), err)
+		}
+		return enc.Encode(json.RawMessage(text))
+	}
+}
+
+// printStored shows the events after from up to the newest that sb knows of.
+func (a *app) printStored(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
+	last := sb.GetLastEventSequence()
+	if from == last {
+		return nil
+	}
+	for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from}) {
+		if err != nil {
+			return err
+		}
+		if err := show(e); err != nil {
+			return err
+		}
+		if e.GetSequence() >= last {
+			return nil
+		}
+	}
+	return nil
+}
+
+// followEvents goes on until nothing can follow: the sandbox is deleted.
+func (a *app) followEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
+	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+		return a.printStored(ctx, c, sb, from, show)
+	}
+	for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from, Reconnect: true}) {
+		if err != nil {
+			return err
+		}
+		if err := show(e); err != nil {
+			return err
+		}
+		if e.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
+			return nil
+		}
+	}
+	return nil
+}
+
+// eventLine is "3  2026-01-02T15:04:05Z  SANDBOX_READY  READY" with what the event carries.
+func eventLine(e *agboxv1.SandboxEvent) string {
+	parts := []string{
+		fmt.Sprintf("%-4d", e.GetSequence()),
+		e.GetOccurredAt().AsTime().Local().Format(time.RFC3339),
+		fmt.Sprintf("%-24s", e.GetEventType()),
+	}
+	if e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+		parts = append(parts, client.StateName(e.GetSandboxState()))
+	}
+	parts = append(parts, eventDetails(e)...)
+	return oneLine(strings.TrimRight(strings.Join(parts, "  "), " "))
+}
+
+func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
+	say := func(key, value string) {
+		if value != "" {
+			parts = append(parts, key+"="+value)
+		}
+	}
+	if p := e.GetSandboxPhase(); p != nil {
+		say("phase", p.GetPhase())
+		say("reason", p.GetReason())
+		say("error", joinError(p.GetErrorCode(), p.GetErrorMessage()))
+	}
+	if x := e.GetExec(); x != nil {
+		say("exec", x.GetExecId())
+		if x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FINISHED || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FAILED {
+			say("exit_code", fmt.Sprint(x.GetExitCode()))
+		}
+		say("error", joinError(x.GetErrorCode(), x.GetErrorMessage()))
+	}
+	if s := e.GetService(); s != nil {
+		say("service", s.GetServiceName())
+		say("error", joinError(s.GetErrorCode(), s.GetErrorMessage()))
+	}
+	return parts
+}
+
+func joinError(code, message string) string {
+	if message == "" {
+		return code
+	}
+	return code + ": " + message
+}

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+const (
+	// acceptPatience is how long a request is repeated while the daemon is away. It has a fixed ID: repeating is safe.
+	acceptPatience = 30 * time.Second
+	// cancelPatience is how long a cancelled exec is waited for: its grace period and some.
+	cancelPatience = 60 * time.Second
+	retryEvery     = 200 * time.Millisecond
+)
+
+type execOptions struct {
+	env    []string
+	dir    string
+	detach bool
+}
+
+func (a *app) execCommand() *cobra.Command {
+	var o execOptions
+	cmd := &cobra.Command{
+		Use: "exec NAME -- COMMAND [ARG...]", Short: "Run a command in a sandbox",
+		Long: `Run a command in a sandbox and show its output as it comes. Ends with the command's exit code, or 125 when it could
+not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon.`,
+		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
+		ValidArgsFunction: a.completeNames,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usagef(cmd, "expected NAME -- COMMAND [ARG...]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := &agboxv1.CreateExecRequest{Command: args[1:], Cwd: o.dir, EnvOverrides: map[string]string{}, ExecId: uuid.NewString()}
+			for _, pair := range o.env {
+				key, value, ok := strings.Cut(pair, "=")
+				if !ok || key == "" {
+					return usagef(cmd, "bad -e: write KEY=VALUE")
+				}
+				req.EnvOverrides[key] = value
+			}
+			return a.exec(cmd.Context(), args[0], req, o.detach)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
+	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
+	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
+	return cmd
+}
+
+func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, detach bool) error {
+	sb, err := a.resolve(ctx, ref)
+	if err != nil {
+		return notRun(ctx, err)
+	}
+	req.SandboxId = sb.GetSandboxId()
+	paths, err := a.createExec(ctx, a.conn, req)
+	if err != nil {
+		if ctx.Err() != nil || client.IsUnavailable(err) {
+			a.requestCancel(a.conn, req.GetExecId()) // the answer is lost, the exec may be there
+		}
+		return notRun(ctx, explain("run a command in", sb, err))
+	}
+	if detach {
+		fmt.Fprintln(a.Out, req.GetExecId())
+		return nil
+	}
+	return a.attach(ctx, a.conn, req.GetExecId(), paths)
+}
+
+// notRun gives an error the exit code 125, unless a signal ended us.
+func notRun(ctx context.Context, err error) error {
+	if isInterrupt(ctx) {
+		return err
+	}
+	return &exitError{code: exitNotRun, err: err}
+}
+
+// createExec repeats the request while the daemon is away: its restart must not lose a command that it was asked for.
+func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	deadline := time.Now().Add(acceptPatience)
+	for tries := 0; ; tries++ {
+		resp, err := c.CreateExec(ctx, req)
+		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
+			return storedPaths(ctx, c, req.GetExecId()) // an earlier try was recorded
+		}
+		if !client.IsUnavailable(err) || time.Now().After(deadline) {
+			return resp, err
+		}
+		if err := pause(ctx, retryEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1.CreateExecResponse, error) {
+	e, err := c.GetExec(ctx, execID)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.CreateExecResponse{ExecId: execID, StdoutLogPath: e.GetStdoutLogPath(), StderrLogPath: e.GetStderrLogPath()}, nil
+}
+
+// attach shows the output until the exec has ended, and returns its outcome. A signal, or a reader of our output that
+// left, cancels the exec; the true end is still waited for.
+func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse) error {
+	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	end := awaitExec(waitCtx, c, execID)
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cancelled)
+		a.requestCancel(c, execID)
+		time.AfterFunc(cancelPatience, giveUp)
+	})
+	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: a.Out}, {path: paths.GetStderrLogPath(), out: a.Err}}}
+	showErr := f.run(end.done)
+	if showErr != nil {
+		a.requestCancel(c, execID)
+		time.AfterFunc(cancelPatience, giveUp)
+		<-end.done
+	}
+	if !stop() {
+		<-cancelled
+	}
+	if showErr != nil {
+		return &exitError{code: exitBrokenOut}
+	}
+	return a.outcome(ctx, execID, end)
+}
+
+// execEnd is the end of an exec that is being waited for. exec and err may be read once done is closed.
+type execEnd struct {
+	done chan struct{}
+	exec *agboxv1.ExecStatus
+	err  error
+}
+
+// awaitExec waits in the background until the exec ends or ctx does.
+func awaitExec(ctx context.Context, c *client.Client, execID string) *execEnd {
+	end := &execEnd{done: make(chan struct{})}
+	go func() {
+		defer close(end.done)
+		end.exec, end.err = c.WaitExec(ctx, execID)
+	}()
+	return end
+}
+
+// requestCancel asks until it is recorded, or says how to do it by hand.
+func (a *app) requestCancel(c *client.Client, execID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), acceptPatience)
+	defer cancel()
+	for {
+		err := c.CancelExec(ctx, execID)
+		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
+			return
+		}
+		if !client.IsUnavailable(err) || pause(ctx, retryEvery) != nil {
+			a.complain(fmt.Errorf("cancel exec %s: %w; it may go on, \"agbox cancel %s\" ends it", execID, err, execID))
+			return
+		}
+	}
+}
+
+// outcome turns the end of an exec into an exit code.
+func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
+	var signal *Interrupted
+	if errors.As(context.Cause(ctx), &signal) {
+		if end.err != nil {
+			a.complain(fmt.Errorf("exec %s has not ended yet; \"agbox cancel --wait %s\" waits for it", execID, execID))
+		}
+		return &exitError{code: signal.ExitCode()}
+	}
+	if end.err != nil {
+		return &exitError{code: exitNotRun, err: fmt.Errorf("wait for exec %s: %w", execID, end.err)}
+	}
+	return execResult(end.exec)
+}
+
+func execResult(e *agboxv1.ExecStatus) error {
+	code := int(e.GetExitCode())
+	switch e.GetState() {
+	case agboxv1.ExecState_EXEC_STATE_FINISHED:
+		return nil
+	case agboxv1.ExecState_EXEC_STATE_CANCELLED:
+		if code == 0 {
+			code = 143
+		}
+		return &exitError{code: code, err: errors.New("the command was cancelled")}
+	}
+	switch e.GetErrorCode() {
+	case "EXEC_START_FAILED", "EXEC_LOST":
+		return &exitError{code: exitNotRun, err: fmt.Errorf("%s: %s", e.GetErrorCode(), e.GetError())}
+	case "EXEC_TIMEOUT", "EXEC_LOG_LIMIT":
+		return &exitError{code: max(code, exitFailed), err: fmt.Errorf("%s: %s", e.GetErrorCode(), e.GetError())}
+	}
+	if e.GetOomKilled() {
+		return &exitError{code: max(code, exitFailed), err: errors.New("the command ran out of memory")}
+	}
+	return &exitError{code: max(code, exitFailed)}
+}
+
+// pause waits, or returns the context's error.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// turnBytes is what one log may print before the other has its turn.
+	turnBytes = 1 << 20
+	// lookWatched is the pause between looks without being told: a net under the file system's events, which may
+	// overflow. lookBlind is the pause where none can be had.
+	lookWatched = 2 * time.Second
+	lookBlind   = 200 * time.Millisecond
+)
+
+// follower prints growing log files.
+type follower struct{ tails []*tail }
+
+// run prints until ended is closed and the files are printed to the end they had then. It returns the first error of
+// reading or printing.
+func (f *follower) run(ended <-chan struct{}) error {
+	defer f.close()
+	w := watch(f.tails)
+	defer w.close()
+	for {
+		more, err := f.turn()
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ended:
+			return f.rest()
+		case <-w.changed():
+		case <-w.errors():
+		case <-w.tick.C:
+		}
+	}
+}
+
+// turn prints some of each log and reports whether there may be more.
+func (f *follower) turn() (more bool, err error) {
+	for _, t := range f.tails {
+		n, err := t.copy(turnBytes)
+		if err != nil {
+			return false, err
+		}
+		more = more || n == turnBytes
+	}
+	return more, nil
+}
+
+// rest prints what is there now. Children of a command may go on writing after it ended; they are not waited for.
+func (f *follower) rest() error {
+	for _, t := range f.tails {
+		size, err := t.remaining()
+		if err != nil {
+			return err
+		}
+		if _, err := t.copy(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) close() {
+	for _, t := range f.tails {
+		if t.file != nil {
+			_ = t.file.Close() // read only
+		}
+	}
+}
+
+// tail is one log file, which need not exist yet.
+type tail struct {
+	path   string
+	out    io.Writer
+	file   *os.File
+	offset int64
+}
+
+// copy prints at most limit bytes.
+func (t *tail) copy(limit int64) (int64, error) {
+	if err := t.open(); err != nil || t.file == nil {
+		return 0, err
+	}
+	n, err := io.Copy(t.out, io.LimitReader(t.file, limit))
+	t.offset += n
+	if err != nil {
+		return n, fmt.Errorf("print %s: %w", t.path, err)
+	}
+	return n, nil
+}
+
+func (t *tail) remaining() (int64, error) {
+	if err := t.open(); err != nil || t.file == nil {
+		return 0, err
+	}
+	info, err := t.file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("look at log: %w", err)
+	}
+	return max(info.Size()-t.offset, 0), nil
+}
+
+// open opens the file if it is there. The directory can be written from inside the sandbox, so a link to a file of the
+// host, a FIFO or a device in its place is refused.
+func (t *tail) open() error {
+	if t.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("open log %s: %w", t.path, err), f.Close())
+	}
+	t.file = f
+	return nil
+}
+
+// watcher tells when a directory of logs changes. Without inotify only its ticks are left.
+type watcher struct {
+	notify *fsnotify.Watcher
+	tick   *time.Ticker
+}
+
+func watch(tails []*tail) *watcher {
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return &watcher{tick: time.NewTicker(lookBlind)}
+	}
+	for _, t := range tails {
+		if err := notify.Add(filepath.Dir(t.path)); err != nil {
+			_ = notify.Close() // it watches nothing yet
+			return &watcher{tick: time.NewTicker(lookBlind)}
+		}
+	}
+	return &watcher{notify: notify, tick: time.NewTicker(lookWatched)}
+}
+
+func (w *watcher) changed() <-chan fsnotify.Event {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Events
+}
+
+func (w *watcher) errors() <-chan error {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Errors
+}
+
+func (w *watcher) close() {
+	w.tick.Stop()
+	if w.notify != nil {
+		_ = w.notify.Close() // nothing more is wanted of it
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// minPrefix is how much of an ID must be given. Tables show 12 characters of long ones.
+const minPrefix = 4
+
+// live returns the sandboxes that are not deleted, newest first.
+func (a *app) live(ctx context.Context, selector map[string]string) ([]*agboxv1.SandboxHandle, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.ListSandboxes(ctx, false, selector)
+}
+
+// resolve finds the sandbox that ref means: by name among the live ones, by name among those being deleted, by ID, by
+// the beginning of an ID. A ref that is one's name and another's ID is an error.
+func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
+	all, err := a.live(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	byName, byID := named(all, ref), withID(all, ref)
+	switch {
+	case byName != nil && byID != nil && byName != byID:
+		return nil, fmt.Errorf("%q is ambiguous: the name of sandbox %s and the ID of another; use the ID of the one with the name, or the other's name",
+			ref, byName.GetSandboxId())
+	case byName != nil:
+		return byName, nil
+	case byID != nil:
+		return byID, nil
+	}
+	return a.resolveElse(ctx, all, ref)
+}
+
+// resolveElse tries deleted sandboxes, which are found by ID alone, and beginnings of IDs.
+func (a *app) resolveElse(ctx context.Context, all []*agboxv1.SandboxHandle, ref string) (*agboxv1.SandboxHandle, error) {
+	var found []*agboxv1.SandboxHandle
+	for _, sb := range all {
+		if len(ref) >= minPrefix && strings.HasPrefix(sb.GetSandboxId(), ref) {
+			found = append(found, sb)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	if len(found) > 1 {
+		return nil, fmt.Errorf("%q is ambiguous: the IDs of %d sandboxes begin so", ref, len(found))
+	}
+	sb, err := a.conn.GetSandbox(ctx, ref)
+	if client.IsNotFound(err) || client.IsInvalidArgument(err) {
+		return nil, &notFoundError{ref}
+	}
+	return sb, err
+}
+
+// notFoundError says that no sandbox is meant by ref.
+type notFoundError struct{ ref string }
+
+func (e *notFoundError) Error() string {
+	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
+}
+
+// named returns the sandbox of that name: a live one, else the newest that is being deleted, else nil.
+func named(all []*agboxv1.SandboxHandle, name string) (best *agboxv1.SandboxHandle) {
+	for _, sb := range all {
+		switch {
+		case sb.GetName() == "" || sb.GetName() != name:
+		case sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING && sb.GetDesiredState() != wantDeleted:
+			return sb
+		case best == nil:
+			best = sb
+		}
+	}
+	return best
+}
+
+// wantDeleted is SandboxHandle.desired_state of a sandbox whose delete was accepted.
+const wantDeleted = "deleted"
+
+func withID(all []*agboxv1.SandboxHandle, id string) *agboxv1.SandboxHandle {
+	for _, sb := range all {
+		if sb.GetSandboxId() == id {
+			return sb
+		}
+	}
+	return nil
+}
+
+// nameOrID is how a sandbox is called towards the user.
+func nameOrID(sb *agboxv1.SandboxHandle) string {
+	if sb.GetName() != "" {
+		return sb.GetName()
+	}
+	return sb.GetSandboxId()
+}

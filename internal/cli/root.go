@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+)
+
+func (a *app) rootCommand() *cobra.Command {
+	root := group("agbox", "Run sandboxes on this host", `agbox runs sandboxes for agents and untrusted code on this host.
+
+A sandbox is written in YAML, applied, and used by its name:
+
+  agbox apply -f hello.yaml --wait
+  agbox exec hello -- echo hi
+  agbox get
+  agbox delete hello`)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
+	root.AddCommand(
+		a.applyCommand(), a.getCommand(), a.describeCommand(), a.deleteCommand(), a.stopCommand(), a.resumeCommand(),
+		a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+// group returns a command that only holds others.
+func group(use, short, long string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			text := fmt.Sprintf("unknown command %q", args[0])
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				text += "; did you mean " + strings.Join(near, " or ") + "?"
+			}
+			return usagef(cmd, "%s", text)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+// exactly, atMost and atLeast check the number of arguments; what says what they are.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
+		}
+		return nil
+	}
+}
+
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
+		}
+		return nil
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef(cmd, "unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// completeNames offers the names of live sandboxes to the shell.
+func (a *app) completeNames(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	all, err := a.live(cmd.Context(), nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, sb := range all {
+		names = append(names, nameOrID(sb))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// outputFlag adds -o with a closed set of values.
+func outputFlag(cmd *cobra.Command, allowed ...string) *string {
+	return cmd.Flags().StringP("output", "o", "", "output format: "+strings.Join(allowed, ", "))
+}
+
+func checkOutput(cmd *cobra.Command, got string, allowed ...string) error {
+	if got == "" {
+		return nil
+	}
+	for _, one := range allowed {
+		if got == one {
+			return nil
+		}
+	}
+	return usagef(cmd, "unknown output format %q; known: %s", got, strings.Join(allowed, ", "))
+}
+
+// parseSelector reads "k=v,k2=v2", possibly several times.
+func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error) {
+	selector := map[string]string{}
+	for _, part := range parts {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
+			return nil, usagef(cmd, "bad label selector %q; write key=value", part)
+		}
+		if old, twice := selector[key]; twice && old != value {
+			return nil, usagef(cmd, "label selector asks for two values of %q", key)
+		}
+		selector[key] = value
+	}
+	return selector, nil
+}
+
+// warnEngine says on stderr when the daemon cannot reach its engine: what is shown may be stale, what is asked waits.
+func (a *app) warnEngine(ctx context.Context, c *client.Client) {
+	if ping, err := c.Ping(ctx); err == nil && ping.GetEngineProblem() != "" {
+		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when it is back\n", strings.TrimSuffix(ping.GetEngineProblem(), "."))
+	}
+}
