@@ -28,6 +28,11 @@ type fakeServer struct {
 // newServer returns one that speaks API 1.41 and answers everything except /_ping with handle.
 func newServer(t *testing.T, handle http.HandlerFunc) *fakeServer {
 	t.Helper()
+	return newServerAt(t, filepath.Join(t.TempDir(), "s"), handle)
+}
+
+func newServerAt(t *testing.T, path string, handle http.HandlerFunc) *fakeServer {
+	t.Helper()
 	s := &fakeServer{version: "1.41", oldest: "1.12", handle: handle}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -35,7 +40,7 @@ func newServer(t *testing.T, handle http.HandlerFunc) *fakeServer {
 			s.conns.Add(1)
 		}
 	}
-	s.host = s.listen(t, filepath.Join(t.TempDir(), "s"))
+	s.host = s.listen(t, path)
 	s.Start()
 	t.Cleanup(s.Close)
 	return s
@@ -57,6 +62,12 @@ func (s *fakeServer) become(oldest, newest string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.oldest, s.version = oldest, newest
+}
+
+func (s *fakeServer) lastPath() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paths[len(s.paths)-1]
 }
 
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,146 @@
+package dockerx
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestMain is an engine's process, as far as its identity goes, when the test starts itself as "dockerd".
+func TestMain(m *testing.M) {
+	if path := os.Getenv("DOCKERX_TEST_LISTEN"); path != "" {
+		listenUntilClosed(path)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func listenUntilClosed(path string) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("up")
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it, or dies
+	l.Close()
+}
+
+// startNamed starts a process of a name that listens on path, and returns its PID and how to end it.
+func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), name)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, exe); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		in.Close()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(stop)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("%s: %q, %v", name, line, err)
+	}
+	return cmd.Process.Pid, stop
+}
+
+func identity(t *testing.T, r runSource, path string) string {
+	t.Helper()
+	id, err := r.local(t.Context(), endpoint{network: "unix", address: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestRunIsThatOfTheListeningDockerd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	pid, stop := startNamed(t, "dockerd", path)
+	first := identity(t, hostRunSource, path)
+	if !strings.Contains(first, " "+strconv.Itoa(pid)+" ") || identity(t, hostRunSource, path) != first {
+		t.Errorf("identity of process %d: %q", pid, first)
+	}
+	stop()
+	startNamed(t, "dockerd", path)
+	if second := identity(t, hostRunSource, path); second == first || second == "" {
+		t.Errorf("identity %q, of the process before %q", second, first)
+	}
+}
+
+func TestRunBehindSocketActivationIsThatOfThePidFile(t *testing.T) {
+	dir := t.TempDir()
+	path, pidFile := filepath.Join(dir, "s"), filepath.Join(dir, "pid")
+	startNamed(t, "systemd", path)
+	pid, stop := startNamed(t, "dockerd", filepath.Join(dir, "other"))
+	writePid := func(s string) {
+		t.Helper()
+		if err := os.WriteFile(pidFile, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := runSource{proc: "/proc", pidFile: pidFile, sockets: []string{path}}
+	if id := identity(t, r, path); id != "" {
+		t.Errorf("without a pid file: %q", id)
+	}
+	writePid(strconv.Itoa(pid) + "\n")
+	if id := identity(t, r, path); !strings.Contains(id, " "+strconv.Itoa(pid)+" ") {
+		t.Errorf("identity of process %d: %q", pid, id)
+	}
+	if id := identity(t, runSource{proc: "/proc", pidFile: pidFile}, path); id != "" {
+		t.Errorf("the pid file of another engine: %q", id)
+	}
+	for _, content := range []string{"", "x", "-1", strconv.Itoa(os.Getpid())} { // the last one is no dockerd
+		writePid(content)
+		if id := identity(t, r, path); id != "" {
+			t.Errorf("pid file %q: %q", content, id)
+		}
+	}
+	writePid(strconv.Itoa(pid))
+	stop()
+	if id := identity(t, r, path); id != "" {
+		t.Errorf("pid file of a dead process: %q", id)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 8347 999"
+	for _, tc := range []struct {
+		stat, name, start string
+		ok                bool
+	}{
+		{"17 (dockerd)" + rest, "dockerd", "8347", true},
+		{"17 (a) (dockerd) S" + rest, "a) (dockerd", "", true},
+		{"17 (dockerd) S 1", "", "", false},
+		{"", "", "", false},
+		{") (", "", "", false},
+	} {
+		name, start, ok := parseStat(tc.stat)
+		if name != tc.name || ok != tc.ok || tc.start != "" && start != tc.start {
+			t.Errorf("%q: %q, %q, %t", tc.stat, name, start, ok)
+		}
+	}
+}
