@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,4 +159,21 @@ func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
 func (c *clock) options(o Options) Options {
 	o.Now = c.now
 	return o
+}
+
+func boxID(i int) string { return fmt.Sprintf("box-%05d", i) }
+
+// fill runs fn for 0 to n-1 with some at once, so that they share commits.
+func fill(t testing.TB, s *Store, n int, fn func(i int)) {
+	t.Helper()
+	var wg sync.WaitGroup
+	const workers = 64
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				fn(i)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// BenchmarkAccept is the latency of one accept alone: two fdatasyncs.
+func BenchmarkAccept(b *testing.B) {
+	s := open(b, testOptions(b))
+	for i := 0; b.Loop(); i++ {
+		create(b, s, boxID(i))
+	}
+}
+
+// BenchmarkAcceptTogether is 1000 callers at once; ns/op is the time until all of them have their answer.
+func BenchmarkAcceptTogether(b *testing.B) {
+	const callers = 1000
+	o := testOptions(b)
+	commits := 0
+	o.Observe = func(time.Duration, int, error) { commits++ }
+	s := open(b, o)
+	for round := 0; b.Loop(); round++ {
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() { create(b, s, fmt.Sprintf("box-%d-%d", round, i)) })
+		}
+		wg.Wait()
+	}
+	b.ReportMetric(float64(b.N)*callers/b.Elapsed().Seconds(), "accepts/s")
+	b.ReportMetric(float64(commits)/float64(b.N), "commits/op")
+}
+
+// BenchmarkReopen opens a file of 40 live sandboxes with 250 events each.
+func BenchmarkReopen(b *testing.B) {
+	s := withHistory(b, 40, 250)
+	o := s.o
+	must(b, s.Close())
+	for b.Loop() {
+		s, err := Open(context.Background(), o)
+		must(b, err)
+		must(b, s.Close())
+	}
+}
+
+// BenchmarkCheck is what an unclean end adds to the start, for 100000 events.
+func BenchmarkCheck(b *testing.B) {
+	s := withHistory(b, 100, 1000)
+	path := s.o.Path
+	must(b, s.Close())
+	for b.Loop() {
+		must(b, CheckFile(path))
+	}
+}
+
+// withHistory makes n sandboxes with so many events each, most of them of execs.
+func withHistory(t testing.TB, n, events int) *Store {
+	t.Helper()
+	s := open(t, testOptions(t))
+	fill(t, s, n, func(i int) {
+		makeReady(t, s, boxID(i))
+		many := make([]*agboxv1.SandboxEvent, events-3)
+		for j := range many {
+			many[j] = serviceEvent()
+		}
+		report(t, s, boxID(i), many...)
+	})
+	return s
+}

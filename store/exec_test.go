@@ -1,0 +1,134 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func execRequest(id, execID string) *agboxv1.CreateExecRequest {
+	return &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}}
+}
+
+func TestExecIsRecordedWithNonceAndEvent(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	a, b := startExec(t, s, "box", "exec-a"), startExec(t, s, "box", "exec-b")
+	if len(a.Desired.GetNonce()) != 32 || a.Desired.GetNonce() == b.Desired.GetNonce() || a.Desired.GetStartedSequence() != 4 {
+		t.Fatalf("%v, %v", a.Desired, b.Desired)
+	}
+	if got := s.ActiveExecs("box"); !slices.Equal(got, []string{"exec-a", "exec-b"}) {
+		t.Fatalf("active: %v", got)
+	}
+	s = reopen(t, s)
+	e, err := s.Exec(ctx, "exec-a")
+	if err != nil || e.Desired.GetNonce() != a.Desired.GetNonce() || e.End != nil || e.SandboxID != "box" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if got := s.ActiveExecs(""); !slices.Equal(got, []string{"exec-a", "exec-b"}) {
+		t.Fatalf("active after reopen: %v", got)
+	}
+}
+
+func TestExecNeedsAReadySandboxThatIsWantedToRun(t *testing.T) {
+	s := open(t, testOptions(t))
+	_, err := s.CreateExec(ctx, execRequest("nobody", "exec-1"))
+	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox nobody was not found")
+	create(t, s, "new")
+	_, err = s.CreateExec(ctx, execRequest("new", "exec-1"))
+	refusedFor(t, err, "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox new is not ready")
+	makeReady(t, s, "box")
+	_, err = s.RequestStop(ctx, "box", "stop_requested")
+	must(t, err)
+	_, err = s.CreateExec(ctx, execRequest("box", "exec-1"))
+	refusedFor(t, err, "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox box is not ready")
+	makeReady(t, s, "other")
+	startExec(t, s, "other", "exec-1") // a refused accept reserves nothing
+}
+
+func TestExecIDIsReservedForEver(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	makeReady(t, s, "other")
+	startExec(t, s, "box", "exec-1")
+	endExec(t, s, "exec-1")
+	_, err := s.CreateExec(ctx, execRequest("other", "exec-1"))
+	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
+	deleteIt(t, s, "box")
+	must(t, s.PurgeSandbox(ctx, "box"))
+	_, err = s.CreateExec(ctx, execRequest("other", "exec-1"))
+	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
+}
+
+func TestExecEndsOnce(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	startExec(t, s, "box", "exec-1")
+	end := &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ExitCode: 7, ErrorCode: "EXEC_RUN_FAILED", ErrorMessage: "exit \xff7"}
+	must(t, s.EndExec(ctx, "exec-1", end))
+	must(t, s.EndExec(ctx, "exec-1", finished()))
+	e, err := s.Exec(ctx, "exec-1")
+	if err != nil || e.End.GetExitCode() != 7 || e.End.GetSequence() != 5 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	events := allEvents(t, s, "box")
+	last := events[len(events)-1]
+	if len(events) != 5 || last.GetEventType() != agboxv1.EventType_EXEC_FAILED || last.GetExec().GetExitCode() != 7 || last.GetSandboxState() != 0 {
+		t.Fatalf("%v", last)
+	}
+	if got := s.ActiveExecs(""); len(got) != 0 {
+		t.Fatalf("active: %v", got)
+	}
+	if err := s.EndExec(ctx, "nobody", finished()); !errdefs.IsNotFound(err) {
+		t.Fatalf("unknown exec: %v", err)
+	}
+	if err := s.EndExec(ctx, "exec-1", &storev1.ExecEnd{State: 1}); !errdefs.IsInvalidArgument(err) {
+		t.Fatalf("running is no end: %v", err)
+	}
+}
+
+func TestCancelIsRecordedOnce(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	makeReady(t, s, "box")
+	startExec(t, s, "box", "exec-1")
+	for i, want := range []bool{true, false} {
+		if changed, err := s.RequestCancel(ctx, "exec-1"); changed != want || err != nil {
+			t.Fatalf("cancel %d: %v, %v", i, changed, err)
+		}
+		c.pass(time.Second)
+	}
+	e, err := s.Exec(ctx, "exec-1")
+	if err != nil || time.Unix(0, e.Desired.GetCancelRequestedAt()) != newClock().at {
+		t.Fatalf("%v, %v", e.Desired, err)
+	}
+	endExec(t, s, "exec-1")
+	_, err = s.RequestCancel(ctx, "exec-1")
+	refusedFor(t, err, "EXEC_ALREADY_TERMINAL", errdefs.ErrFailedPrecondition, "exec exec-1 is already terminal")
+	_, err = s.RequestCancel(ctx, "nobody")
+	refusedFor(t, err, "EXEC_NOT_FOUND", errdefs.ErrNotFound, "exec nobody was not found")
+}
+
+func TestExecKilledForMemoryLooksOnlyAtThisRun(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	makeReady(t, s, "box")
+	startExec(t, s, "box", "exec-1")
+	must(t, s.EndExec(ctx, "exec-1", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ExitCode: 137, OomKilled: true}))
+	c.pass(time.Minute)
+	since := c.at
+	for range maxRead + 10 { // more than one page of events
+		report(t, s, "box", phase(agboxv1.EventType_SANDBOX_SERVICE_FAILED, ready))
+	}
+	if killed, err := s.ExecKilledForMemory(ctx, "box", since); killed || err != nil {
+		t.Fatal(killed, err)
+	}
+	if killed, err := s.ExecKilledForMemory(ctx, "box", since.Add(-time.Hour)); !killed || err != nil {
+		t.Fatal(killed, err)
+	}
+}

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"os"
+	"testing"
+)
+
+// childEnv selects what the test binary does when a test runs it again as a child process.
+const childEnv = "AGBOX_STORE_TEST_CHILD"
+
+var children = map[string]func() int{}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childEnv); name != "" {
+		os.Exit(children[name]())
+	}
+	os.Exit(m.Run())
+}
+
+// childProgram is a CheckProgram, or any other command, that runs the named child.
+func childProgram(t testing.TB, name string) []string {
+	t.Helper()
+	exe, err := os.Executable()
+	must(t, err)
+	return []string{"/usr/bin/env", childEnv + "=" + name, exe}
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
+
+// leaves says what each kind of value must decode as; "" is an 8-byte integer.
+var leaves = map[string]proto.Message{
+	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil,
+	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-deleted-at": nil,
+	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{},
+	"sandbox-names": &storev1.NameRef{}, "exec-refs": &storev1.ExecRef{},
+	"events": &agboxv1.SandboxEvent{}, "exec-config": &agboxv1.CreateExecRequest{},
+	"exec-desired": &storev1.ExecDesired{}, "exec-status": &storev1.ExecEnd{},
+}
+
+func TestTheFileIsAsDrawn(t *testing.T) {
+	s := open(t, newClock().options(testOptions(t)))
+	oneOfEverything(t, s)
+	var got strings.Builder
+	must(t, s.view(ctx, func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			return b.ForEach(func(k, v []byte) error { return drawLeaf(&got, string(name), k, v) })
+		})
+	}))
+	const golden = "testdata/schema.golden"
+	if *update {
+		must(t, os.WriteFile(golden, []byte(got.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if got.String() != string(want) {
+		t.Errorf("the file holds\n%s\nwant\n%s", got.String(), want)
+	}
+	drawingNamesAll(t)
+}
+
+func oneOfEverything(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := s.CreateSandbox(ctx, "box", "web", spec())
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+	startExec(t, s, "box", "exec-1")
+	endExec(t, s, "exec-1")
+	makeDeleted(t, s, "gone")
+	must(t, s.SetMarkerWritten(ctx))
+}
+
+func drawLeaf(w *strings.Builder, bucket string, k, v []byte) error {
+	kind, _, perSandbox := strings.Cut(bucket, ":")
+	key := string(k)
+	if kind == "events" {
+		seq, err := decodeInt(k)
+		if err != nil {
+			return err
+		}
+		key = fmt.Sprint(seq)
+	}
+	leaf := kind
+	if bucket == bucketMeta {
+		leaf += "/" + key
+	}
+	m, known := leaves[leaf]
+	if !known || (perSandbox && kind == bucketMeta) {
+		return fmt.Errorf("%s/%s is not drawn", bucket, key)
+	}
+	typ := "8 bytes"
+	if m == nil {
+		if _, err := decodeInt(v); err != nil {
+			return fmt.Errorf("%s/%s: %w", bucket, key, err)
+		}
+	} else {
+		if err := decode(v, m); err != nil {
+			return fmt.Errorf("%s/%s: %w", bucket, key, err)
+		}
+		if len(m.ProtoReflect().GetUnknown()) > 0 {
+			return fmt.Errorf("%s/%s is not a %T", bucket, key, m)
+		}
+		typ = string(m.ProtoReflect().Descriptor().FullName())
+	}
+	fmt.Fprintf(w, "%s/%s : %s\n", bucket, key, typ)
+	return nil
+}
+
+// drawingNamesAll looks for every bucket in the comment of buckets.go, and in testdata.
+func drawingNamesAll(t *testing.T) {
+	t.Helper()
+	source, err := os.ReadFile("buckets.go")
+	must(t, err)
+	golden, err := os.ReadFile("testdata/schema.golden")
+	must(t, err)
+	for leaf := range leaves {
+		bucket, _, _ := strings.Cut(leaf, "/")
+		if !strings.Contains(string(source), "──"+bucket) || !strings.Contains(string(golden), bucket) {
+			t.Errorf("%s is missing in the drawing or in the golden file", bucket)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+)
+
+// gate lets a test hold the writer inside a commit.
+type gate struct {
+	entered chan struct{}
+	leave   chan struct{}
+}
+
+func gated(o Options) (Options, *gate) {
+	g := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
+	o.commit = func(tx *bolt.Tx) error {
+		g.entered <- struct{}{}
+		<-g.leave
+		return tx.Commit()
+	}
+	return o, g
+}
+
+func (g *gate) open() {
+	go func() {
+		for {
+			select {
+			case <-g.entered:
+			case g.leave <- struct{}{}:
+			case <-time.After(10 * time.Second):
+				return
+			}
+		}
+	}()
+}
+
+// queued waits until n requests wait for the writer.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); len(s.queue) < n; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests queued, want %d", len(s.queue), n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestQueuedWritesShareOneCommit(t *testing.T) {
+	o, g := gated(testOptions(t))
+	var commits, writes atomic.Int32
+	o.Observe = func(_ time.Duration, n int, err error) { commits.Add(1); writes.Add(int32(n)) }
+	s := open(t, o)
+	var wg sync.WaitGroup
+	wg.Go(func() { create(t, s, "first") })
+	<-g.entered
+	const many = 100
+	for i := range many {
+		wg.Go(func() { create(t, s, boxID(i)) })
+	}
+	queued(t, s, many)
+	g.open()
+	wg.Wait()
+	if commits.Load() != 2 || writes.Load() != many+1 {
+		t.Fatalf("%d writes in %d commits", writes.Load(), commits.Load())
+	}
+}
+
+func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
+	o, g := gated(testOptions(t))
+	s := open(t, o)
+	var wg sync.WaitGroup
+	wg.Go(func() { create(t, s, "first") })
+	<-g.entered
+	var refused, accepted atomic.Int32
+	for range 50 { // all want one ID and one name; the group's later ones see the first
+		wg.Go(func() {
+			_, err := s.CreateSandbox(ctx, "same", "name", spec())
+			switch {
+			case err == nil:
+				accepted.Add(1)
+			case errdefs.IsAlreadyExists(err):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	for i := range 10 {
+		wg.Go(func() { create(t, s, boxID(i)) })
+	}
+	wg.Go(func() { // stages a good deal before it fails
+		err := s.update(ctx, func(t *txn) error {
+			_, err := t.create("half", "half", spec())
+			return errors.Join(err, errdefs.ErrAborted)
+		})
+		if !errdefs.IsAborted(err) {
+			t.Error(err)
+		}
+	})
+	queued(t, s, 61)
+	g.open()
+	wg.Wait()
+	if accepted.Load() != 1 || refused.Load() != 49 {
+		t.Fatalf("%d accepted, %d refused", accepted.Load(), refused.Load())
+	}
+	if n := len(s.LiveIDs()); n != 12 {
+		t.Fatalf("%d sandboxes", n)
+	}
+	if reserved, err := s.Reserved(ctx, "half"); reserved || err != nil {
+		t.Fatal("a refused request left something", err)
+	}
+	create(t, s, "half")
+}
+
+func TestAContextThatEndsInTheQueueMeansNothingHappened(t *testing.T) {
+	o, g := gated(testOptions(t))
+	s := open(t, o)
+	var wg sync.WaitGroup
+	wg.Go(func() { create(t, s, "first") })
+	<-g.entered
+	short, cancel := context.WithCancel(ctx)
+	errs := make(chan error, 1)
+	go func() { _, err := s.CreateSandbox(short, "box", "", spec()); errs <- err }()
+	queued(t, s, 1)
+	cancel()
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	g.open()
+	wg.Wait()
+	create(t, s, "box")
+}
+
+func TestATakenRequestIsWaitedFor(t *testing.T) {
+	o, g := gated(testOptions(t))
+	s := open(t, o)
+	short, cancel := context.WithCancel(ctx)
+	errs := make(chan error, 1)
+	go func() { _, err := s.CreateSandbox(short, "box", "", spec()); errs <- err }()
+	<-g.entered
+	cancel()
+	select {
+	case err := <-errs:
+		t.Fatalf("answered before the commit: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.open()
+	if err := <-errs; err != nil {
+		t.Fatalf("committed, but the caller hears %v", err)
+	}
+}
+
+func TestNobodyReadsWhatIsNotYetDurable(t *testing.T) {
+	o := testOptions(t)
+	visible, leave := make(chan struct{}), make(chan struct{})
+	o.commit = func(tx *bolt.Tx) error {
+		err := tx.Commit() // in the file, but for the writer the last sync is still under way
+		visible <- struct{}{}
+		<-leave
+		return err
+	}
+	s := open(t, o)
+	created := make(chan error, 1)
+	go func() { _, err := s.CreateSandbox(ctx, "box", "", spec()); created <- err }()
+	<-visible
+	read := make(chan bool, 1)
+	go func() { reserved, _ := s.Reserved(ctx, "box"); read <- reserved }()
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Reserved(short, "box"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a reader saw an unfinished commit: %v", err)
+	}
+	select {
+	case <-read:
+		t.Fatal("a reader saw an unfinished commit")
+	default:
+	}
+	leave <- struct{}{}
+	must(t, <-created)
+	if !<-read {
+		t.Fatal("the waiting reader does not see the commit")
+	}
+}
+
+func TestCloseCommitsWhatIsQueued(t *testing.T) {
+	o, g := gated(testOptions(t))
+	s := open(t, o)
+	var wg sync.WaitGroup
+	wg.Go(func() { create(t, s, "first") })
+	<-g.entered
+	const many = 20
+	for i := range many {
+		wg.Go(func() { create(t, s, boxID(i)) })
+	}
+	queued(t, s, many)
+	g.open()
+	must(t, s.Close())
+	wg.Wait()
+	if _, err := s.CreateSandbox(ctx, "late", "", spec()); !errdefs.IsUnavailable(err) {
+		t.Fatalf("write after close: %v", err)
+	}
+	if _, err := s.Reserved(ctx, "first"); !errdefs.IsUnavailable(err) {
+		t.Fatalf("read after close: %v", err)
+	}
+	o.commit = nil
+	if n := len(open(t, o).LiveIDs()); n != many+1 {
+		t.Fatalf("%d sandboxes after reopen", n)
+	}
+}
+
+func TestAFailedSyncIsFatal(t *testing.T) {
+	o := testOptions(t)
+	broken := errors.New("input/output error")
+	var fatal []error
+	o.OnFatal = func(err error) { fatal = append(fatal, err) }
+	fail := false
+	o.commit = func(tx *bolt.Tx) error {
+		if fail {
+			_ = tx.Rollback()
+			return broken // what fdatasync gives: no *fs.PathError
+		}
+		return tx.Commit()
+	}
+	s := open(t, o)
+	create(t, s, "box")
+	fail = true
+	_, err := s.CreateSandbox(ctx, "lost", "", spec())
+	if !errdefs.IsUnavailable(err) || len(fatal) != 1 || !errors.Is(fatal[0], broken) {
+		t.Fatalf("%v, %v", err, fatal)
+	}
+	fail = false
+	if _, err := s.CreateSandbox(ctx, "later", "", spec()); !errdefs.IsUnavailable(err) || len(fatal) != 1 {
+		t.Fatalf("a write after the fatal one: %v, %v", err, fatal)
+	}
+	if sb, err := s.Sandbox(ctx, "box"); err != nil || sb.State != pending {
+		t.Fatalf("what was there is not readable: %v", err)
+	}
+	must(t, s.Close())
+	if m, err := takeMarker(ctx, o.Path+".running", 0); err != nil || m.clean {
+		t.Fatalf("a fatal error counts as a clean end: %v", err)
+	} else {
+		must(t, m.release())
+	}
+}
