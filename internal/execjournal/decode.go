@@ -1,0 +1,181 @@
+package execjournal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ValidExecID tells whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. Wider than the
+// API's rule, so that internal execs have names of their own.
+func ValidExecID(id string) bool {
+	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && all(id, func(c byte) bool { return idByte(c) || c == '.' })
+}
+
+// ValidNonce tells whether n is 16 to 128 of [0-9A-Za-z_-].
+func ValidNonce(n string) bool {
+	return len(n) >= 16 && len(n) <= 128 && all(n, idByte)
+}
+
+// RequestID splits the name of a file in ctl/exec; ok is false for temporary and unknown files.
+func RequestID(name string) (execID string, cancel, ok bool) {
+	if id, found := strings.CutSuffix(name, requestSuffix); found {
+		return id, false, ValidExecID(id)
+	}
+	id, found := strings.CutSuffix(name, cancelSuffix)
+	return id, true, found && ValidExecID(id)
+}
+
+// Encode returns the bytes of a file.
+func Encode[T Request | Cancel | Journal](v T) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// DecodeRequest reads a Request for execID. With ErrMalformed the returned value still holds a valid ExecID and Nonce if
+// the bytes have them, so that the refusal can be recorded.
+func DecodeRequest(data []byte, execID string) (Request, error) {
+	var r Request
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Request{}, fmt.Errorf("%w: request is not JSON of the right types", ErrMalformed)
+	}
+	if r.ExecID != execID || !ValidNonce(r.Nonce) {
+		return Request{}, fmt.Errorf("%w: request has another exec ID or no valid nonce", ErrMalformed)
+	}
+	if r.Version < 1 || r.Version > Version {
+		return r, fmt.Errorf("%w: request version %d is not supported", ErrMalformed, r.Version)
+	}
+	if why := r.problem(); why != "" {
+		return r, fmt.Errorf("%w: %s", ErrMalformed, why)
+	}
+	return r, nil
+}
+
+// DecodeCancel reads a Cancel.
+func DecodeCancel(data []byte) (Cancel, error) {
+	var c Cancel
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Cancel{}, fmt.Errorf("%w: cancel is not JSON of the right types", ErrMalformed)
+	}
+	if c.Version < 1 || c.Version > Version || !ValidNonce(c.Nonce) {
+		return Cancel{}, fmt.Errorf("%w: cancel has no known version or no valid nonce", ErrMalformed)
+	}
+	return c, nil
+}
+
+// DecodeJournal reads the Journal of execID; whatever is out of range is ErrMalformed.
+func DecodeJournal(data []byte, execID string) (Journal, error) {
+	var j Journal
+	if err := json.Unmarshal(data, &j); err != nil {
+		return Journal{}, fmt.Errorf("%w: journal is not JSON of the right types", ErrMalformed)
+	}
+	if why := j.problem(execID); why != "" {
+		return Journal{}, fmt.Errorf("%w: %s", ErrMalformed, why)
+	}
+	return j, nil
+}
+
+// problem says what keeps r from being carried out, or "". It names no value: they may be secrets.
+func (r Request) problem() string {
+	switch {
+	case len(r.Command) == 0 || r.Command[0] == "":
+		return "command is empty"
+	case !all2(r.Command, cleanString):
+		return "an argument holds a NUL byte or is not UTF-8"
+	case r.Cwd != "" && (!path.IsAbs(r.Cwd) || !cleanString(r.Cwd)):
+		return "cwd is not an absolute path"
+	case len(r.User) > 256 || !printable(r.User):
+		return "user is not a name or a number"
+	case r.LogLimitBytes < 0:
+		return "log_limit_bytes is negative"
+	case r.CancelGraceMillis < 0 || r.CancelGraceMillis > 3600_000:
+		return "cancel_grace_ms is not within 0 and one hour"
+	}
+	for k, v := range r.Env {
+		if k == "" || strings.Contains(k, "=") || !cleanString(k) || !cleanString(v) {
+			return "env holds an invalid key, or a value with a NUL byte or that is not UTF-8"
+		}
+	}
+	return ""
+}
+
+func (j Journal) problem(execID string) string {
+	switch {
+	case j.Version < 1 || j.Version > Version:
+		return fmt.Sprintf("journal version %d is not supported", j.Version)
+	case j.ExecID != execID:
+		return "journal of another exec"
+	case !ValidNonce(j.Nonce):
+		return "journal without a valid nonce"
+	case j.State != StateStarted && j.State != StateEnded && j.State != StateClosed:
+		return "journal in an unknown state"
+	case j.StartedAtNanos < 0 || j.EndedAtNanos < 0 || j.StdoutBytes < 0 || j.StderrBytes < 0:
+		return "journal with a negative time or size"
+	case j.ExitCode < 0 || j.ExitCode > 255 || j.Signal < 0 || j.Signal > 64:
+		return "journal with an exit code or signal out of range"
+	case j.Signal != 0 && j.ExitCode != 128+j.Signal:
+		return "journal whose exit code does not match its signal"
+	case len(j.BootID) > 64 || !printable(j.BootID):
+		return "journal with an invalid boot ID"
+	case len(j.ErrorCode) > 64 || !all(j.ErrorCode, codeByte):
+		return "journal with an invalid error code"
+	case len(j.Error) > MaxErrorBytes || !printable(j.Error):
+		return "journal with an invalid error text"
+	}
+	return ""
+}
+
+// Sentence makes s fit Journal.Error: valid UTF-8 without control characters, at most MaxErrorBytes.
+func Sentence(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	for len(s) > MaxErrorBytes {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
+}
+
+func idByte(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
+}
+
+func codeByte(c byte) bool { return c >= 'A' && c <= 'Z' || c == '_' }
+
+func all(s string, ok func(byte) bool) bool {
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func all2(list []string, ok func(string) bool) bool {
+	for _, s := range list {
+		if !ok(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// cleanString tells whether s survives both JSON and execve.
+func cleanString(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}

@@ -1,0 +1,198 @@
+package execjournal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Paths are the host directories that one sandbox's primary container mounts.
+type Paths struct {
+	Logs string // at ContainerLogs, writable
+	Ctl  string // at ContainerCtl, read-only
+	Out  string // at ContainerOut, writable
+}
+
+// Dir is the daemon's side of all execs' files. Its methods hold no lock across I/O and may be called concurrently, but
+// only one caller at a time may Start, Cancel, Close or Forget the same exec. All state is in the files; only the watches
+// are in memory.
+type Dir struct {
+	outputRoot, runRoot string
+
+	mu      sync.Mutex
+	watched map[string]bool // sandboxes to watch, by ID
+	watcher *watcher        // nil while Watch does not run
+}
+
+// New returns the Dir whose logs are below outputRoot and whose requests are below runRoot, both absolute. It touches
+// nothing. Keep runRoot short: sockets of later releases live in it, and their paths end at 107 characters.
+func New(outputRoot, runRoot string) *Dir {
+	return &Dir{outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool)}
+}
+
+// Paths returns where the directories of sandboxID are. They need not exist.
+func (d *Dir) Paths(sandboxID string) Paths {
+	sum := sha256.Sum256([]byte(sandboxID))
+	run := filepath.Join(d.runRoot, hex.EncodeToString(sum[:8]))
+	return Paths{
+		Logs: filepath.Join(d.outputRoot, sandboxID),
+		Ctl:  filepath.Join(run, "ctl"),
+		Out:  filepath.Join(run, "out"),
+	}
+}
+
+// LogPaths returns the host paths of the two logs of an exec. They need not exist; read them as hostile files.
+func (d *Dir) LogPaths(sandboxID, execID string) (stdout, stderr string) {
+	logs := d.Paths(sandboxID).Logs
+	return filepath.Join(logs, StdoutName(execID)), filepath.Join(logs, StderrName(execID))
+}
+
+// Prepare makes the directories of sandboxID, with owners and modes as they must be, and watches the log directory if
+// Watch runs. Idempotent: call it before a container is made or started, and once per live sandbox after a start of the
+// daemon. Only our user can look into the roots (0700); the directories below are open because the container's users meet
+// them without passing the roots. Errors: invalid argument; failed precondition for a root or directory that is a symlink,
+// no directory, or another user's.
+func (d *Dir) Prepare(sandboxID string) (Paths, error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return Paths{}, err
+	}
+	p := d.Paths(sandboxID)
+	run := filepath.Dir(p.Ctl)
+	steps := []struct {
+		path string
+		mode uint32
+	}{
+		{p.Logs, 0o755},
+		{run, 0o700},
+		{p.Ctl, 0o755},
+		{filepath.Join(p.Ctl, ExecDir), 0o755},
+		{p.Out, 0o1777},
+	}
+	for _, root := range []string{d.outputRoot, d.runRoot} {
+		if err := secureRoot(root); err != nil {
+			return Paths{}, err
+		}
+	}
+	for _, s := range steps {
+		if err := ensureDir(s.path, s.mode); err != nil {
+			return Paths{}, err
+		}
+	}
+	return p, d.AddWatch(sandboxID)
+}
+
+// checkSandboxID admits what is one harmless path element.
+func checkSandboxID(id string) error {
+	if !ValidExecID(id) {
+		return invalidf("sandbox ID is not 1 to 200 letters, digits, dots, hyphens or underscores")
+	}
+	return nil
+}
+
+func checkIDs(sandboxID, execID string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	if !ValidExecID(execID) {
+		return invalidf("exec ID is not 1 to 200 letters, digits, dots, hyphens or underscores")
+	}
+	return nil
+}
+
+// secureRoot makes root, or checks that it is a real directory of ours, and shuts it to everybody else.
+func secureRoot(root string) error {
+	if !filepath.IsAbs(root) {
+		return invalidf("%s is not an absolute path", root)
+	}
+	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
+		return fmt.Errorf("make parents of %s: %w", root, err)
+	}
+	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make %s: %w", root, err)
+	}
+	fd, err := openDir(root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", root, err)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return refusedf("%s belongs to user %d, not to us", root, st.Uid)
+	}
+	return setMode(fd, root, st.Mode, 0o700)
+}
+
+// ensureDir makes path below a secure root. A container's root can give its mounted directories another owner and mode;
+// that is put right where we may, and refused otherwise.
+func ensureDir(path string, mode uint32) error {
+	err := os.Mkdir(path, 0o700)
+	created := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	fd, err := openDir(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		if err := unix.Fchown(fd, os.Geteuid(), os.Getegid()); err != nil {
+			return refusedf("%s belongs to user %d, not to us", path, st.Uid)
+		}
+	}
+	if err := setMode(fd, path, st.Mode, mode); err != nil || !created {
+		return err
+	}
+	return syncParent(path)
+}
+
+func setMode(fd int, path string, have, want uint32) error {
+	if have&0o7777 == want {
+		return nil
+	}
+	if err := unix.Fchmod(fd, want); err != nil {
+		return fmt.Errorf("set mode of %s: %w", path, err)
+	}
+	return nil
+}
+
+// syncParent makes a new directory durable; the fsyncs inside it do not promise that.
+func syncParent(path string) error {
+	fd, err := openDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := Sync(fd); err != nil {
+		return fmt.Errorf("sync %s: %w", filepath.Dir(path), err)
+	}
+	return nil
+}
+
+// openDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
+func openDir(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		return fd, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return -1, notFoundf("open %s: %w", path, err)
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return -1, refusedf("%s is not a directory", path)
+	}
+	return -1, fmt.Errorf("open %s: %w", path, err)
+}

@@ -1,0 +1,163 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReadFile reads the regular file name of the directory dirfd, at most limit bytes. It follows no symlink, opens no
+// device and waits for no FIFO. Errors: fs.ErrNotExist; ErrMalformed for what is not such a file; else the I/O error.
+func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
+	fd, err := openRegular(dirfd, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", name, err)
+	}
+	if st.Size > limit {
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrMalformed, name, limit)
+	}
+	data, err := readFull(fd, int(st.Size))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// openRegular opens for reading what is surely a regular file: the kind is learned from an O_PATH descriptor, which opens
+// nothing, and the very inode it holds is opened then. A plain open would already trigger a device that the container
+// made with mknod.
+func openRegular(dirfd int, name string) (int, error) {
+	h, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer unix.Close(h)
+	var st unix.Stat_t
+	if err := unix.Fstat(h, &st); err != nil {
+		return -1, fmt.Errorf("stat %s: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, fmt.Errorf("%w: %s is not a regular file", ErrMalformed, name)
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(h), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, name)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	return fd, nil
+}
+
+func readFull(fd, size int) ([]byte, error) {
+	data := make([]byte, 0, size)
+	for len(data) < size {
+		n, err := unix.Read(fd, data[len(data):size])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break // it shrank meanwhile
+		}
+		data = data[:len(data)+n]
+	}
+	return data, nil
+}
+
+// Exists tells whether the directory dirfd has an entry name, of whatever kind.
+func Exists(dirfd int, name string) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("stat %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// CreateExclusive makes name with data and returns when file and entry are on disk. The first creator wins: fs.ErrExist
+// says that name is there, whatever it is. link(2) gives what O_EXCL cannot: name never has partial content.
+func CreateExclusive(dirfd int, temp, name string, data []byte) error {
+	if err := writeTemp(dirfd, temp, data, 0o644, true); err != nil {
+		return err
+	}
+	defer unix.Unlinkat(dirfd, temp, 0)
+	if err := unix.Linkat(dirfd, temp, dirfd, name, 0); err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	return Sync(dirfd)
+}
+
+// Replace puts data in the place of name, atomically; durable means on disk before it returns.
+func Replace(dirfd int, temp, name string, data []byte, mode uint32, durable bool) error {
+	if err := writeTemp(dirfd, temp, data, mode, durable); err != nil {
+		return err
+	}
+	if err := unix.Renameat(dirfd, temp, dirfd, name); err != nil {
+		unix.Unlinkat(dirfd, temp, 0)
+		return fmt.Errorf("rename %s: %w", name, err)
+	}
+	if durable {
+		return Sync(dirfd)
+	}
+	return nil
+}
+
+// Sync flushes a file or a directory.
+func Sync(fd int) error {
+	for {
+		err := unix.Fsync(fd)
+		if err == nil || !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("fsync", err)
+		}
+	}
+}
+
+// writeTemp makes a new file; a leftover of a killed writer is replaced. Each temporary name has one writer at a time.
+func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) error {
+	if err := unix.Unlinkat(dirfd, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove old %s: %w", temp, err)
+	}
+	fd, err := unix.Openat(dirfd, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", temp, err)
+	}
+	defer unix.Close(fd)
+	err = writeFull(fd, data)
+	if err == nil && durable {
+		err = Sync(fd)
+	}
+	if err != nil {
+		unix.Unlinkat(dirfd, temp, 0)
+		return fmt.Errorf("write %s: %w", temp, err)
+	}
+	return nil
+}
+
+func writeFull(fd int, data []byte) error {
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// removeBudget bounds one call of Remove; a container can leave millions of files.
+const removeBudget = 5 * time.Second
+
+// Remove removes everything of sandboxID: logs, journals, requests, out. The container must be gone. Idempotent. It
+// follows no symlink, and a tree of any depth costs it two descriptors. Errors: unavailable when the time of one call was
+// not enough (call again, the rest is smaller), or the I/O error.
+func (d *Dir) Remove(sandboxID string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	d.forgetWatch(sandboxID)
+	p := d.Paths(sandboxID)
+	deadline := time.Now().Add(removeBudget)
+	for _, path := range []string{p.Logs, filepath.Dir(p.Ctl)} {
+		if err := removeTree(path, deadline); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeTree empties path and removes it.
+func removeTree(path string, deadline time.Time) error {
+	fd, err := openDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	f := flattener{top: fd, deadline: deadline}
+	for more := true; more; {
+		if more, err = f.sweep(fd); err != nil {
+			return fmt.Errorf("empty %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// flattener removes a tree without recursion: what lies deeper than one level is first moved up to the top.
+type flattener struct {
+	top      int
+	moved    int
+	deadline time.Time
+}
+
+// sweep removes the files of the directory fd and empties its subdirectories by one level; more says that it found
+// something, so that another sweep is due.
+func (f *flattener) sweep(fd int) (more bool, err error) {
+	names, err := readNames(fd)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if time.Now().After(f.deadline) {
+			return true, unavailablef("there is more than one call can remove")
+		}
+		if err := f.remove(fd, name); err != nil {
+			return true, err
+		}
+	}
+	return len(names) > 0, nil
+}
+
+// remove removes one entry of fd. A directory that is not empty is emptied (at the top) or moved to the top (below it).
+func (f *flattener) remove(fd int, name string) error {
+	err := unix.Unlinkat(fd, name, 0)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	}
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("remove %q: %w", name, err)
+	case fd == f.top:
+		return f.enter(name)
+	}
+	return f.moveUp(fd, name)
+}
+
+func (f *flattener) enter(name string) error {
+	sub, err := unix.Openat(f.top, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %q: %w", name, err)
+	}
+	defer unix.Close(sub)
+	_, err = f.sweep(sub)
+	return err
+}
+
+func (f *flattener) moveUp(fd int, name string) error {
+	for range 1 << 20 { // names that a container put there on purpose are skipped
+		f.moved++
+		to := ".rm-" + strconv.Itoa(f.moved)
+		err := unix.Renameat2(fd, name, f.top, to, unix.RENAME_NOREPLACE)
+		if err == nil || !errors.Is(err, fs.ErrExist) {
+			return os.NewSyscallError("rename", err)
+		}
+	}
+	return fmt.Errorf("move %q up: no free name", name)
+}
+
+// readNames lists at most 4096 entries from the start of the directory, so that a huge one costs no memory.
+func readNames(fd int) ([]string, error) {
+	if _, err := unix.Seek(fd, 0, 0); err != nil {
+		return nil, fmt.Errorf("rewind: %w", err)
+	}
+	var names []string
+	buf := make([]byte, 32<<10)
+	for len(names) < 4096 {
+		n, err := unix.ReadDirent(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		if n <= 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+	return names, nil
+}

@@ -1,0 +1,95 @@
+package execjournal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start asks the shim to run r; Version is filled in. Idempotent, and harmless for an exec that has a journal. The shim
+// acts on it at once, or when the container runs. Nothing is flushed: the caller's record brings the file back after a
+// crash of the host. Errors: invalid argument; not found before Prepare.
+func (d *Dir) Start(sandboxID string, r Request) error {
+	if err := checkIDs(sandboxID, r.ExecID); err != nil {
+		return err
+	}
+	r.Version = Version
+	if !ValidNonce(r.Nonce) {
+		return invalidf("nonce of exec %s is not valid", r.ExecID)
+	}
+	if why := r.problem(); why != "" {
+		return invalidf("request of exec %s: %s", r.ExecID, why)
+	}
+	data, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	if len(data) > MaxRequestBytes {
+		return invalidf("request of exec %s is larger than %d bytes", r.ExecID, MaxRequestBytes)
+	}
+	return d.put(sandboxID, r.ExecID, "json", RequestName(r.ExecID), data)
+}
+
+// Cancel asks the shim to end an exec: TERM to its tree, KILL after the grace of its Request. Idempotent. For an exec
+// without a journal the shim does nothing, ever: Close it as well.
+func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return err
+	}
+	if !ValidNonce(nonce) {
+		return invalidf("nonce of exec %s is not valid", execID)
+	}
+	data, err := Encode(Cancel{Version: Version, Nonce: nonce})
+	if err != nil {
+		return err
+	}
+	return d.put(sandboxID, execID, "cancel", CancelName(execID), data)
+}
+
+// Forget removes the request and the cancel of an exec that is terminal. Idempotent. Secrets in the request go with it.
+func (d *Dir) Forget(sandboxID, execID string) error {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return err
+	}
+	fd, err := openDir(d.execDir(sandboxID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	names := []string{
+		RequestName(execID), CancelName(execID), TempName(execID, "json"), TempName(execID, "cancel"),
+	}
+	for _, name := range names {
+		if err := unix.Unlinkat(fd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// put writes a file of ctl/exec unless it is there as wanted.
+func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
+	fd, err := openDir(d.execDir(sandboxID))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if old, err := ReadFile(fd, name, MaxRequestBytes); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := Replace(fd, TempName(execID, what), name, data, 0o600, false); err != nil {
+		return unavailablef("write %s of exec %s: %w", what, execID, err)
+	}
+	return nil
+}
+
+func (d *Dir) execDir(sandboxID string) string {
+	return filepath.Join(d.Paths(sandboxID).Ctl, ExecDir)
+}

@@ -1,0 +1,180 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Phase is what the files of an exec say.
+type Phase int
+
+const (
+	// None: no journal. The exec has not started; whether it may is decided by who creates the journal first.
+	None Phase = iota
+	// Running: started and alive.
+	Running
+	// Lost: started, and its supervisor was killed before it could record the end. Nothing of its tree is left if the
+	// container still runs; if the container is down, neither.
+	Lost
+	// Ended: the result is final.
+	Ended
+	// Closed: the daemon closed it; it never ran and never will.
+	Closed
+	// Foreign: something is in the journal's place that is no journal of this exec (another nonce, forged, unreadable).
+	// It is no result, and the exec can never start any more.
+	Foreign
+)
+
+// String returns the lower-case name of p.
+func (p Phase) String() string {
+	names := [...]string{"none", "running", "lost", "ended", "closed", "foreign"}
+	if p < None || p > Foreign {
+		return fmt.Sprintf("phase(%d)", int(p))
+	}
+	return names[p]
+}
+
+// Status is one look at an exec.
+type Status struct {
+	Phase Phase
+	// Journal is set for Running, Lost, Ended and Closed.
+	Journal Journal
+	// Problem says in one sentence why Phase is Foreign.
+	Problem string
+}
+
+// Look reads what the files say about an exec, without the engine and without waiting. A missing directory reads as
+// None. An error means that the files could not be read now: no verdict.
+func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return Status{}, err
+	}
+	fd, err := openDir(d.Paths(sandboxID).Logs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Status{Phase: None}, nil
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	defer unix.Close(fd)
+	return look(fd, execID, nonce)
+}
+
+// look reads journal, lock, journal. The supervisor records the end before it gives up the lock, so an end that came
+// between is seen by the second read.
+func look(dirfd int, execID, nonce string) (Status, error) {
+	s, err := readStatus(dirfd, execID, nonce)
+	if err != nil || s.Phase != Running {
+		return s, err
+	}
+	held, err := lockHeld(dirfd, execID)
+	if err != nil || held {
+		return s, err
+	}
+	if s, err = readStatus(dirfd, execID, nonce); err == nil && s.Phase == Running {
+		s.Phase = Lost
+	}
+	return s, err
+}
+
+// readStatus reads the journal alone: a started one is Running.
+func readStatus(dirfd int, execID, nonce string) (Status, error) {
+	data, err := ReadFile(dirfd, JournalName(execID), MaxJournalBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Status{Phase: None}, nil
+	}
+	var j Journal
+	if err == nil {
+		j, err = DecodeJournal(data, execID)
+	}
+	switch {
+	case errors.Is(err, ErrMalformed):
+		return Status{Phase: Foreign, Problem: err.Error()}, nil
+	case err != nil:
+		return Status{}, err
+	case j.Nonce != nonce:
+		return Status{Phase: Foreign, Problem: "the journal has another nonce"}, nil
+	}
+	phases := map[string]Phase{StateStarted: Running, StateEnded: Ended, StateClosed: Closed}
+	return Status{Phase: phases[j.State], Journal: j}, nil
+}
+
+// lockHeld probes the lock. A lock file that is missing or no regular file is free: nobody of ours can hold it.
+func lockHeld(dirfd int, execID string) (bool, error) {
+	fd, err := openRegular(dirfd, LockName(execID))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd) // gives the shared lock back
+	err = flock(fd, unix.LOCK_SH)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probe %s: %w", LockName(execID), err)
+	}
+	return false, nil
+}
+
+func flock(fd, how int) error {
+	for {
+		if err := unix.Flock(fd, how|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Close declares an exec that has no journal never to run, and then looks: the answer is Closed if the fence is ours (now
+// or from an earlier call), otherwise what the other creator wrote. reason is shown to people and holds no secret. When it
+// returns Closed, the command has not run and never will, whatever the container does.
+func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return Status{}, err
+	}
+	if !ValidNonce(nonce) {
+		return Status{}, invalidf("nonce of exec %s is not valid", execID)
+	}
+	fd, err := d.openLogs(sandboxID)
+	if err != nil {
+		return Status{}, err
+	}
+	defer unix.Close(fd)
+	data, err := Encode(Journal{
+		Version: Version, ExecID: execID, Nonce: nonce, State: StateClosed,
+		EndedAtNanos: time.Now().UnixNano(), Error: Sentence(reason),
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	err = CreateExclusive(fd, TempName(execID, "close"), JournalName(execID), data)
+	if errors.Is(err, fs.ErrExist) {
+		err = Sync(fd) // the link may be our own, from before a crash, and not yet durable
+	}
+	if err != nil {
+		return Status{}, unavailablef("close exec %s: %w", execID, err)
+	}
+	return look(fd, execID, nonce)
+}
+
+// openLogs opens the log directory, which it makes if no container ever had it.
+func (d *Dir) openLogs(sandboxID string) (int, error) {
+	logs := d.Paths(sandboxID).Logs
+	fd, err := openDir(logs)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fd, err
+	}
+	if err := secureRoot(d.outputRoot); err != nil {
+		return -1, err
+	}
+	if err := ensureDir(logs, 0o755); err != nil {
+		return -1, err
+	}
+	return openDir(logs)
+}

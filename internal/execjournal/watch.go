@@ -1,0 +1,192 @@
+package execjournal
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A container can make files in its log directory as fast as it likes. These pauses bound what that costs the daemon; a
+// quiet host never meets them.
+const (
+	watchBuffer   = 64 << 10
+	floodPause    = 10 * time.Millisecond
+	overflowPause = 100 * time.Millisecond
+)
+
+// watcher is one inotify instance over the log directories.
+type watcher struct {
+	file *os.File
+
+	mu      sync.Mutex
+	sandbox map[int32]string // by watch descriptor; descriptors are never reused within an instance
+}
+
+// Watch calls notify, from one goroutine, whenever a journal in a watched log directory was put into place or an exec was
+// lost, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec at all:
+// once at the start, and after an overflow. A notification is only a reason to Look: execID may be one that does not
+// exist. notify must not block. Errors: the kernel gives no inotify instance (fs.inotify.max_user_instances). At most one
+// Watch may run.
+func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return unavailablef("make an inotify instance: %w", err)
+	}
+	w := &watcher{file: os.NewFile(uintptr(fd), "inotify"), sandbox: make(map[int32]string)}
+	stop := context.AfterFunc(ctx, func() { w.file.Close() })
+	defer stop()
+	defer w.file.Close()
+	if err := d.install(w); err != nil {
+		return err
+	}
+	defer d.uninstall()
+	notify("", "")
+	for {
+		if err := w.next(ctx, notify); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("read inotify: %w", err)
+		}
+	}
+}
+
+// AddWatch watches the log directory of sandboxID from now on. Idempotent. Look after it: what happened before is not
+// told. Without a running Watch it is only remembered for the next one. Errors: not found; unavailable when the kernel
+// gives no more watches.
+func (d *Dir) AddWatch(sandboxID string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watched[sandboxID] = true
+	if d.watcher == nil {
+		return nil
+	}
+	return d.watcher.add(d.Paths(sandboxID).Logs, sandboxID)
+}
+
+func (d *Dir) forgetWatch(sandboxID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.watched, sandboxID) // the kernel's watch goes with the directory
+}
+
+func (d *Dir) install(w *watcher) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.watcher != nil {
+		return refusedf("a watch is already running")
+	}
+	for id := range d.watched {
+		if err := w.add(d.Paths(id).Logs, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	d.watcher = w
+	return nil
+}
+
+func (d *Dir) uninstall() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watcher = nil
+}
+
+func (w *watcher) add(path, sandboxID string) error {
+	const mask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	conn, err := w.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", path, err)
+	}
+	var wd int
+	var addErr error
+	if err := conn.Control(func(fd uintptr) { wd, addErr = unix.InotifyAddWatch(int(fd), path, mask) }); err != nil {
+		return fmt.Errorf("watch %s: %w", path, err)
+	}
+	switch {
+	case errors.Is(addErr, fs.ErrNotExist):
+		return notFoundf("watch %s: %w", path, addErr)
+	case addErr != nil:
+		return unavailablef("watch %s: %w", path, addErr)
+	}
+	w.sandbox[int32(wd)] = sandboxID
+	return nil
+}
+
+// next waits for events and tells them. After a flood it pauses, so that the kernel's queue absorbs or drops the rest.
+func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string)) error {
+	buf := make([]byte, watchBuffer)
+	n, err := w.file.Read(buf)
+	if err != nil {
+		return err
+	}
+	overflow := w.tell(buf[:n], notify)
+	switch {
+	case overflow:
+		notify("", "")
+		return pause(ctx, overflowPause)
+	case n > watchBuffer/2:
+		return pause(ctx, floodPause)
+	}
+	return nil
+}
+
+// tell decodes struct inotify_event records: wd, mask, cookie, len (each 32 bits), then len bytes of name.
+func (w *watcher) tell(buf []byte, notify func(sandboxID, execID string)) (overflow bool) {
+	for len(buf) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(buf))
+		mask := binary.NativeEndian.Uint32(buf[4:])
+		size := int(binary.NativeEndian.Uint32(buf[12:]))
+		name := strings.TrimRight(string(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
+		buf = buf[unix.SizeofInotifyEvent+size:]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			overflow = true
+			continue
+		}
+		sandboxID := w.lookup(wd, mask)
+		if execID, ok := journalOwner(name); ok && sandboxID != "" {
+			notify(sandboxID, execID)
+		}
+	}
+	return overflow
+}
+
+func (w *watcher) lookup(wd int32, mask uint32) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := w.sandbox[wd]
+	if mask&unix.IN_IGNORED != 0 {
+		delete(w.sandbox, wd)
+	}
+	return id
+}
+
+// journalOwner returns the exec whose status a new file of that name may have changed.
+func journalOwner(name string) (string, bool) {
+	id, ok := strings.CutSuffix(name, journalSuffix)
+	if !ok {
+		id, ok = strings.CutSuffix(name, lostSuffix)
+	}
+	return id, ok && ValidExecID(id)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
