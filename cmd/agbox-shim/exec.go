@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of a supervisor. Any other end means that it was killed or crashed, and that its tree may still run.
+const (
+	settled  = 0  // nothing more to do for this exec
+	tryAgain = 75 // no journal was created, for a reason that may pass (EX_TEMPFAIL)
+)
+
+// lockFd is where init puts the locked file. It is only held: the lock ends when init and we have both closed it.
+const lockFd = 3
+
+// errSettled ends a supervisor before it began: nothing is to be run, and nothing is wrong.
+var errSettled = errors.New("nothing to do")
+
+// runExec is the life of a supervisor.
+func runExec(at places, defaultUser, id string) int {
+	unix.CloseOnExec(lockFd)
+	sig, err := catch(unix.SIGCHLD, unix.SIGTERM, unix.SIGUSR1)
+	if err == nil {
+		// All that the command leaves behind stays our child, wherever it forks to.
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	if err == nil {
+		err = warmThreads(4)
+	}
+	var s *supervisor
+	if err == nil {
+		s, err = prepare(at, id, sig)
+	}
+	if errors.Is(err, errSettled) {
+		return settled
+	}
+	if err != nil {
+		say("exec %s: %v", id, err)
+		return tryAgain
+	}
+	s.launch(defaultUser)
+	s.loop()
+	return settled
+}
+
+// prepare does everything up to the journal. After it, the exec is ours and must get its end.
+func prepare(at places, id string, sig *signals) (*supervisor, error) {
+	ctl, err := openDir(at.ctl + "/" + execjournal.ExecDir)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := openDir(at.logs)
+	if err != nil {
+		return nil, err
+	}
+	s := &supervisor{ctl: ctl, sig: sig}
+	s.request, err = readRequest(ctl, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errSettled // it was taken back
+	}
+	s.rec = newRecorder(logs, id, s.request.Nonce)
+	if errors.Is(err, execjournal.ErrMalformed) {
+		return nil, s.refuse(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, s.claim(logs, id)
+}
+
+// claim opens the logs and creates the journal.
+func (s *supervisor) claim(logs int, id string) error {
+	for i, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
+		fd, err := openLog(logs, name)
+		if errors.Is(err, execjournal.ErrMalformed) {
+			return s.refuse(err)
+		}
+		if err != nil {
+			return err
+		}
+		s.logs[i] = fd
+	}
+	if s.sig.take(unix.SIGUSR1) {
+		return errSettled // the container stops: never start after that
+	}
+	err := s.rec.begin(time.Now().UnixNano())
+	if errors.Is(err, fs.ErrExist) {
+		return errSettled // somebody else was first
+	}
+	if err != nil {
+		return fmt.Errorf("create the journal: %w", err)
+	}
+	for _, fd := range s.logs { // nobody wrote there for this exec before
+		if err := unix.Ftruncate(fd, 0); err != nil {
+			say("exec %s: truncate a log: %v", id, err)
+		}
+	}
+	return nil
+}
+
+// refuse records that the exec can't be started, if its nonce is known.
+func (s *supervisor) refuse(why error) error {
+	say("exec %s: %v", s.rec.journal.ExecID, why)
+	if s.rec.journal.Nonce == "" {
+		return errSettled
+	}
+	err := s.rec.refuse(time.Now().UnixNano(), exitCannotRun, why.Error())
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return errSettled
+	}
+	return err
+}
+
+// launch starts the command, unless it was cancelled before, and records the end if it can't.
+//
+// The cancel file is read after the journal exists, and init signals only when the journal exists: so a cancel that is
+// written at any time is seen here or there.
+func (s *supervisor) launch(defaultUser string) {
+	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
+	s.oom = oomKills()
+	s.stopping = s.sig.take(unix.SIGUSR1)
+	if s.stopping {
+		s.kill.why = byStop
+	} else if cancelled(s.ctl, s.request) {
+		s.kill.why = byCancel
+	}
+	if s.kill.why != notEnding {
+		s.neverRan(128+int(unix.SIGTERM), int(unix.SIGTERM), "")
+		return
+	}
+	who, err := identify("/etc", s.request.User, defaultUser)
+	if err != nil {
+		s.neverRan(exitCannotRun, 0, err.Error())
+		return
+	}
+	if why := s.spawn(who); why != nil {
+		s.neverRan(why.exitCode, 0, why.why)
+	}
+}
+
+// spawn starts the command between its three descriptors.
+func (s *supervisor) spawn(who identity) *startError {
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return cannotRun("open /dev/null: %v", err)
+	}
+	defer unix.Close(null)
+	files := [3]int{null}
+	for i, log := range s.logs {
+		st, end, err := openStream(log, s.request.LogLimitBytes, who)
+		if err != nil {
+			return cannotRun("%v", err)
+		}
+		defer unix.Close(end)
+		s.streams[i], files[i+1] = st, end
+	}
+	pid, why := start(s.request, who, environment(os.Environ(), who, s.request.Env), files)
+	s.pid = pid
+	return why
+}
+
+// neverRan sets the end of a command that did not start.
+func (s *supervisor) neverRan(exitCode, signal int, why string) {
+	j := &s.rec.journal
+	s.exited, s.alone = true, true
+	s.endedAt = time.Now()
+	j.StartedAtNanos, j.ExitCode, j.Signal = 0, exitCode, signal
+	if why != "" {
+		j.ErrorCode, j.Error = execjournal.ErrorStartFailed, execjournal.Sentence(why)
+	}
+}
+
+func cancelled(ctl int, r execjournal.Request) bool {
+	data, err := execjournal.ReadFile(ctl, execjournal.CancelName(r.ExecID), execjournal.MaxJournalBytes)
+	if err != nil {
+		return false
+	}
+	c, err := execjournal.DecodeCancel(data)
+	return err == nil && c.Nonce == r.Nonce
+}
+
+func readRequest(ctl int, id string) (execjournal.Request, error) {
+	data, err := execjournal.ReadFile(ctl, execjournal.RequestName(id), execjournal.MaxRequestBytes)
+	if err != nil {
+		return execjournal.Request{}, err
+	}
+	return execjournal.DecodeRequest(data, id)
+}
+
+// openLog opens a log for appending. ErrMalformed: something else is in its place.
+func openLog(logs int, name string) (int, error) {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := unix.Openat(logs, name, flags, 0o644)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
+		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
+	}
+	return fd, nil
+}
+
+func openDir(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	return fd, nil
+}

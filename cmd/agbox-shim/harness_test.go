@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+// The test binary is the shim as well: init and its supervisors are real processes, only without a PID namespace and with
+// directories of the test.
+const placesEnv = "AGBOX_SHIM_TEST_PLACES"
+
+func TestMain(m *testing.M) {
+	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && (os.Args[1] == "init" || os.Args[1] == "exec") {
+		ctl, logs, _ := strings.Cut(at, ":")
+		os.Exit(run(os.Args[1:], places{ctl: ctl, logs: logs}))
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	sandbox  = "box-1"
+	patience = 30 * time.Second
+)
+
+// box is one running init with its host side.
+type box struct {
+	testing.TB
+	dir   *execjournal.Dir
+	paths execjournal.Paths
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when init has ended
+	last  atomic.Int64
+}
+
+// newBox prepares the directories; boot starts init.
+func newBox(t testing.TB) *box {
+	t.Helper()
+	root := t.TempDir()
+	b := &box{TB: t, dir: execjournal.New(filepath.Join(root, "logs"), filepath.Join(root, "s"))}
+	var err error
+	if b.paths, err = b.dir.Prepare(sandbox); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *box) boot() *box {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.cmd = exec.Command(self, "init", fmt.Sprintf("--default-user=%d:%d", os.Geteuid(), os.Getegid()))
+	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs,
+		"GORACE=atexit_sleep_ms=0") // or every process of a race build would end a second late
+	b.cmd.Dir = "/"
+	b.cmd.Stderr = os.Stderr
+	if err := b.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.done = make(chan struct{})
+	go func() {
+		defer close(b.done)
+		_ = b.cmd.Wait()
+	}()
+	b.Cleanup(b.destroy)
+	return b
+}
+
+// destroy ends init and everything below it, as the end of a PID namespace would.
+func (b *box) destroy() {
+	tree{root: b.cmd.Process.Pid}.kill()
+	_ = b.cmd.Process.Kill()
+	<-b.done
+}
+
+func (b *box) request(command ...string) execjournal.Request {
+	n := b.last.Add(1)
+	return execjournal.Request{
+		ExecID: fmt.Sprintf("exec-%d", n), Nonce: fmt.Sprintf("%032x", n), Command: command, CancelGraceMillis: 2000,
+	}
+}
+
+func (b *box) sh(script string) execjournal.Request { return b.request("/bin/sh", "-c", script) }
+
+func (b *box) start(r execjournal.Request) execjournal.Request {
+	b.Helper()
+	if err := b.dir.Start(sandbox, r); err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+func (b *box) look(r execjournal.Request) execjournal.Status {
+	b.Helper()
+	s, err := b.dir.Look(sandbox, r.ExecID, r.Nonce)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// until waits for a condition that the processes bring about.
+func (b *box) until(what string, ok func() bool) {
+	b.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("waited %v for: %s", patience, what)
+		}
+	}
+}
+
+func (b *box) phase(r execjournal.Request, want execjournal.Phase) execjournal.Journal {
+	b.Helper()
+	var s execjournal.Status
+	b.until(fmt.Sprintf("%s %v", r.ExecID, want), func() bool { s = b.look(r); return s.Phase == want })
+	return s.Journal
+}
+
+func (b *box) ended(r execjournal.Request) execjournal.Journal {
+	b.Helper()
+	return b.phase(r, execjournal.Ended)
+}
+
+func (b *box) cancel(r execjournal.Request) {
+	b.Helper()
+	if err := b.dir.Cancel(sandbox, r.ExecID, r.Nonce); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *box) logs(r execjournal.Request) (stdout, stderr string) {
+	b.Helper()
+	o, e := b.dir.LogPaths(sandbox, r.ExecID)
+	return b.read(o), b.read(e)
+}
+
+func (b *box) read(path string) string {
+	b.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(data)
+}
+
+// output waits until the standard output of r satisfies ok.
+func (b *box) output(r execjournal.Request, ok func(string) bool) string {
+	b.Helper()
+	path, _ := b.dir.LogPaths(sandbox, r.ExecID)
+	var text string
+	b.until("output of "+r.ExecID, func() bool {
+		data, _ := os.ReadFile(path)
+		text = string(data)
+		return ok(text)
+	})
+	return text
+}
+
+func (b *box) says(r execjournal.Request, want string) string {
+	b.Helper()
+	return b.output(r, func(s string) bool { return strings.Contains(s, want) })
+}
+
+// supervisor returns the process ID of the supervisor of r, or 0.
+func (b *box) supervisor(r execjournal.Request) int {
+	list, err := processes()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range below(list, b.cmd.Process.Pid, nil) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+		if p.parent == b.cmd.Process.Pid && args[len(args)-1] == r.ExecID {
+			return p.pid
+		}
+	}
+	return 0
+}
+
+// remnants counts the processes below init.
+func (b *box) remnants() int {
+	list, err := processes()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return len(below(list, b.cmd.Process.Pid, nil))
+}
+
+// stop sends TERM to init and returns how long it took to end with code 0.
+func (b *box) stop() time.Duration {
+	b.Helper()
+	begin := time.Now()
+	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		b.Fatal("init does not end")
+	}
+	if code := b.cmd.ProcessState.ExitCode(); code != 0 {
+		b.Fatalf("init ended with %d", code)
+	}
+	return time.Since(begin)
+}
+
+func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"math"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How often init looks at all requests by itself. inotify makes it look at once; the long pause is the net under it, for
+// runtimes that do not forward it. The short one is for a host whose user has no inotify instance left
+// (fs.inotify.max_user_instances is per host user, so all containers' roots share it).
+const (
+	rescanEvery        = 2 * time.Second
+	rescanEveryUnwoken = 50 * time.Millisecond
+)
+
+// initProcess is PID 1.
+//
+//   - A request without a journal is started, by one supervisor that inherits the exec's lock.
+//   - init keeps the lock as well, until the supervisor has ended in order, or nothing of its tree is left.
+//   - After TERM nothing is started; it ends when every supervisor has.
+//
+// All state can be lost: it is derived from the files and from its own children, which die with it.
+type initProcess struct {
+	places
+	defaultUser string
+	logs        int // directory
+	sig         *signals
+	inbox       inbox
+
+	children map[string]*child // living supervisors, by exec ID
+	dead     []*child          // supervisors that were killed; what they left is being killed
+	clean    int               // rounds in a row that found nothing left of them
+	settled  map[string]fileID // requests that need no more attention
+	failures map[string]int    // supervisors that were killed before they created a journal
+	busy     map[string]int    // requests whose lock somebody else held, and how often
+	draining bool
+	rescanAt time.Time
+	soon     time.Time // next look at busy and failed ones; zero: none
+}
+
+// child is one supervisor.
+type child struct {
+	id      string
+	pid     int
+	lock    int
+	request fileID
+}
+
+func runInit(at places, defaultUser string) int {
+	// Whatever a runtime left open in us is not the commands'. Kernels before 5.11 refuse; then it stays as it is.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	sig, err := catch(unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1)
+	if err == nil {
+		err = warmThreads(4)
+	}
+	if err == nil && os.Getpid() != 1 {
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	if err != nil {
+		say("start: %v", err)
+		return 1
+	}
+	p := &initProcess{
+		places: at, defaultUser: defaultUser, logs: -1, sig: sig, inbox: newInbox(at.ctl),
+		children: make(map[string]*child), settled: make(map[string]fileID),
+		failures: make(map[string]int), busy: make(map[string]int),
+	}
+	if who, err := identify("/etc", "", defaultUser); err != nil {
+		say("find the default user: %v", err)
+	} else if err := ownWorkspace(who); err != nil {
+		say("set up the working directory: %v", err)
+	}
+	return p.loop()
+}
+
+func (p *initProcess) loop() int {
+	for {
+		p.reap()
+		p.purge()
+		if p.sig.take(unix.SIGTERM) || p.sig.take(unix.SIGINT) {
+			p.drain()
+		}
+		if p.draining && len(p.children) == 0 && len(p.dead) == 0 {
+			return 0
+		}
+		if now := time.Now(); !now.Before(p.rescanAt) || !p.soon.IsZero() && !now.Before(p.soon) {
+			p.rescan(now)
+		}
+		p.wait()
+	}
+}
+
+// drain tells every supervisor, once, that the container stops. A supervisor that is too young to know the signal dies of
+// it, and has started nothing.
+func (p *initProcess) drain() {
+	if p.draining {
+		return
+	}
+	p.draining = true
+	for _, c := range p.children {
+		_ = unix.Kill(c.pid, unix.SIGUSR1)
+	}
+}
+
+// wait sleeps until a signal, a file in the inbox, or the next due time.
+func (p *initProcess) wait() {
+	fds := []unix.PollFd{{Fd: int32(p.sig.fd), Events: unix.POLLIN}}
+	if p.inbox.fd >= 0 {
+		fds = append(fds, unix.PollFd{Fd: int32(p.inbox.fd), Events: unix.POLLIN})
+	}
+	due := p.rescanAt
+	if !p.soon.IsZero() && p.soon.Before(due) {
+		due = p.soon
+	}
+	if len(p.dead) > 0 && !p.purgeAt().After(due) {
+		due = p.purgeAt()
+	}
+	timeout := max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond
+	if n, err := unix.Poll(fds, int(timeout)); n <= 0 || err != nil {
+		return
+	}
+	p.sig.clear()
+	if len(fds) > 1 && fds[1].Revents != 0 {
+		names, overflow := p.inbox.read()
+		if overflow {
+			p.rescanAt = time.Time{}
+		}
+		for _, name := range names {
+			p.consider(name)
+		}
+	}
+}
+
+// rescan looks at every request and cancel there is.
+func (p *initProcess) rescan(now time.Time) {
+	p.soon = time.Time{}
+	p.rescanAt = now.Add(rescanEvery)
+	if !p.inbox.watch() {
+		p.rescanAt = now.Add(rescanEveryUnwoken)
+	}
+	names := p.inbox.list()
+	present := make(map[string]bool, len(names))
+	for _, name := range names {
+		present[name] = true
+		p.consider(name)
+	}
+	p.prune(present)
+}

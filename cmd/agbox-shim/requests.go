@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// busyTries and busyPause: a lock is held without a journal for an instant at most, unless by somebody who has no
+	// business with it; then the rescan goes on trying.
+	busyTries = 50
+	busyPause = 20 * time.Millisecond
+	// maxFailures supervisors that died before they created the journal are enough to call the exec unstartable.
+	maxFailures = 3
+)
+
+// fileID tells two files of one name apart.
+type fileID struct {
+	inode uint64
+	mtime unix.Timespec
+}
+
+// identify returns which file the request of an exec is now; ok is false when there is none.
+func (b *inbox) identify(id string) (file fileID, ok bool) {
+	var st unix.Stat_t
+	if err := unix.Lstat(b.dir+"/"+execjournal.RequestName(id), &st); err != nil {
+		return fileID{}, false
+	}
+	return fileID{st.Ino, st.Mtim}, true
+}
+
+// consider acts on one file of the inbox.
+func (p *initProcess) consider(name string) {
+	id, isCancel, ok := execjournal.RequestID(name)
+	if !ok {
+		return
+	}
+	if isCancel {
+		p.cancel(id)
+		return
+	}
+	p.start(id)
+}
+
+// cancel wakes the supervisor, which reads the cancel itself. Before there is a journal it is not signalled: it looks for
+// a cancel after it has created it. Without a supervisor there is nothing to cancel: the daemon closes the fence.
+func (p *initProcess) cancel(id string) {
+	c := p.children[id]
+	if c == nil {
+		return
+	}
+	if begun, err := execjournal.Exists(p.logs, execjournal.JournalName(id)); err == nil && begun {
+		_ = unix.Kill(c.pid, unix.SIGTERM)
+	}
+}
+
+// start starts the supervisor of a request that has no journal.
+func (p *initProcess) start(id string) {
+	if p.draining || p.children[id] != nil || p.isDead(id) || !p.openLogs() {
+		return
+	}
+	file, ok := p.inbox.identify(id)
+	if seen, known := p.settled[id]; !ok || known && seen == file {
+		return
+	}
+	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(id))
+	if err != nil {
+		say("exec %s: %v", id, err)
+		return
+	}
+	if begun {
+		p.settled[id] = file
+		return
+	}
+	lock, err := p.lock(id)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		p.again(id)
+		return
+	}
+	if err != nil {
+		say("exec %s: take its lock: %v", id, err)
+		return
+	}
+	delete(p.busy, id)
+	p.spawn(id, file, lock)
+}
+
+func (p *initProcess) again(id string) {
+	if p.busy[id]++; p.busy[id] < busyTries {
+		p.soon = time.Now().Add(busyPause)
+	}
+}
+
+// lock opens and locks the lock file of an exec. EWOULDBLOCK: somebody holds it.
+func (p *initProcess) lock(id string) (int, error) {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := unix.Openat(p.logs, execjournal.LockName(id), flags, 0o644)
+	if err != nil {
+		return -1, err
+	}
+	for {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// spawn starts a supervisor that inherits the lock. A kernel that refuses the process, as it does at the pids limit, makes
+// the exec one that could not be started.
+func (p *initProcess) spawn(id string, file fileID, lock int) {
+	argv := []string{"agbox-shim", "exec", "--default-user=" + p.defaultUser, id}
+	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: []uintptr{0, 2, 2, uintptr(lock)},
+	})
+	if err != nil {
+		p.refuse(id, file, "the sandbox has no room for another process: "+err.Error())
+		unix.Close(lock)
+		return
+	}
+	p.children[id] = &child{id: id, pid: pid, lock: lock, request: file}
+}
+
+// refuse records that an exec can't be started. The caller holds its lock.
+func (p *initProcess) refuse(id string, file fileID, why string) {
+	say("exec %s: %s", id, why)
+	ctl, err := openDir(p.inbox.dir)
+	if err != nil {
+		return
+	}
+	defer unix.Close(ctl)
+	r, err := readRequest(ctl, id)
+	if r.Nonce == "" {
+		say("exec %s: read its request: %v", id, err)
+		return
+	}
+	err = newRecorder(p.logs, id, r.Nonce).refuse(time.Now().UnixNano(), exitCannotRun, why)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		say("exec %s: record that: %v", id, err)
+		return
+	}
+	p.settled[id] = file
+}
+
+// openLogs opens the log directory once it is there.
+func (p *initProcess) openLogs() bool {
+	if p.logs >= 0 {
+		return true
+	}
+	fd, err := openDir(p.places.logs)
+	if err != nil {
+		say("%v", err)
+		return false
+	}
+	p.logs = fd
+	return true
+}
+
+// prune forgets what the daemon took back.
+func (p *initProcess) prune(present map[string]bool) {
+	for _, m := range []map[string]int{p.failures, p.busy} {
+		for id := range m {
+			if !present[execjournal.RequestName(id)] {
+				delete(m, id)
+			}
+		}
+	}
+	for id := range p.settled {
+		if !present[execjournal.RequestName(id)] {
+			delete(p.settled, id)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+	"golang.org/x/sys/unix"
+)
+
+// retryEvery is the pause between two tries to write to a full disk.
+const retryEvery = 500 * time.Millisecond
+
+// supervisor is one exec after its journal was created.
+//
+//   - The end is recorded when the command has ended and what it wrote is stored; if we ended it, only when nothing of its
+//     tree is left.
+//   - An end that came by itself stays what it is, whatever is asked later.
+//   - Afterwards it goes on copying for children that outlive the command, and stays their reaper until the last is gone.
+type supervisor struct {
+	ctl     int
+	logs    [2]int
+	sig     *signals
+	rec     *recorder
+	request execjournal.Request
+	streams [2]*stream // nil if the command never started
+	kill    killer
+	oom     int64 // OOM kills when the command started
+
+	pid      int // of the command
+	exited   bool
+	endedAt  time.Time
+	status   unix.WaitStatus
+	alone    bool      // no descendant is left, and so none can come
+	giveUp   bool      // cancelled or stopped: wait no longer for space on the disk
+	stopping bool      // the container stops
+	recorded bool      // the end is in the journal
+	retryAt  time.Time // the disk was full; zero: it is not
+}
+
+// loop returns when the end is recorded and nobody is left whose output could come.
+func (s *supervisor) loop() {
+	buf := make([]byte, 64<<10)
+	for {
+		s.reap()
+		now := time.Now()
+		s.obey(now)
+		if !s.alone {
+			s.kill.step(now)
+		}
+		s.retry(now)
+		if !s.recorded && s.endable() {
+			s.finish(buf)
+		}
+		if s.recorded && s.idle() {
+			return
+		}
+		s.wait(buf)
+	}
+}
+
+// reap takes every child that has died. It runs before obey: a cancel that comes together with the end is too late.
+func (s *supervisor) reap() {
+	for !s.alone {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD):
+			s.alone = true
+		case err != nil || pid == 0:
+			return
+		case pid == s.pid:
+			s.exited, s.status, s.endedAt = true, ws, time.Now()
+		default:
+			s.kill.hurry()
+		}
+	}
+}
+
+// obey acts on what init, or the output, asked for.
+func (s *supervisor) obey(now time.Time) {
+	if s.sig.take(unix.SIGTERM) && cancelled(s.ctl, s.request) {
+		s.end(byCancel, now)
+	}
+	if s.sig.take(unix.SIGUSR1) {
+		s.stopping = true
+		s.end(byStop, now)
+		if s.recorded && !s.alone {
+			s.kill.tree.terminate() // a last word; the container does not wait for them
+		}
+	}
+	if s.over() {
+		s.end(byLogLimit, now)
+	}
+}
+
+func (s *supervisor) end(why reason, now time.Time) {
+	if why != byLogLimit && !s.giveUp {
+		s.giveUp, s.retryAt = true, time.Time{}
+	}
+	if !s.exited {
+		s.kill.begin(why, now)
+	}
+}
+
+func (s *supervisor) over() bool {
+	for _, st := range s.streams {
+		if st != nil && st.over {
+			return true
+		}
+	}
+	return false
+}
+
+// endable tells whether the end can be recorded now.
+func (s *supervisor) endable() bool {
+	if !s.exited || s.kill.why != notEnding && !s.alone {
+		return false
+	}
+	return s.retryAt.IsZero()
+}
+
+// finish stores what the command wrote and then records its end. When the disk is full it is called again later.
+func (s *supervisor) finish(buf []byte) {
+	j := s.result()
+	for _, st := range s.streams {
+		if st == nil {
+			continue
+		}
+		stored := st.drain(buf)
+		if err := st.sync(); err != nil {
+			stored = false
+		}
+		if !stored && !s.giveUp {
+			s.later()
+			return
+		}
+		j.LogLost = j.LogLost || !stored
+		j.LogLimit = j.LogLimit || st.over
+	}
+	if s.streams[0] != nil && s.streams[1] != nil {
+		j.StdoutBytes, j.StderrBytes = s.streams[0].written, s.streams[1].written
+	}
+	if err := s.rec.end(j); err != nil {
+		say("exec %s: record the end: %v", j.ExecID, err)
+		s.later()
+		return
+	}
+	s.recorded, s.retryAt = true, time.Time{}
+}
+
+func (s *supervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
+
+// result is the journal's end without what the logs add.
+func (s *supervisor) result() execjournal.Journal {
+	j := s.rec.journal
+	j.EndedAtNanos = s.endedAt.UnixNano()
+	j.Cancelled = s.kill.why == byCancel
+	j.Stopped = s.kill.why == byStop
+	j.LogLimit = s.kill.why == byLogLimit
+	if s.pid == 0 {
+		return j // it never ran
+	}
+	if s.status.Signaled() {
+		j.Signal = int(s.status.Signal())
+		j.ExitCode = 128 + j.Signal
+		j.OOM = s.status.Signal() == unix.SIGKILL && !s.kill.killed && oomKills() > s.oom
+	} else {
+		j.ExitCode = s.status.ExitStatus()
+	}
+	return j
+}
+
+// retry tries to store again what a full disk refused.
+func (s *supervisor) retry(now time.Time) {
+	if s.retryAt.IsZero() || now.Before(s.retryAt) {
+		return
+	}
+	s.retryAt = time.Time{}
+	for _, st := range s.streams {
+		if st != nil {
+			st.flush()
+		}
+	}
+}
+
+// idle tells whether nothing more can come. Only a stop cuts output short.
+func (s *supervisor) idle() bool {
+	if s.stopping {
+		return true
+	}
+	for _, st := range s.streams {
+		if st != nil && (st.pipe >= 0 || len(st.pending) > 0) {
+			return false
+		}
+	}
+	return s.alone
+}
+
+// wait sleeps until a signal, output, or the next due time, and copies what output there is: one piece of each stream, so
+// that a flood delays no signal.
+func (s *supervisor) wait(buf []byte) {
+	fds := []unix.PollFd{{Fd: int32(s.sig.fd), Events: unix.POLLIN}}
+	polled := []*stream{nil}
+	for _, st := range s.streams {
+		if st == nil {
+			continue
+		}
+		if len(st.pending) > 0 && s.retryAt.IsZero() {
+			s.later()
+		}
+		if st.readable() {
+			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
+			polled = append(polled, st)
+		}
+	}
+	if n, err := unix.Poll(fds, s.timeout()); n <= 0 || err != nil {
+		return
+	}
+	s.sig.clear()
+	for i, st := range polled {
+		if st != nil && fds[i].Revents != 0 {
+			st.pump(buf)
+		}
+	}
+}
+
+// timeout is in milliseconds, rounded up; -1 for ever.
+func (s *supervisor) timeout() int {
+	var due time.Time
+	if s.kill.why != notEnding && !s.alone {
+		due = s.kill.due
+	}
+	if !s.retryAt.IsZero() && (due.IsZero() || s.retryAt.Before(due)) {
+		due = s.retryAt
+	}
+	if due.IsZero() {
+		return -1
+	}
+	return int(max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond)
+}
