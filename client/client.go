@@ -17,6 +17,8 @@ const (
 	callTimeout = 40 * time.Second
 	// maxReply holds lists of some hundred thousand sandboxes.
 	maxReply = 256 << 20
+	// connectTimeout bounds one try to connect. A daemon that is not there is noticed at once; this is for a busy one.
+	connectTimeout = 10 * time.Second
 	// Pauses between tries to reach a daemon that went away.
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
@@ -42,7 +44,7 @@ func Dial(socket string) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
-			MinConnectTimeout: time.Second,
+			MinConnectTimeout: connectTimeout,
 		}),
 	)
 	if err != nil {

@@ -35,7 +35,7 @@ A sandbox is written in YAML, applied, and used by its name:
 // group returns a command that only holds others.
 func group(use, short, long string) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Long: long,
+		Use: use, Short: short, Long: long, SuggestionsMinimumDistance: 2,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

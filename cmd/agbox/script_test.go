@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/store"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"agbox": func() { os.Exit(withSignals()) }})
+}
+
+// TestScript runs every verb against a real server on a real store.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			w, err := newWorld(t, filepath.Join(env.WorkDir, ".daemon"))
+			if err != nil {
+				return err
+			}
+			env.Values[worldKey{}] = w
+			env.Defer(w.close)
+			env.Setenv("AGBOX_HOST", w.socket)
+			env.Setenv("NO_COLOR", "1")
+			env.Setenv("HOME", env.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon": daemonCommand, "engine": engineCommand, "waitfile": waitFile, "columns": columns, "exits": exits,
+			"interrupts": interrupts,
+		},
+	})
+}
+
+type worldKey struct{}
+
+// world is one daemon with its data, and what stands in for the engine.
+type world struct {
+	t      testing.TB
+	dir    string
+	socket string
+	driver *driver
+
+	mu      sync.Mutex
+	problem string
+	stop    func()
+}
+
+func newWorld(t testing.TB, dir string) (*world, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	short, err := os.MkdirTemp("", "agbox") // a socket's path may have 107 characters at most
+	if err != nil {
+		return nil, err
+	}
+	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), driver: newDriver(filepath.Join(dir, "logs"))}
+	return w, w.start()
+}
+
+// start runs a daemon on the data that is there.
+func (w *world) start() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	st, err := store.Open(ctx, store.Options{Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 64 << 20})
+	if err != nil {
+		cancel()
+		return err
+	}
+	st.OnCommit(w.driver.add)
+	l, err := net.Listen("unix", w.socket)
+	if err != nil {
+		cancel()
+		return err
+	}
+	server := apiserver.New(apiserver.Deps{
+		Store: st, Logs: w.driver.logPaths, Engine: w.engineProblem, Version: "v1.2.3", Home: "/home/daemon",
+		ConfirmEngine: func(context.Context) (string, error) { return "ENGINE:1", nil },
+		Logger:        slog.New(slog.DiscardHandler),
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { w.driver.run(ctx, w.t, st) })
+	wg.Go(func() {
+		if err := server.Serve(l); err != nil {
+			w.t.Errorf("serve: %v", err)
+		}
+	})
+	w.stop = func() {
+		if err := server.Shutdown(context.Background()); err != nil {
+			w.t.Errorf("shutdown: %v", err)
+		}
+		cancel()
+		wg.Wait()
+		if err := st.Close(); err != nil {
+			w.t.Errorf("close: %v", err)
+		}
+		w.stop = nil
+	}
+	return nil
+}
+
+func (w *world) close() {
+	if w.stop != nil {
+		w.stop()
+	}
+	w.driver.killAll()
+	_ = os.RemoveAll(filepath.Dir(w.socket))
+}
+
+func (w *world) engineProblem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+// daemonCommand is "daemon stop" or "daemon start".
+func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
+	w := ts.Value(worldKey{}).(*world)
+	switch strings.Join(args, " ") {
+	case "stop":
+		w.stop()
+	case "start":
+		ts.Check(w.start())
+	default:
+		ts.Fatalf("usage: daemon stop|start")
+	}
+}
+
+// engineCommand sets what is wrong with the engine; no argument: nothing.
+func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
+	w := ts.Value(worldKey{}).(*world)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problem = strings.Join(args, " ")
+}
+
+// waitFile waits until the file is there and, with a second argument, contains it.
+func waitFile(ts *testscript.TestScript, _ bool, args []string) {
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && (len(args) < 2 || strings.Contains(string(text), args[1])) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond) // a look at the outside world; nothing announces it
+	}
+	ts.Fatalf("%v did not come", args)
+}
+
+// columns checks that no line of stdout has more characters than its argument.
+func columns(ts *testscript.TestScript, _ bool, args []string) {
+	limit, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	for line := range strings.SplitSeq(ts.ReadFile("stdout"), "\n") {
+		if width := utf8.RuneCountInString(line); width > limit {
+			ts.Fatalf("%d columns: %s", width, line)
+		}
+	}
+}
+
+// exits runs a program and checks its exit code: "exits 3 agbox exec ...".
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := err.(interface{ ExitCode() int }); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("run: %v", err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// interrupts runs a program, sends it a signal once its stdout contains a marker, and checks its exit code:
+// "interrupts INT 130 ready agbox exec ...". What it printed is in the files "out" and "err".
+func interrupts(ts *testscript.TestScript, _ bool, args []string) {
+	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "PIPE": syscall.SIGPIPE}[args[0]]
+	path, err := lookPath(ts.Getenv("PATH"), args[3])
+	ts.Check(err)
+	cmd := exec.Command(path, args[4:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "AGBOX_HOST=" + ts.Getenv("AGBOX_HOST"), "NO_COLOR=1", "HOME=" + ts.Getenv("HOME")}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	watchdog := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	text, sent := "", false
+	for buf := make([]byte, 4096); ; {
+		n, err := out.Read(buf)
+		text += string(buf[:n])
+		if !sent && strings.Contains(text, args[2]) {
+			sent = true
+			if sig == syscall.SIGPIPE { // the reader leaves
+				ts.Check(out.Close())
+				break
+			}
+			ts.Check(cmd.Process.Signal(sig))
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = cmd.Wait() // the exit code is looked at below
+	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(text), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("err"), stderr.Bytes(), 0o600))
+	if code := cmd.ProcessState.ExitCode(); fmt.Sprint(code) != args[1] {
+		ts.Fatalf("exit code %d, want %s; stdout %q, stderr %q", code, args[1], text, stderr.String())
+	}
+}
+
+func lookPath(list, name string) (string, error) {
+	for _, dir := range filepath.SplitList(list) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+}
