@@ -86,8 +86,10 @@ const (
 	maxStreams = 10_000
 	// keepaliveMin lets clients with keepalive set to 10 s, the common minimum, stay connected.
 	keepaliveMin = 5 * time.Second
-	// streamGrace is how long a stopping server waits for streams whose client does not read.
-	streamGrace = time.Second
+	// streamGrace is how long a stopping server waits for streams whose client does not read, and flushGrace how long
+	// it lets the last answers of unary calls reach their clients beside such a stream. A second together.
+	streamGrace = 700 * time.Millisecond
+	flushGrace  = 300 * time.Millisecond
 )
 
 // Server is the gRPC server of one daemon.
@@ -143,22 +145,31 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // awaitDrain returns once nothing that counts is open: all calls, or after the grace period all unary ones.
 func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error {
-	grace := time.NewTimer(streamGrace)
-	defer grace.Stop()
-	select {
-	case <-drained:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-grace.C:
+	if done, err := within(ctx, drained, streamGrace); done {
+		return err
 	}
 	select {
-	case <-s.unary.idle():
-		return nil
+	case <-s.unary.idle(): // their answers may still be on the way out
+		_, err := within(ctx, drained, flushGrace)
+		return err
 	case <-drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// within waits for drained or ctx, for d at most. done is false when the time was up first.
+func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done bool, err error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-drained:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	case <-timer.C:
+		return false, nil
 	}
 }
 
