@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -74,8 +76,14 @@ func (c *Client) stream(ctx context.Context, req *agboxv1.SubscribeSandboxEvents
 	}
 }
 
-// ended prefers the context's own error over the status made of it.
+// ended prefers the context's own error over the status made of it. The daemon knows the deadline too and may be the
+// first to see it pass: then the context's end is a moment away and worth waiting for.
 func ended(ctx context.Context, err error) error {
+	deadline, ok := ctx.Deadline()
+	late := is(err, codes.Canceled) || is(err, codes.DeadlineExceeded)
+	if ok && late && time.Until(deadline) < time.Second {
+		<-ctx.Done()
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -51,11 +51,12 @@ func trimEnum(name, prefix string) string {
 
 // WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
 // delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, StopSandbox or
-// DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted.
+// DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted. While no daemon answers it
+// keeps trying, from the first read on, so give ctx a deadline.
 func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Condition) (*agboxv1.SandboxHandle, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sb, err := c.GetSandbox(ctx, sandboxID)
+	sb, err := c.readSandbox(ctx, sandboxID)
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
@@ -103,26 +104,34 @@ func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle) 
 			break
 		}
 	}
+	return c.readSandbox(ctx, id)
+}
+
+func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 	return again(ctx, func() (*agboxv1.SandboxHandle, error) {
 		resp, err := call(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id}, grpc.WaitForReady(true))
 		return resp.GetSandbox(), err
 	})
 }
 
+func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, error) {
+	return again(ctx, func() (*agboxv1.ExecStatus, error) {
+		resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: id}, grpc.WaitForReady(true))
+		return resp.GetExec(), err
+	})
+}
+
 // WaitExec returns once the exec has ended; its state, exit code and error say how. It fails when the exec is not known
-// or its history is purged.
+// or its history is purged, and keeps trying while no daemon answers, as WaitSandbox.
 func (c *Client) WaitExec(ctx context.Context, execID string) (*agboxv1.ExecStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e, err := c.GetExec(ctx, execID)
+	e, err := c.readExec(ctx, execID)
 	for err == nil && e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		if err = c.awaitExecEvent(ctx, e); err != nil {
 			break
 		}
-		e, err = again(ctx, func() (*agboxv1.ExecStatus, error) {
-			resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: execID}, grpc.WaitForReady(true))
-			return resp.GetExec(), err
-		})
+		e, err = c.readExec(ctx, execID)
 	}
 	if err != nil {
 		return nil, ended(ctx, err)

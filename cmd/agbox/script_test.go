@@ -40,6 +40,7 @@ func TestScript(t *testing.T) {
 			env.Defer(w.close)
 			env.Setenv("AGBOX_HOST", w.socket)
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector makes each run last a second
 			env.Setenv("HOME", env.WorkDir)
 			return nil
 		},
@@ -197,7 +198,7 @@ func interrupts(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[4:]...)
 	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "AGBOX_HOST=" + ts.Getenv("AGBOX_HOST"), "NO_COLOR=1", "HOME=" + ts.Getenv("HOME")}
+	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "AGBOX_HOST=" + ts.Getenv("AGBOX_HOST"), "GORACE=" + ts.Getenv("GORACE"), "NO_COLOR=1", "HOME=" + ts.Getenv("HOME")}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
