@@ -26,23 +26,25 @@ var errSettled = errors.New("nothing to do")
 // runExec is the life of a supervisor.
 func runExec(at places, defaultUser, id string) int {
 	unix.CloseOnExec(lockFd)
-	sig, err := catch(unix.SIGCHLD, unix.SIGTERM, unix.SIGUSR1)
+	sig, err := catch()
 	if err == nil {
 		// All that the command leaves behind stays our child, wherever it forks to.
 		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	if err == nil {
-		err = warmThreads(4)
+		err = warmThreads(idleThreads)
 	}
 	var s *supervisor
 	if err == nil {
 		s, err = prepare(at, id, sig)
 	}
+	if err != nil && err != errSettled {
+		say("exec %s: %v", id, err)
+	}
 	if errors.Is(err, errSettled) {
 		return settled
 	}
 	if err != nil {
-		say("exec %s: %v", id, err)
 		return tryAgain
 	}
 	s.launch(defaultUser)
@@ -59,6 +61,9 @@ func prepare(at places, id string, sig *signals) (*supervisor, error) {
 	logs, err := openDir(at.logs)
 	if err != nil {
 		return nil, err
+	}
+	if !sameFile(lockFd, logs, execjournal.LockName(id)) {
+		return nil, fmt.Errorf("%w: the lock was not handed over; only init starts supervisors", errSettled)
 	}
 	s := &supervisor{ctl: ctl, sig: sig}
 	s.request, err = readRequest(ctl, id)
@@ -87,7 +92,7 @@ func (s *supervisor) claim(logs int, id string) error {
 		}
 		s.logs[i] = fd
 	}
-	if s.sig.take(unix.SIGUSR1) {
+	if s.sig.take(sandboxStops) {
 		return errSettled // the container stops: never start after that
 	}
 	err := s.rec.begin(time.Now().UnixNano())
@@ -125,7 +130,7 @@ func (s *supervisor) refuse(why error) error {
 func (s *supervisor) launch(defaultUser string) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
-	s.stopping = s.sig.take(unix.SIGUSR1)
+	s.stopping = s.sig.take(sandboxStops)
 	if s.stopping {
 		s.kill.why = byStop
 	} else if cancelled(s.ctl, s.request) {
@@ -210,6 +215,13 @@ func openLog(logs int, name string) (int, error) {
 		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
 	}
 	return fd, nil
+}
+
+// sameFile tells whether fd is the file name of the directory dir.
+func sameFile(fd, dir int, name string) bool {
+	var a, b unix.Stat_t
+	return unix.Fstat(fd, &a) == nil && unix.Fstatat(dir, name, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		a.Dev == b.Dev && a.Ino == b.Ino
 }
 
 func openDir(path string) (int, error) {

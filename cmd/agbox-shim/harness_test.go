@@ -25,8 +25,17 @@ func TestMain(m *testing.M) {
 		ctl, logs, _ := strings.Cut(at, ":")
 		os.Exit(run(os.Args[1:], places{ctl: ctl, logs: logs}))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, f := range cleanups {
+		f()
+	}
+	os.Exit(code)
 }
+
+// cleanups run after all tests.
+var cleanups []func()
+
+func atExit(f func()) { cleanups = append(cleanups, f) }
 
 const (
 	sandbox  = "box-1"
@@ -41,6 +50,7 @@ type box struct {
 	cmd   *exec.Cmd
 	done  chan struct{} // closed when init has ended
 	last  atomic.Int64
+	wrap  func(*exec.Cmd) // changes how init is started
 }
 
 // newBox prepares the directories; boot starts init.
@@ -62,6 +72,9 @@ func (b *box) boot() *box {
 		b.Fatal(err)
 	}
 	b.cmd = exec.Command(self, "init", fmt.Sprintf("--default-user=%d:%d", os.Geteuid(), os.Getegid()))
+	if b.wrap != nil {
+		b.wrap(b.cmd)
+	}
 	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs,
 		"GORACE=atexit_sleep_ms=0") // or every process of a race build would end a second late
 	b.cmd.Dir = "/"

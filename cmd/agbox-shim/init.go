@@ -52,9 +52,9 @@ type child struct {
 func runInit(at places, defaultUser string) int {
 	// Whatever a runtime left open in us is not the commands'. Kernels before 5.11 refuse; then it stays as it is.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	sig, err := catch(unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1)
+	sig, err := catch()
 	if err == nil {
-		err = warmThreads(4)
+		err = warmThreads(idleThreads)
 	}
 	if err == nil && os.Getpid() != 1 {
 		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -80,7 +80,7 @@ func (p *initProcess) loop() int {
 	for {
 		p.reap()
 		p.purge()
-		if p.sig.take(unix.SIGTERM) || p.sig.take(unix.SIGINT) {
+		if p.sig.take(askedToEnd) || p.sig.take(interrupted) {
 			p.drain()
 		}
 		if p.draining && len(p.children) == 0 && len(p.dead) == 0 {

@@ -8,6 +8,9 @@
 // Both processes are one loop around poll(2) on the main goroutine: that goroutine alone forks and waits, so no two
 // waiters compete for a child. Neither needs a new thread after its start: at the pids limit the kernel would refuse it,
 // and the Go runtime would die of that.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (
@@ -29,8 +32,8 @@ func main() {
 
 // run returns the exit code: for init 0 after an orderly stop; for exec one of the settled, tryAgain codes; 2 for a usage error.
 func run(args []string, at places) int {
-	// One thread runs Go code, another may sit in poll(2). More would only cost pids.
-	runtime.GOMAXPROCS(2)
+	// One thread at a time runs Go code, others sit in poll(2) or wait for a signal. More would only cost pids.
+	runtime.GOMAXPROCS(1)
 	verb, defaultUser, rest := parse(args)
 	switch {
 	case verb == "init" && len(rest) == 0:

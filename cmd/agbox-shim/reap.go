@@ -94,7 +94,7 @@ func (p *initProcess) lose(c *child) {
 	if err == nil && !begun {
 		p.failures[c.id]++
 		if p.failures[c.id] >= maxFailures {
-			p.refuse(c.id, c.request, "its supervisor was killed each time before it could begin")
+			p.refuse(c.id, c.request, "its supervisor died each time before it could begin: the sandbox has no room for its threads or memory")
 		}
 		p.soon = time.Now().Add(busyPause)
 	}

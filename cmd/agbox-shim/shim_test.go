@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -415,6 +416,68 @@ func TestInboxThatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.ended(b.start(b.request("true")))
+}
+
+// The number of inotify instances is bounded for each user of the host. In a user namespace of its own init gets none.
+func TestWithoutInotify(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.wrap = func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:                 syscall.CLONE_NEWUSER,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			GidMappingsEnableSetgroups: os.Geteuid() == 0,
+		}
+		cmd.Args[len(cmd.Args)-1] = "--default-user=0"
+	}
+	if probe := exec.Command("true"); !canStart(b, probe) {
+		t.Skip("this kernel makes no user namespace for us")
+	}
+	b.boot()
+	var all []execjournal.Request
+	for range 3 {
+		r := b.request("true")
+		r.User = "0"
+		begin := time.Now()
+		b.ended(b.start(r))
+		if d := time.Since(begin); d > rescanEvery {
+			t.Errorf("took %v", d)
+		}
+		all = append(all, r)
+	}
+	if os.Geteuid() == 0 {
+		for _, r := range all {
+			if j := b.look(r).Journal; j.ExitCode != 0 {
+				t.Errorf("%+v", j)
+			}
+		}
+	}
+}
+
+func canStart(b *box, cmd *exec.Cmd) bool {
+	b.wrap(cmd)
+	cmd.Args = []string{"sh", "-c", "echo 0 > /proc/sys/user/max_inotify_instances"}
+	return cmd.Run() == nil
+}
+
+func TestSupervisorWithoutItsLockRunsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	marker := filepath.Join(t.TempDir(), "ran")
+	r := b.start(b.request("touch", marker))
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(self, "exec", r.ExecID)
+	cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "lock") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if s := b.look(r); s.Phase != execjournal.None {
+		t.Errorf("%v", s.Phase)
+	}
 }
 
 func TestHostileFilesInTheWay(t *testing.T) {

@@ -11,35 +11,57 @@ import (
 )
 
 // signals turns signals into flags and into a descriptor that poll(2) sees. A signal that came is never forgotten; two of
-// a kind may be one. Its goroutines live as long as the process and never touch anything else.
+// a kind may be one. Its goroutine lives as long as the process and touches nothing else.
 type signals struct {
 	fd    int // eventfd
-	flags map[os.Signal]*atomic.Bool
+	flags [len(caught)]atomic.Bool
 }
+
+// The signals that mean something to init and to a supervisor, as indices of caught.
+const (
+	childDied    = iota
+	askedToEnd   // init: stop; supervisor: look for a cancel
+	interrupted  // init: stop
+	sandboxStops // supervisor
+)
+
+var caught = [...]os.Signal{unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1}
 
 // sunk are signals that must neither end PID 1 nor reach our children as ignored, which a handler alone ensures: handlers
 // are reset by execve, ignoring is inherited.
 var sunk = []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE}
 
-func catch(kinds ...os.Signal) (*signals, error) {
+func catch() (*signals, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
-	s := &signals{fd: fd, flags: make(map[os.Signal]*atomic.Bool)}
-	for _, kind := range kinds {
-		came, flag := make(chan os.Signal, 1), new(atomic.Bool)
-		s.flags[kind] = flag
-		signal.Notify(came, kind)
-		go func() {
-			for range came {
-				flag.Store(true)
-				s.wake()
-			}
-		}()
+	s := &signals{fd: fd}
+	var came [len(s.flags)]chan os.Signal // of their own: a flood of one kind must not crowd out another
+	for i, kind := range caught {
+		came[i] = make(chan os.Signal, 1)
+		signal.Notify(came[i], kind)
 	}
 	signal.Notify(make(chan os.Signal, 1), sunk...)
+	go s.forward(came)
 	return s, nil
+}
+
+// forward is one goroutine, so that it needs one thread at most.
+func (s *signals) forward(came [len(caught)]chan os.Signal) {
+	for {
+		select {
+		case <-came[childDied]:
+			s.flags[childDied].Store(true)
+		case <-came[askedToEnd]:
+			s.flags[askedToEnd].Store(true)
+		case <-came[interrupted]:
+			s.flags[interrupted].Store(true)
+		case <-came[sandboxStops]:
+			s.flags[sandboxStops].Store(true)
+		}
+		s.wake()
+	}
 }
 
 // wake makes fd readable. The write can only fail when it is readable already.
@@ -53,12 +75,14 @@ func (s *signals) clear() {
 	_, _ = unix.Read(s.fd, b[:])
 }
 
-// take tells whether kind came since the last take.
-func (s *signals) take(kind os.Signal) bool { return s.flags[kind].Swap(false) }
+// take tells whether a signal of the given index came since the last take.
+func (s *signals) take(kind int) bool { return s.flags[kind].Swap(false) }
 
-// warmThreads makes the runtime create n threads beside the caller's, all of them idle afterwards and never given back. n
-// is the number of goroutines that can sit in system calls at once (the signal receiver, a signal goroutine, the main
-// one's stand-in while it polls) with one running for each processor.
+// idleThreads is how many threads a loop needs beside its own, the signal receiver's, which is there already, and the
+// runtime's monitor: one to run Go code while the loop polls, and one for when the forwarder sits in its write.
+const idleThreads = 2
+
+// warmThreads makes the runtime create n threads beside the caller's. They are idle afterwards and never given back.
 func warmThreads(n int) error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

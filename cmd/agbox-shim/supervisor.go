@@ -80,10 +80,10 @@ func (s *supervisor) reap() {
 
 // obey acts on what init, or the output, asked for.
 func (s *supervisor) obey(now time.Time) {
-	if s.sig.take(unix.SIGTERM) && cancelled(s.ctl, s.request) {
+	if s.sig.take(askedToEnd) && cancelled(s.ctl, s.request) {
 		s.end(byCancel, now)
 	}
-	if s.sig.take(unix.SIGUSR1) {
+	if s.sig.take(sandboxStops) {
 		s.stopping = true
 		s.end(byStop, now)
 		if s.recorded && !s.alone {
@@ -185,9 +185,9 @@ func (s *supervisor) retry(now time.Time) {
 	}
 }
 
-// idle tells whether nothing more can come. Only a stop cuts output short.
+// idle tells whether nothing more can come. Only a stop, and a cancel on a full disk, cut output short.
 func (s *supervisor) idle() bool {
-	if s.stopping {
+	if s.stopping || s.alone && s.giveUp {
 		return true
 	}
 	for _, st := range s.streams {

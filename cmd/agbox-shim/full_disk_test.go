@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/execjournal"
+	"golang.org/x/sys/unix"
+)
+
+// newSmallBox has a log directory on a file system of its own, of 256 KiB.
+func newSmallBox(t *testing.T) *box {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	b := newBox(t)
+	if err := unix.Mount("tmpfs", b.paths.Logs, "tmpfs", 0, "size=256k,mode=755"); err != nil {
+		t.Skipf("mount: %v", err) // a container without CAP_SYS_ADMIN
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(b.paths.Logs, unix.MNT_DETACH)) })
+	return b.boot()
+}
+
+func (b *box) fill() string {
+	b.Helper()
+	path := filepath.Join(b.paths.Logs, "filler")
+	f, err := os.Create(path)
+	must(b, err)
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(bytes.Repeat([]byte("x"), 4096))
+	}
+	return path
+}
+
+func TestFullDiskDelaysButLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("head -c 1000000 /dev/zero; echo end"))
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	if s := b.look(r); s.Phase != execjournal.Running {
+		t.Fatalf("%v on a full disk", s.Phase)
+	}
+	must(t, unix.Mount("tmpfs", b.paths.Logs, "tmpfs", unix.MS_REMOUNT, "size=8m"))
+	j := b.ended(r)
+	out, _ := b.logs(r)
+	if j.ExitCode != 0 || j.LogLost || len(out) != 1000004 || !strings.HasSuffix(out, "end\n") || j.StdoutBytes != 1000004 {
+		t.Errorf("%d bytes, %+v", len(out), j)
+	}
+}
+
+func TestFullDiskNeverKeepsACancelFromEnding(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("cat /dev/zero"))
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	b.cancel(r)
+	if j := b.ended(r); !j.Cancelled || !j.LogLost {
+		t.Errorf("%+v", j)
+	}
+	b.until("the supervisor to go", func() bool { return b.remnants() == 0 })
+}
+
+func TestFullDiskKeepsAResultWithoutOutput(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("echo up; while ! test -e " + b.paths.Logs + "/filler; do sleep 0.02; done; sleep 0.2; exit 9"))
+	b.says(r, "up\n")
+	b.fill()
+	if j := b.ended(r); j.ExitCode != 9 || j.LogLost {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestFullDiskStartsNothingUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	filler := b.fill()
+	marker := filepath.Join(t.TempDir(), "ran")
+	r := b.start(b.request("touch", marker))
+	b.until("init to have tried", func() bool {
+		_, err := os.Stat(filepath.Join(b.paths.Logs, execjournal.StdoutName(r.ExecID)))
+		return err == nil
+	})
+	if s := b.look(r); s.Phase != execjournal.None {
+		t.Fatalf("%v on a full disk", s.Phase)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Fatal("it ran without a journal")
+	}
+	must(t, os.Remove(filler))
+	if j := b.ended(r); j.ExitCode != 0 {
+		t.Errorf("%+v", j)
+	}
+	b.read(marker)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestIdentify(t *testing.T) {
+	etc := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(etc, "passwd"), []byte(strings.Join([]string{
+		"root:x:0:0:root:/root:/bin/sh", "# comment", "broken:x:abc:1::/:", "neg:x:-1:1::/:", "huge:x:4294967295:1::/:",
+		"bob:x:1001:1002::/home/bob:/bin/sh", "1234:x:77:78::/odd:",
+	}, "\n")), 0o644))
+	must(t, os.WriteFile(filepath.Join(etc, "group"), []byte(
+		"root:x:0:\nwheel:x:10:bob,eve\nbobs:x:1002:\ndisk:x:6:bobby\naudio:x:29:eve,bob\n"), 0o644))
+	for _, c := range []struct {
+		spec, fallback string
+		want           identity
+		err            string
+	}{
+		{"", "", identity{home: "/root", name: "root"}, ""},
+		{"", "bob", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
+		{"bob", "", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
+		{"1001", "", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
+		{"bob:disk", "", identity{1001, 6, nil, "bob", "/home/bob"}, ""},
+		{"bob:4711", "", identity{1001, 4711, nil, "bob", "/home/bob"}, ""},
+		{"4000:5000", "", identity{4000, 5000, nil, "", "/"}, ""},
+		{"4000", "", identity{4000, 0, nil, "", "/"}, ""},
+		{"1234", "", identity{77, 78, nil, "1234", "/odd"}, ""},
+		{"eve", "", identity{}, `user "eve"`},
+		{"neg", "", identity{}, `user "neg"`},
+		{"huge", "", identity{}, `user "huge"`},
+		{"4294967295", "", identity{}, "user"},
+		{"bob:nogroup", "", identity{}, `group "nogroup"`},
+	} {
+		got, err := identify(etc, c.spec, c.fallback)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: %v, want %q", c.spec, err, c.err)
+			}
+			continue
+		}
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%q, fallback %q: %+v, %v; want %+v", c.spec, c.fallback, got, err, c.want)
+		}
+	}
+}
+
+func TestIdentifyInHostileImages(t *testing.T) {
+	empty := t.TempDir()
+	if who, err := identify(empty, "", ""); err != nil || who.uid != 0 {
+		t.Errorf("no passwd: %+v, %v", who, err)
+	}
+	withAgbox := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(withAgbox, "passwd"), []byte("agbox:x:1000:1000::/home/agbox:/bin/sh\n"), 0o644))
+	if who, err := identify(withAgbox, "", "root"); err != nil || who.uid != 1000 {
+		t.Errorf("agbox comes first: %+v, %v", who, err)
+	}
+	fifo := t.TempDir()
+	must(t, syscall.Mkfifo(filepath.Join(fifo, "passwd"), 0o644))
+	if _, err := identify(fifo, "", ""); err == nil {
+		t.Error("a FIFO was read")
+	}
+	huge := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(huge, "passwd"), nil, 0o644))
+	must(t, os.Truncate(filepath.Join(huge, "passwd"), 1<<40))
+	if _, err := identify(huge, "", ""); err == nil {
+		t.Error("a huge file was read")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	bob := identity{uid: 1001, name: "bob", home: "/home/bob"}
+	for _, c := range []struct {
+		name      string
+		container []string
+		who       identity
+		request   map[string]string
+		want      []string
+	}{
+		{"the user's own", []string{"HOME=/root", "PATH=/p", "A=1=2"}, bob, nil,
+			[]string{"A=1=2", "HOME=/home/bob", "LOGNAME=bob", "PATH=/p", "USER=bob"}},
+		{"the image's HOME stays", []string{"HOME=/data", "PATH=/p"}, bob, nil,
+			[]string{"HOME=/data", "LOGNAME=bob", "PATH=/p", "USER=bob"}},
+		{"the request has the last word", []string{"HOME=/root", "PATH=/p"}, bob, map[string]string{"HOME": "/h", "USER": "x", "PATH": "/q"},
+			[]string{"HOME=/h", "LOGNAME=bob", "PATH=/q", "USER=x"}},
+		{"a user without a name", []string{"broken", "=x"}, identity{uid: 5}, nil,
+			[]string{"HOME=/", "PATH=" + defaultPath}},
+	} {
+		if got := environment(c.container, c.who, c.request); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	for line, want := range map[string]process{
+		"7 (sh) S 3 7 7 0":            {7, 3, 'S'},
+		"7 (a) T 1) R) Z 4 7":         {7, 4, 'Z'},
+		"7 (evil\n) S 1 (x) T 99 7 7": {7, 99, 'T'},
+	} {
+		if got, ok := parseStat(7, []byte(line)); !ok || got != want {
+			t.Errorf("%q: %+v, %v", line, got, ok)
+		}
+	}
+	for _, line := range []string{"", "7 sh", "7 (sh)", "7 (sh) S", "7 (sh) SS 1", "7 (sh) S x"} {
+		if got, ok := parseStat(7, []byte(line)); ok {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+func TestBelow(t *testing.T) {
+	list := []process{{1, 0, 'S'}, {2, 1, 'S'}, {3, 2, 'S'}, {4, 1, 'S'}, {5, 4, 'S'}, {6, 0, 'S'}}
+	var pids []int
+	for _, p := range below(list, 1, map[int]bool{4: true}) {
+		pids = append(pids, p.pid)
+	}
+	if fmt.Sprint(pids) != "[2 3]" {
+		t.Error(pids)
+	}
+}
+
+func TestMountedAt(t *testing.T) {
+	info := "1 0 8:1 / / rw - ext4 x rw\n2 1 8:1 /v /work\\040space rw - ext4 x rw\n"
+	for dir, want := range map[string]bool{"/": true, "/work space": true, "/work": false, "/v": false} {
+		if mountedAt(info, dir) != want {
+			t.Errorf("%q: %v", dir, !want)
+		}
+	}
+}
+
+func TestOOMCount(t *testing.T) {
+	for text, want := range map[string]int64{
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n": 3,
+		"low 0\noom 1\noom_kill 2\noom_group_kill 1\n":  2,
+	} {
+		if n, ok := oomCount(text); !ok || n != want {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+	if _, ok := oomCount("oom 1\n"); ok {
+		t.Error("found what is not there")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"run"}, {"init", "x"}, {"exec"}, {"exec", "../x"}, {"exec", "a", "b"}} {
+		if code := run(args, places{}); code != 2 {
+			t.Errorf("%q: %d", args, code)
+		}
+	}
+}
