@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/goccy/go-yaml"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -79,7 +78,7 @@ func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agb
 
 func (a *app) printYAML(docs []sandboxDocument) error {
 	for i, doc := range docs {
-		text, err := toYAML(doc)
+		text, err := doc.yaml()
 		if err != nil {
 			return err
 		}
@@ -91,16 +90,12 @@ func (a *app) printYAML(docs []sandboxDocument) error {
 	return nil
 }
 
-func toYAML(doc sandboxDocument) ([]byte, error) {
-	text, err := json.Marshal(doc)
+func (d sandboxDocument) yaml() ([]byte, error) {
+	text, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("encode sandbox: %w", err)
 	}
-	out, err := yaml.JSONToYAML(text)
-	if err != nil {
-		return nil, fmt.Errorf("encode sandbox as YAML: %w", err)
-	}
-	return out, nil
+	return toYAML(text)
 }
 
 func (a *app) printJSON(v any) error {

@@ -138,11 +138,13 @@ func newEntry(p *ast.MappingValueNode, path string) (entry, error) {
 	if _, merge := p.Key.(*ast.MergeKeyNode); merge {
 		return entry{}, &Error{Line: at, Path: path, Text: `merge keys ("<<") are not supported`}
 	}
-	scalar, ok := p.Key.(ast.ScalarNode)
-	if !ok || p.Key.GetToken() == nil {
-		return entry{}, &Error{Line: at, Path: path, Text: "a key must be a plain word or a quoted text"}
+	switch key := p.Key.(type) {
+	case *ast.StringNode:
+		return entry{key: key.Value, line: at, value: p.Value}, nil
+	case ast.ScalarNode: // a number or a boolean: as it is written
+		return entry{key: key.GetToken().Value, line: at, value: p.Value}, nil
 	}
-	return entry{key: scalar.GetToken().Value, line: at, value: p.Value}, nil
+	return entry{}, &Error{Line: at, Path: path, Text: "a key must be a plain word or a quoted text"}
 }
 
 // resolve follows anchors and aliases. What aliases may multiply is bounded by the budget.
