@@ -102,7 +102,7 @@ func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDeta
 // Errors: ErrNotFound when the container, or the network it was created on, is gone; ErrFailedPrecondition when it is
 // paused or being removed, or when its network shares its name with another one (20.10 keeps the name, not the ID, and
 // refuses: remove the double and try again); ErrInvalidArgument when it can't run as specified: no such program, a
-// mount source that is gone; ErrUnavailable.
+// mount source that is gone (a user that the image does not have is ErrInternal on 20.10); ErrUnavailable.
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpStartContainer, func(ctx context.Context, c *client.Client) error {
 		err := reclass(c.ContainerStart(ctx, id, container.StartOptions{}), errdefs.IsConflict, errdefs.ErrFailedPrecondition)

@@ -44,7 +44,7 @@ func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path)
+	cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

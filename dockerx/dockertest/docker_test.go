@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 )
 
 func TestDockerConforms(t *testing.T) {
-	importConformImage(t)
+	busybox.Import(t, "", ConformImage, "USER nobody")
 	Conform(t, func(t testing.TB) Engine {
 		e, err := dockerx.New(dockerx.Options{})
 		if err != nil {

@@ -1,0 +1,349 @@
+//go:build docker
+
+package dockerx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/dockerx/dockertest/busybox"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+)
+
+const testLabel = "io.github.agbox.dockerx-test"
+
+var testObjects atomic.Int64
+
+// uniqueName is of this test alone.
+func uniqueName() string {
+	return fmt.Sprintf("agbox-dockerx-%d-%d", os.Getpid(), testObjects.Add(1))
+}
+
+// private starts an engine of the test's own, with an image.
+func private(t *testing.T, args ...string) (*dockerd.Engine, *Engine) {
+	t.Helper()
+	d := dockerd.Start(t, args...)
+	busybox.Import(t, d.Host(), "busybox:1")
+	e, _ := newEngine(t, d.Host())
+	return d, e
+}
+
+func runOf(t *testing.T, e *Engine) string {
+	t.Helper()
+	info, err := e.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Run
+}
+
+// startOne starts a container on a network of its own.
+func startOne(t *testing.T, e *Engine) (containerID string, n Network) {
+	t.Helper()
+	name := uniqueName()
+	n, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: name, Labels: map[string]string{testLabel: name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := e.CreateContainer(t.Context(), ContainerSpec{
+		Name: name, Image: "busybox:1", Cmd: []string{"sleep", "1000"}, NetworkID: n.ID, Labels: map[string]string{testLabel: name},
+		StopSignal: "SIGKILL", // a PID 1 without a handler ignores TERM
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return id, n
+}
+
+func detail(t *testing.T, e *Engine, id string) ContainerDetail {
+	t.Helper()
+	d, err := e.InspectContainer(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
+	for _, args := range [][]string{nil, {"--live-restore"}} {
+		t.Run(strings.Join(args, ""), func(t *testing.T) {
+			d, e := private(t, args...)
+			live := len(args) > 0
+			run := runOf(t, e)
+			same := func(what string) {
+				t.Helper()
+				if got := runOf(t, e); got != run {
+					t.Errorf("%s: %q, before %q", what, got, run)
+				}
+			}
+			id, n := startOne(t, e)
+			same("containers and networks come")
+			if err := syscall.Kill(d.Pid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			same("the engine reads its configuration again")
+			d.Freeze()
+			d.Thaw()
+			same("the engine was frozen for a moment")
+			first := detail(t, e, id)
+			for _, end := range []struct {
+				name string
+				end  func()
+			}{{"kill", d.Kill}, {"stop", d.Stop}} {
+				if err := e.StartContainer(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				end.end()
+				if _, err := e.Info(t.Context()); !errdefs.IsUnavailable(err) {
+					t.Errorf("after the %s: %v", end.name, err)
+				}
+				d.Start()
+				// A pooled connection may be of the engine before: one call may have to find that out.
+				if _, err := e.Info(t.Context()); err != nil && !errdefs.IsUnavailable(err) {
+					t.Error(err)
+				}
+				next := runOf(t, e)
+				if next == run {
+					t.Errorf("after a %s still %q", end.name, run)
+				}
+				run = next
+				if got := detail(t, e, id); got.Running != live || live && got.StartedAt != first.StartedAt {
+					t.Errorf("after a %s: %+v", end.name, got)
+				}
+			}
+			if err := e.RemoveContainer(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+			if err := e.RemoveNetwork(t.Context(), n.ID); err != nil {
+				t.Error(err)
+			}
+			same("containers and networks go")
+		})
+	}
+}
+
+func TestEngineThatIsFrozen(t *testing.T) {
+	d, e := private(t)
+	startOne(t, e)
+	d.Freeze()
+	defer d.Thaw()
+	var wg sync.WaitGroup
+	for _, op := range []string{OpInfo, OpInspectContainer, OpEvents, OpInspectVolume, OpInspectImage} {
+		wg.Go(func() {
+			start := time.Now()
+			err := everyMethod[op](t.Context(), e)
+			wantClass(t, err, errdefs.ErrUnavailable)
+			if took := time.Since(start); took > Deadline(op)+2*time.Second {
+				t.Errorf("%s took %s", op, took)
+			}
+		})
+	}
+	wg.Wait()
+	d.Thaw()
+	if _, err := e.ListContainers(t.Context(), nil); err != nil {
+		t.Errorf("after the thaw: %v", err)
+	}
+}
+
+// The engine's own pools end at about 31 networks.
+func TestTwoHundredNetworks(t *testing.T) {
+	_, e := private(t)
+	var mu sync.Mutex
+	var networks []Network
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range 8 {
+		wg.Go(func() {
+			for range 25 {
+				n, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: uniqueName()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				networks = append(networks, n)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	start = time.Now()
+	list, err := e.ListNetworks(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("200 networks in %s; a list of them takes %s", took, time.Since(start))
+	if len(list) != 203 { // with bridge, host and none
+		t.Errorf("%d networks listed", len(list))
+	}
+	for i, a := range list {
+		for _, b := range list[:i] {
+			if a.Subnet.IsValid() && b.Subnet.IsValid() && a.Subnet.Overlaps(b.Subnet) {
+				t.Errorf("%s overlaps %s", a.Subnet, b.Subnet)
+			}
+		}
+	}
+	for _, n := range networks[:5] {
+		if err := e.RemoveNetwork(t.Context(), n.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Two daemons on one engine know nothing of each other's subnets.
+func TestTwoAllocatorsOnOneEngine(t *testing.T) {
+	d, one := private(t)
+	two, _ := newEngine(t, d.Host())
+	for _, e := range []*Engine{two, one, two, one} {
+		if _, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: uniqueName()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestContainerIsMadeAsTheSpecSays(t *testing.T) {
+	d, e := private(t)
+	source := t.TempDir()
+	n, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: uniqueName()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	id, err := e.CreateContainer(t.Context(), ContainerSpec{
+		Name: uniqueName(), Image: "busybox:1", Entrypoint: []string{"/bin/sleep"}, Cmd: []string{"1000"},
+		Env: []string{"A=b"}, User: "1000:1000", WorkingDir: "/tmp", Hostname: "box", Labels: map[string]string{"a": "b"},
+		Mounts:    []Mount{{Source: source, Target: "/ro"}, {Source: source, Target: "/rw", Writable: true}},
+		NetworkID: n.ID, NetworkAliases: []string{"alias"}, Init: &yes, StopSignal: "SIGINT",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := client.NewClientWithOpts(client.WithHost(d.Host()), client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	c, err := raw.ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := c.HostConfig
+	for what, ok := range map[string]bool{
+		"entrypoint":        slices.Equal(c.Config.Entrypoint, []string{"/bin/sleep"}) && slices.Equal(c.Config.Cmd, []string{"1000"}),
+		"env":               slices.Contains(c.Config.Env, "A=b"),
+		"user, dir, host":   c.Config.User == "1000:1000" && c.Config.WorkingDir == "/tmp" && c.Config.Hostname == "box",
+		"labels":            c.Config.Labels["a"] == "b",
+		"stop signal":       c.Config.StopSignal == "SIGINT",
+		"not privileged":    !h.Privileged && len(h.CapAdd) == 0 && len(h.SecurityOpt) == 0 && !h.PublishAllPorts,
+		"no host namespace": h.PidMode == "" && !h.IpcMode.IsHost() && h.UTSMode == "" && h.UsernsMode == "",
+		"no restart":        h.RestartPolicy.IsNone() && !h.AutoRemove,
+		"init":              h.Init != nil && *h.Init,
+		"bounded log":       h.LogConfig.Type == "json-file" && h.LogConfig.Config["max-size"] == "1m" && h.LogConfig.Config["max-file"] == "1",
+		"network":           string(h.NetworkMode) == n.ID && len(c.NetworkSettings.Networks) == 1,
+	} {
+		if !ok {
+			t.Errorf("%s: not as wanted: %+v %+v", what, c.Config, h)
+		}
+	}
+	for _, end := range c.NetworkSettings.Networks {
+		ip, err := netip.ParseAddr(end.IPAddress)
+		if err != nil || end.NetworkID != n.ID || !slices.Contains(end.Aliases, "alias") || !n.Subnet.Contains(ip) {
+			t.Errorf("endpoint %+v", end)
+		}
+	}
+	want := []Mount{{Source: source, Target: "/ro"}, {Source: source, Target: "/rw", Writable: true}}
+	got := detail(t, e, id).Mounts
+	slices.SortFunc(got, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
+	if !slices.Equal(got, want) {
+		t.Errorf("mounts %+v", got)
+	}
+}
+
+func TestStartOfWhatCanNotRun(t *testing.T) {
+	_, e := private(t)
+	for name, spec := range map[string]ContainerSpec{
+		"no such program": {Cmd: []string{"/no/such"}},
+		"no such user":    {Cmd: []string{"sleep", "1"}, User: "nobody-of-that-name"},
+	} {
+		spec.Name, spec.Image = uniqueName(), "busybox:1"
+		id, err := e.CreateContainer(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.StartContainer(t.Context(), id)
+		t.Logf("%s: %v (invalid argument: %t)", name, err, errdefs.IsInvalidArgument(err))
+		if err == nil || errdefs.IsUnavailable(err) || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: class of %v", name, err)
+		}
+	}
+}
+
+func TestMountSourceThatIsGoneAtTheStart(t *testing.T) {
+	_, e := private(t)
+	source := t.TempDir() + "/source"
+	if err := os.Mkdir(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id, err := e.CreateContainer(t.Context(), ContainerSpec{
+		Name: uniqueName(), Image: "busybox:1", Cmd: []string{"sleep", "1000"}, Mounts: []Mount{{Source: source, Target: "/m"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(source); err != nil {
+		t.Fatal(err)
+	}
+	err = e.StartContainer(t.Context(), id)
+	t.Log(err)
+	if err == nil {
+		t.Error("started")
+	}
+	if err := os.Mkdir(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.StartContainer(t.Context(), id); err != nil {
+		t.Errorf("with the source back: %v", err)
+	}
+}
+
+func TestStopThatIsGivenUpGoesOn(t *testing.T) {
+	_, e := private(t)
+	id, err := e.CreateContainer(t.Context(), ContainerSpec{Name: uniqueName(), Image: "busybox:1", Cmd: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := e.StopContainer(ctx, id, time.Second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if !detail(t, e, id).Running {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("still running")
+}

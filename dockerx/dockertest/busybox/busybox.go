@@ -1,0 +1,80 @@
+// Package busybox makes images for tests from the static busybox of the host, without a registry.
+package busybox
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+)
+
+// passwd has the users that tests name.
+const passwd = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+
+// Import puts an image named ref, made with changes (lines of a Dockerfile), into the engine at host (empty: that of the
+// environment), unless an image of that name is there. It stays: another test that runs at the same time may use it.
+func Import(t testing.TB, host, ref string, changes ...string) {
+	t.Helper()
+	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		opts = append(opts, client.WithHost(host))
+	}
+	c, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.ImageInspect(t.Context(), ref); err == nil {
+		return
+	}
+	source := image.ImportSource{Source: bytes.NewReader(Root(t)), SourceName: "-"}
+	out, err := c.ImageImport(t.Context(), source, ref, image.ImportOptions{Changes: changes})
+	if err != nil {
+		t.Fatalf("import %s: %v", ref, err)
+	}
+	defer out.Close()
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		t.Fatalf("import %s: %v", ref, err)
+	}
+}
+
+// Root returns a root filesystem as a tar archive.
+func Root(t testing.TB) []byte {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal("a static busybox is needed (Debian: busybox-static)")
+	}
+	binary, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	add := func(h tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin/", "etc/", "tmp/"} {
+		add(tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
+	}
+	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, binary)
+	for _, name := range []string{"sh", "sleep", "true"} {
+		add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
+	}
+	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte(passwd))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
