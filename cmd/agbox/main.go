@@ -15,7 +15,7 @@ var version = "dev"
 func main() { os.Exit(withSignals()) }
 
 func withSignals() int {
-	ctx, stop := cli.WithSignals(context.Background())
+	ctx, stop := cli.WithSignals(context.Background(), os.Exit)
 	defer stop()
 	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }

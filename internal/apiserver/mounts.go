@@ -25,12 +25,12 @@ func checkMountSources(mounts []*agboxv1.MountSpec) (broken validate.Errors) {
 
 // refusedSource says why the host path cannot be mounted, or returns "".
 func refusedSource(source string) string {
-	real, err := filepath.EvalSymlinks(source)
+	resolved, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return unreadable(err)
 	}
-	if real != source {
-		return fmt.Sprintf("is, or goes through, a symbolic link; write %q", real)
+	if resolved != source {
+		return fmt.Sprintf("is, or goes through, a symbolic link; write %q", resolved)
 	}
 	info, err := os.Lstat(source)
 	if err != nil {

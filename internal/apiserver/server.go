@@ -84,8 +84,8 @@ const (
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
-	// keepaliveMin lets clients with keepalive set to 10 s, the common minimum, stay connected.
-	keepaliveMin = 5 * time.Second
+	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
+	keepaliveLeast = 5 * time.Second
 	// streamGrace is how long a stopping server waits for streams whose client does not read, and flushGrace how long
 	// it lets the last answers of unary calls reach their clients beside such a stream. A second together.
 	streamGrace = 700 * time.Millisecond
@@ -110,7 +110,7 @@ func New(d Deps) *Server {
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMin, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),
 	)

@@ -100,7 +100,7 @@ func (a *app) applyOne(ctx context.Context, c *client.Client, d document) (*agbo
 
 // holder returns the sandbox that holds the name, with its spec, or nil. One that is being deleted holds none.
 func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agboxv1.SandboxHandle, error) {
-	all, err := a.live(ctx, nil)
+	all, err := a.live(ctx)
 	if err != nil {
 		return nil, err
 	}

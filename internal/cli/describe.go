@@ -22,7 +22,7 @@ func (a *app) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeNames,
 		Long: "Show one sandbox with its active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
-		Args: exactly(1, "the name or ID of a sandbox"),
+		Args: one("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			sb, err := a.resolve(ctx, args[0])

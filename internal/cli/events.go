@@ -19,7 +19,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events NAME", Short: "Show what happened to a sandbox", ValidArgsFunction: a.completeNames,
 		Long: "Show the events of a sandbox, oldest first. With -f go on with new ones until the sandbox is deleted.",
-		Args: exactly(1, "the name or ID of a sandbox"),
+		Args: one("the name or ID of a sandbox"),
 	}
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")

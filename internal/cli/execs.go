@@ -19,7 +19,7 @@ const commandWidth = 40
 func (a *app) execsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "execs [NAME]", Short: "List the commands that run now", ValidArgsFunction: a.completeNames,
-		Args: atMost(1, "at most the name or ID of one sandbox"),
+		Args: atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.execs(cmd.Context(), args) },
 	}
 }
@@ -33,7 +33,7 @@ func (a *app) execs(ctx context.Context, args []string) error {
 		}
 		id = sb.GetSandboxId()
 	}
-	all, err := a.live(ctx, nil)
+	all, err := a.live(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "cancel EXEC", Short: "End a running command: TERM, and KILL after a grace period",
-		Args: exactly(1, "the ID of an exec; \"agbox execs\" lists them"),
+		Args: one("the ID of an exec; \"agbox execs\" lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return once all its processes are gone")
@@ -120,7 +120,7 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs EXEC", Short: "Show the output of a command",
 		Long: "Show what a command wrote: its stdout on stdout, its stderr on stderr.",
-		Args: exactly(1, "the ID of an exec; \"agbox events NAME\" shows those of a sandbox"),
+		Args: one("the ID of an exec; \"agbox events NAME\" shows those of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.stdout && o.stderr {
 				return usagef(cmd, "expected --stdout or --stderr, or neither for both")

@@ -13,18 +13,18 @@ import (
 const minPrefix = 4
 
 // live returns the sandboxes that are not deleted, newest first.
-func (a *app) live(ctx context.Context, selector map[string]string) ([]*agboxv1.SandboxHandle, error) {
+func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
 	c, err := a.client()
 	if err != nil {
 		return nil, err
 	}
-	return c.ListSandboxes(ctx, false, selector)
+	return c.ListSandboxes(ctx, false, nil)
 }
 
 // resolve finds the sandbox that ref means: by name among the live ones, by name among those being deleted, by ID, by
 // the beginning of an ID. A ref that is one's name and another's ID is an error.
 func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
-	all, err := a.live(ctx, nil)
+	all, err := a.live(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -50,19 +50,19 @@ func group(use, short, long string) *cobra.Command {
 	}
 }
 
-// exactly, atMost and atLeast check the number of arguments; what says what they are.
-func exactly(n int, what string) cobra.PositionalArgs {
+// one and atMostOne check the number of arguments; what says what they are.
+func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
+		if len(args) != 1 {
 			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
 		}
 		return nil
 	}
 }
 
-func atMost(n int, what string) cobra.PositionalArgs {
+func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
+		if len(args) > 1 {
 			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
 		}
 		return nil
@@ -78,7 +78,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // completeNames offers the names of live sandboxes to the shell.
 func (a *app) completeNames(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	all, err := a.live(cmd.Context(), nil)
+	all, err := a.live(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
@@ -98,8 +98,8 @@ func checkOutput(cmd *cobra.Command, got string, allowed ...string) error {
 	if got == "" {
 		return nil
 	}
-	for _, one := range allowed {
-		if got == one {
+	for _, name := range allowed {
+		if got == name {
 			return nil
 		}
 	}
