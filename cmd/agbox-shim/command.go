@@ -7,8 +7,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // Exit codes of a command that could not be started, as shells have them.

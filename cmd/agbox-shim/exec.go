@@ -7,8 +7,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // Exit codes of a supervisor. Any other end means that it was killed or crashed, and that its tree may still run.
@@ -38,13 +39,11 @@ func runExec(at places, defaultUser, id string) int {
 	if err == nil {
 		s, err = prepare(at, id, sig)
 	}
-	if err != nil && err != errSettled {
-		say("exec %s: %v", id, err)
-	}
 	if errors.Is(err, errSettled) {
 		return settled
 	}
 	if err != nil {
+		say("exec %s: %v", id, err)
 		return tryAgain
 	}
 	s.launch(defaultUser)
@@ -63,7 +62,8 @@ func prepare(at places, id string, sig *signals) (*supervisor, error) {
 		return nil, err
 	}
 	if !sameFile(lockFd, logs, execjournal.LockName(id)) {
-		return nil, fmt.Errorf("%w: the lock was not handed over; only init starts supervisors", errSettled)
+		say("exec %s: the lock was not handed over; only init starts supervisors", id)
+		return nil, errSettled
 	}
 	s := &supervisor{ctl: ctl, sig: sig}
 	s.request, err = readRequest(ctl, id)
@@ -180,54 +180,4 @@ func (s *supervisor) neverRan(exitCode, signal int, why string) {
 	if why != "" {
 		j.ErrorCode, j.Error = execjournal.ErrorStartFailed, execjournal.Sentence(why)
 	}
-}
-
-func cancelled(ctl int, r execjournal.Request) bool {
-	data, err := execjournal.ReadFile(ctl, execjournal.CancelName(r.ExecID), execjournal.MaxJournalBytes)
-	if err != nil {
-		return false
-	}
-	c, err := execjournal.DecodeCancel(data)
-	return err == nil && c.Nonce == r.Nonce
-}
-
-func readRequest(ctl int, id string) (execjournal.Request, error) {
-	data, err := execjournal.ReadFile(ctl, execjournal.RequestName(id), execjournal.MaxRequestBytes)
-	if err != nil {
-		return execjournal.Request{}, err
-	}
-	return execjournal.DecodeRequest(data, id)
-}
-
-// openLog opens a log for appending. ErrMalformed: something else is in its place.
-func openLog(logs int, name string) (int, error) {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(logs, name, flags, 0o644)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
-		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", name, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		unix.Close(fd)
-		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
-	}
-	return fd, nil
-}
-
-// sameFile tells whether fd is the file name of the directory dir.
-func sameFile(fd, dir int, name string) bool {
-	var a, b unix.Stat_t
-	return unix.Fstat(fd, &a) == nil && unix.Fstatat(dir, name, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		a.Dev == b.Dev && a.Ino == b.Ino
-}
-
-func openDir(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", path, err)
-	}
-	return fd, nil
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // newSmallBox has a log directory on a file system of its own, of 256 KiB.

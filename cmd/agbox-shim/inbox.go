@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // inbox is the directory that the daemon writes requests to. It may not exist yet.

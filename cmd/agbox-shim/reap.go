@@ -5,8 +5,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // reap takes every dead child: supervisors, and what nobody else waits for.

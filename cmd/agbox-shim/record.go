@@ -6,8 +6,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // reserved is more than any end needs; see execjournal.MaxErrorBytes.

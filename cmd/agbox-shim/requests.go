@@ -7,8 +7,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 const (

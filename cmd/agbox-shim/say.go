@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/agbox/agbox/internal/execjournal"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // sayings bounds what one process writes to the container's log.

@@ -73,27 +73,27 @@ func TestPrepareSetsOwnersAndModes(t *testing.T) {
 
 func TestPrepareRefusesWhatIsNotOurs(t *testing.T) {
 	root := t.TempDir()
-	real := filepath.Join(root, "real")
-	must(t, os.Mkdir(real, 0o700))
-	must(t, os.Symlink(real, filepath.Join(root, "link")))
-	if _, err := New(filepath.Join(root, "link"), real).Prepare("box1"); !errdefs.IsFailedPrecondition(err) {
+	plain := filepath.Join(root, "plain")
+	must(t, os.Mkdir(plain, 0o700))
+	must(t, os.Symlink(plain, filepath.Join(root, "link")))
+	if _, err := New(filepath.Join(root, "link"), plain).Prepare("box1"); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("symlinked root: %v", err)
 	}
-	if _, err := New("relative", real).Prepare("box1"); !errdefs.IsInvalidArgument(err) {
+	if _, err := New("relative", plain).Prepare("box1"); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("relative root: %v", err)
 	}
-	must(t, os.Symlink("/etc", filepath.Join(real, "box1")))
-	if _, err := New(real, filepath.Join(root, "s")).Prepare("box1"); !errdefs.IsFailedPrecondition(err) {
+	must(t, os.Symlink("/etc", filepath.Join(plain, "box1")))
+	if _, err := New(plain, filepath.Join(root, "s")).Prepare("box1"); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("symlinked log directory: %v", err)
 	}
 	for _, id := range []string{"", "..", "a/b", ".hidden"} {
-		if _, err := New(real, real).Prepare(id); !errdefs.IsInvalidArgument(err) {
+		if _, err := New(plain, plain).Prepare(id); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("ID %q: %v", id, err)
 		}
 	}
 	if os.Geteuid() == 0 {
-		must(t, os.Chown(real, 12345, 12345))
-		if _, err := New(real, filepath.Join(root, "s")).Prepare("box2"); !errdefs.IsFailedPrecondition(err) {
+		must(t, os.Chown(plain, 12345, 12345))
+		if _, err := New(plain, filepath.Join(root, "s")).Prepare("box2"); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("foreign root: %v", err)
 		}
 	}

@@ -95,7 +95,7 @@ func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 	if err := writeTemp(dirfd, temp, data, 0o644, true); err != nil {
 		return err
 	}
-	defer unix.Unlinkat(dirfd, temp, 0)
+	defer discard(dirfd, temp)
 	if err := unix.Linkat(dirfd, temp, dirfd, name, 0); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
@@ -108,7 +108,7 @@ func Replace(dirfd int, temp, name string, data []byte, mode uint32, durable boo
 		return err
 	}
 	if err := unix.Renameat(dirfd, temp, dirfd, name); err != nil {
-		unix.Unlinkat(dirfd, temp, 0)
+		discard(dirfd, temp)
 		return fmt.Errorf("rename %s: %w", name, err)
 	}
 	if durable {
@@ -142,11 +142,14 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 		err = Sync(fd)
 	}
 	if err != nil {
-		unix.Unlinkat(dirfd, temp, 0)
+		discard(dirfd, temp)
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	return nil
 }
+
+// discard removes a temporary file. One that stays is replaced by its next writer, and goes with the directory.
+func discard(dirfd int, temp string) { _ = unix.Unlinkat(dirfd, temp, 0) }
 
 func writeFull(fd int, data []byte) error {
 	for len(data) > 0 {

@@ -13,18 +13,18 @@ import (
 type Phase int
 
 const (
-	// None: no journal. The exec has not started; whether it may is decided by who creates the journal first.
+	// None means: no journal. The exec has not started; whether it may is decided by who creates the journal first.
 	None Phase = iota
-	// Running: started and alive.
+	// Running means: started and alive.
 	Running
-	// Lost: started, and its supervisor was killed before it could record the end. Nothing of its tree is left if the
+	// Lost means: started, and its supervisor was killed before it could record the end. Nothing of its tree is left if the
 	// container still runs; if the container is down, neither.
 	Lost
-	// Ended: the result is final.
+	// Ended means: the result is final.
 	Ended
-	// Closed: the daemon closed it; it never ran and never will.
+	// Closed means: the daemon closed it; it never ran and never will.
 	Closed
-	// Foreign: something is in the journal's place that is no journal of this exec (another nonce, forged, unreadable).
+	// Foreign means: something is in the journal's place that is no journal of this exec (another nonce, forged, unreadable).
 	// It is no result, and the exec can never start any more.
 	Foreign
 )

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+func TestInboxThatComesLate(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := filepath.Join(b.paths.Ctl, execjournal.ExecDir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	b.boot()
+	time.Sleep(100 * time.Millisecond) // let init see that there is none; too short only makes the test easier
+	if _, err := b.dir.Prepare(sandbox); err != nil {
+		t.Fatal(err)
+	}
+	b.ended(b.start(b.request("true")))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.dir.Prepare(sandbox); err != nil {
+		t.Fatal(err)
+	}
+	b.ended(b.start(b.request("true")))
+}
+
+// The number of inotify instances is bounded for each user of the host. In a user namespace of its own init gets none.
+func TestWithoutInotify(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.wrap = func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:                 syscall.CLONE_NEWUSER,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			GidMappingsEnableSetgroups: os.Geteuid() == 0,
+		}
+		cmd.Args[len(cmd.Args)-1] = "--default-user=0"
+	}
+	if probe := exec.Command("true"); !canStart(b, probe) {
+		t.Skip("this kernel makes no user namespace for us")
+	}
+	b.boot()
+	var all []execjournal.Request
+	for range 3 {
+		r := b.request("true")
+		r.User = "0"
+		begin := time.Now()
+		b.ended(b.start(r))
+		if d := time.Since(begin); d > rescanEvery {
+			t.Errorf("took %v", d)
+		}
+		all = append(all, r)
+	}
+	if os.Geteuid() == 0 {
+		for _, r := range all {
+			if j := b.look(r).Journal; j.ExitCode != 0 {
+				t.Errorf("%+v", j)
+			}
+		}
+	}
+}
+
+func canStart(b *box, cmd *exec.Cmd) bool {
+	b.wrap(cmd)
+	cmd.Args = []string{"sh", "-c", "echo 0 > /proc/sys/user/max_inotify_instances"}
+	return cmd.Run() == nil
+}
+
+func TestHostileFilesInTheWay(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	link := func(name string) { must(t, os.Symlink(victim, filepath.Join(b.paths.Logs, name))) }
+	fifo := func(name string) { must(t, syscall.Mkfifo(filepath.Join(b.paths.Logs, name), 0o644)) }
+
+	r := b.request("echo", "x")
+	link(execjournal.StdoutName(r.ExecID))
+	if j := b.ended(b.start(r)); j.ErrorCode != execjournal.ErrorStartFailed {
+		t.Errorf("symlink as a log: %+v", j)
+	}
+	r = b.request("echo", "x")
+	fifo(execjournal.StderrName(r.ExecID))
+	if j := b.ended(b.start(r)); j.ErrorCode != execjournal.ErrorStartFailed {
+		t.Errorf("FIFO as a log: %+v", j)
+	}
+	marker := filepath.Join(t.TempDir(), "ran")
+	r = b.request("touch", marker)
+	link(execjournal.JournalName(r.ExecID))
+	b.start(r)
+	r2 := b.request("touch", marker)
+	link(execjournal.LockName(r2.ExecID))
+	b.start(r2)
+	for _, temp := range []string{"end", "journal"} {
+		r3 := b.request("true")
+		link(execjournal.TempName(r3.ExecID, temp))
+		if j := b.ended(b.start(r3)); j.ExitCode != 0 {
+			t.Errorf("symlink as a temporary file: %+v", j)
+		}
+	}
+	if s := b.look(r); s.Phase != execjournal.Foreign {
+		t.Errorf("symlink as a journal: %v", s.Phase)
+	}
+	if s := b.look(r2); s.Phase != execjournal.None {
+		t.Errorf("symlink as a lock: %v", s.Phase)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("a command ran without its journal or lock")
+	}
+	if b.read(victim) != "precious" {
+		t.Error("a file outside was written")
+	}
+}
+
+func TestInvalidRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	put := func(r execjournal.Request, data string) {
+		path := filepath.Join(b.paths.Ctl, execjournal.ExecDir, execjournal.RequestName(r.ExecID))
+		must(t, os.WriteFile(path+".new", []byte(data), 0o600))
+		must(t, os.Rename(path+".new", path))
+	}
+	r := b.request("true")
+	put(r, fmt.Sprintf(`{"version":99,"exec_id":%q,"nonce":%q,"command":["true"]}`, r.ExecID, r.Nonce))
+	if j := b.ended(r); j.ErrorCode != execjournal.ErrorStartFailed || !strings.Contains(j.Error, "version 99") {
+		t.Errorf("%+v", j)
+	}
+	r = b.request("true")
+	put(r, fmt.Sprintf(`{"version":1,"exec_id":%q,"nonce":%q,"command":["true"],"cwd":"rel"}`, r.ExecID, r.Nonce))
+	if j := b.ended(r); j.ErrorCode != execjournal.ErrorStartFailed {
+		t.Errorf("%+v", j)
+	}
+	r = b.request("true")
+	put(r, "{ torn")
+	b.ended(b.start(b.request("true")))
+	b.ended(b.start(r)) // written anew, it is started
+	r = b.request("true")
+	put(r, fmt.Sprintf(`{"version":1,"exec_id":%q,"nonce":%q,"command":["true"],"later":{"x":[1]}}`, r.ExecID, r.Nonce))
+	if j := b.ended(r); j.ExitCode != 0 {
+		t.Errorf("an unknown field: %+v", j)
+	}
+}
