@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -25,6 +27,8 @@ type daemon struct {
 	socket string
 	store  *store.Store
 	stop   func()
+	// onRead is called after each GetSandbox, when set before the daemon starts.
+	onRead func()
 }
 
 func newDaemon(t testing.TB) (*daemon, *client.Client) {
@@ -55,6 +59,11 @@ func (d *daemon) start() {
 	d.must(err)
 	server := apiserver.New(apiserver.Deps{
 		Store: st, Logger: slog.New(slog.DiscardHandler), Logs: func(string, string) (string, string) { return "", "" },
+		Observe: func(method string, _ codes.Code, _ time.Duration) {
+			if d.onRead != nil && method == agboxv1.SandboxService_GetSandbox_FullMethodName {
+				d.onRead()
+			}
+		},
 	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -152,8 +161,24 @@ func TestWaitsOutliveTheDaemon(t *testing.T) {
 	}
 	restart()
 	d.report("abcd", agboxv1.EventType_SANDBOX_DELETED, deleted)
-	d.must(d.store.PurgeSandbox(t.Context(), "abcd")) // whoever waits for it need not be fast
 	_, err = isDeleted()
+	d.must(err)
+}
+
+// Whoever waits for a delete need not be faster than the retention.
+func TestWaitTakesAPurgeForADelete(t *testing.T) {
+	d, c := newDaemon(t)
+	d.stop()
+	read := make(chan struct{}, 10)
+	d.onRead = func() { read <- struct{}{} }
+	d.start()
+	d.create(c, "abcd")
+	d.must(c.DeleteSandbox(t.Context(), "abcd"))
+	isDeleted := inBackground(func() (*agboxv1.SandboxHandle, error) { return c.WaitSandbox(t.Context(), "abcd", client.Deleted) })
+	<-read
+	d.report("abcd", agboxv1.EventType_SANDBOX_DELETED, deleted)
+	d.must(d.store.PurgeSandbox(t.Context(), "abcd"))
+	_, err := isDeleted()
 	d.must(err)
 }
 

@@ -89,8 +89,12 @@ func (c *Client) fromStatus(err error) error {
 			}
 		}
 	}
-	if e.Code == codes.Unavailable && e.Reason == "" {
+	switch {
+	case e.Reason != "": // agboxd itself said so
+	case e.Code == codes.Unavailable:
 		e.Message = c.unreachable(st.Message())
+	case e.Code == codes.DeadlineExceeded:
+		e.Message = "agboxd did not answer in time; it may have carried the request out all the same"
 	}
 	return e
 }

@@ -62,7 +62,7 @@ type world struct {
 
 	mu      sync.Mutex
 	problem string
-	stop    func()
+	stop    func(context.Context)
 }
 
 func newWorld(t testing.TB, dir string) (*world, error) {
@@ -103,8 +103,8 @@ func (w *world) start() error {
 			w.t.Errorf("serve: %v", err)
 		}
 	})
-	w.stop = func() {
-		if err := server.Shutdown(context.Background()); err != nil {
+	w.stop = func(shutdown context.Context) {
+		if err := server.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
 			w.t.Errorf("shutdown: %v", err)
 		}
 		cancel()
@@ -119,7 +119,7 @@ func (w *world) start() error {
 
 func (w *world) close() {
 	if w.stop != nil {
-		w.stop()
+		w.stop(context.Background())
 	}
 	w.driver.killAll()
 	_ = os.RemoveAll(filepath.Dir(w.socket))
@@ -131,16 +131,20 @@ func (w *world) engineProblem() string {
 	return w.problem
 }
 
-// daemonCommand is "daemon stop" or "daemon start".
+// daemonCommand is "daemon stop", "daemon kill", which lets no call finish, or "daemon start".
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch strings.Join(args, " ") {
 	case "stop":
-		w.stop()
+		w.stop(context.Background())
+	case "kill":
+		killed, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.stop(killed)
 	case "start":
 		ts.Check(w.start())
 	default:
-		ts.Fatalf("usage: daemon stop|start")
+		ts.Fatalf("usage: daemon stop|kill|start")
 	}
 }
 
