@@ -81,12 +81,10 @@ func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 	return Network{}, fmt.Errorf("%d subnets of %s refused: %w", maxSubnetTries, e.subnets.Pool(), refusal)
 }
 
-// isSubnetRefusal reports whether another subnet may help. An overlap is 403 on 20.10, where the other reasons for that
-// status, the predefined names, are none of ours; 400 is what an engine that checks more answers. Not every overlap is
-// visible in the list of networks (the engine can leak addresses), so there is nothing better to ask.
-func isSubnetRefusal(err error) bool {
-	return errdefs.IsPermissionDenied(err) || errdefs.IsInvalidArgument(err)
-}
+// isSubnetRefusal reports whether another subnet may help. An overlap is 403 (20.10, and 28 by its source), where the other
+// reasons for that status, the predefined names, are none of ours. Not every overlap is visible in the list of networks
+// (the engine can leak addresses), so there is nothing better to ask.
+func isSubnetRefusal(err error) bool { return errdefs.IsPermissionDenied(err) }
 
 // pickSubnet takes a free subnet; when there seems to be none it first learns which ones are.
 func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error) {

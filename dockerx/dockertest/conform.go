@@ -12,8 +12,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ConformImage is the image that Conform makes containers from. It has /bin/sleep and says USER nobody.
-const ConformImage = "agbox-conform:1"
+// ConformImage is the image that Conform makes containers from; another one in each process, so that its owner can remove
+// it. It has /bin/sleep and says USER nobody.
+var ConformImage = "agbox-conform:" + itoa(int64(os.Getpid()))
 
 // Conform checks that an engine does what callers of dockerx build on. newEngine returns one that has ConformImage; it is
 // called for each check, and may return the same one or a new one. All objects carry names and labels of their own and

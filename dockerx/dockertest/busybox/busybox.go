@@ -4,10 +4,12 @@ package busybox
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
@@ -16,8 +18,11 @@ import (
 // passwd has the users that tests name.
 const passwd = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
 
+// cleanTimeout bounds the removal of an image, from an engine that the test may have killed.
+const cleanTimeout = 20 * time.Second
+
 // Import puts an image named ref, made with changes (lines of a Dockerfile), into the engine at host (empty: that of the
-// environment), unless an image of that name is there. It stays: another test that runs at the same time may use it.
+// environment), and removes it when the test ends. Nothing else may have an image of that name there.
 func Import(t testing.TB, host, ref string, changes ...string) {
 	t.Helper()
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
@@ -28,10 +33,7 @@ func Import(t testing.TB, host, ref string, changes ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if _, err := c.ImageInspect(t.Context(), ref); err == nil {
-		return
-	}
+	t.Cleanup(func() { remove(t, c, ref) })
 	source := image.ImportSource{Source: bytes.NewReader(Root(t)), SourceName: "-"}
 	out, err := c.ImageImport(t.Context(), source, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
@@ -40,6 +42,15 @@ func Import(t testing.TB, host, ref string, changes ...string) {
 	defer out.Close()
 	if _, err := io.Copy(io.Discard, out); err != nil {
 		t.Fatalf("import %s: %v", ref, err)
+	}
+}
+
+func remove(t testing.TB, c *client.Client, ref string) {
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+	defer cancel()
+	if _, err := c.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
+		t.Logf("remove %s: %v", ref, err)
 	}
 }
 
