@@ -151,6 +151,8 @@ func runFailure(j execjournal.Journal) string {
 	switch {
 	case j.OOM:
 		return "the command was killed by the kernel for want of memory"
+	case j.Stopped:
+		return "the command was ended: its container was stopped from outside"
 	case j.Signal != 0:
 		return fmt.Sprintf("the command was ended by signal %d", j.Signal)
 	}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+)
+
+// bare does with the Docker API what a sandbox needs at the least: a network, a container with an init, an exec.
+type bare struct{ c *client.Client }
+
+func newBare(ctx context.Context) (*bare, error) {
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Ping(ctx); err != nil {
+		return nil, fmt.Errorf("no engine: %w", err)
+	}
+	return &bare{c}, nil
+}
+
+func (b *bare) close() { _ = b.c.Close() }
+
+func (b *bare) create(ctx context.Context, id string) error {
+	n, err := b.c.NetworkCreate(ctx, id, network.CreateOptions{Driver: "bridge"})
+	if err != nil {
+		return err
+	}
+	yes := true
+	c, err := b.c.ContainerCreate(ctx, &container.Config{Image: image, Cmd: []string{"sleep", "100000"}},
+		&container.HostConfig{Init: &yes, NetworkMode: container.NetworkMode(n.ID)}, nil, nil, id)
+	if err != nil {
+		return err
+	}
+	return b.c.ContainerStart(ctx, c.ID, container.StartOptions{})
+}
+
+func (b *bare) exec(ctx context.Context, id string) error {
+	e, err := b.c.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: []string{"true"}, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return err
+	}
+	a, err := b.c.ContainerExecAttach(ctx, e.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if _, err := io.Copy(io.Discard, a.Reader); err != nil {
+		return err
+	}
+	i, err := b.c.ContainerExecInspect(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	if i.Running || i.ExitCode != 0 {
+		return fmt.Errorf("exec: running %t, code %d", i.Running, i.ExitCode)
+	}
+	return nil
+}
+
+func (b *bare) stop(ctx context.Context, id string) error {
+	return b.c.ContainerStop(ctx, id, container.StopOptions{})
+}
+
+func (b *bare) remove(ctx context.Context, id string) error {
+	if err := b.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true}); err != nil {
+		return err
+	}
+	return b.c.NetworkRemove(ctx, id)
+}
+
+// look is the least that a restart must do: one list and an inspect of each container.
+func (b *bare) look(ctx context.Context) error {
+	list, err := b.c.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if _, err := b.c.ContainerInspect(ctx, c.ID); err != nil && !client.IsErrNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

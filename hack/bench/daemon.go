@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// deadline bounds each wait.
+const deadline = 2 * time.Minute
+
+// daemon is an agboxd with directories of its own.
+type daemon struct {
+	bin, home string
+	cmd       *exec.Cmd
+	conn      *grpc.ClientConn
+	agboxv1.SandboxServiceClient
+}
+
+func newDaemon(ctx context.Context, bin string) (*daemon, error) {
+	home, err := os.MkdirTemp("", "agbox-bench-")
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{bin: bin, home: home}
+	conf := filepath.Join(home, "config/agents-sandbox/config.toml")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(conf), 0o700), os.WriteFile(conf, []byte("[http]\nlisten = \"off\"\n"), 0o600)); err != nil {
+		return nil, err
+	}
+	return d, d.start(ctx)
+}
+
+func (d *daemon) start(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(d.home, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	d.cmd = exec.Command(filepath.Join(d.bin, "agboxd"))
+	d.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data", "XDG_CONFIG_HOME="+d.home+"/config")
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	// A plain client backs off for a second after its first attempt; a measurement must not.
+	socket := d.home + "/run/agbox/agboxd.sock"
+	for {
+		d.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		d.SandboxServiceClient = agboxv1.NewSandboxServiceClient(d.conn)
+		if _, err = d.Ping(ctx, &agboxv1.PingRequest{}); err == nil {
+			return nil
+		}
+		_ = d.conn.Close()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (d *daemon) kill() error {
+	err := errors.Join(d.cmd.Process.Kill(), d.conn.Close())
+	_ = d.cmd.Wait() // killed: never nil
+	return err
+}
+
+func (d *daemon) close() {
+	instance, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
+	_ = d.kill()
+	label := "label=" + naming.Instance + "=" + strings.TrimSpace(string(instance))
+	for _, script := range []string{
+		"docker ps -aq --filter " + label + " | xargs -r docker rm -fv",
+		"docker network ls -q --filter " + label + " | xargs -r docker network rm",
+		"docker volume ls -q --filter " + label + " | xargs -r docker volume rm",
+	} {
+		_ = exec.Command("sh", "-c", script).Run()
+	}
+	_ = os.RemoveAll(d.home)
+}
+
+// follow reads events from a sequence until done says so.
+func (d *daemon) follow(ctx context.Context, id string, from uint64, done func(*agboxv1.SandboxEvent) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	stream, err := d.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: from})
+	if err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if over, err := done(e); over || err != nil {
+			return err
+		}
+	}
+}
+
+func (d *daemon) reach(ctx context.Context, id string, from uint64, want agboxv1.SandboxState) error {
+	return d.follow(ctx, id, from, func(e *agboxv1.SandboxEvent) (bool, error) {
+		if e.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
+			return false, fmt.Errorf("%s: %s", id, e.GetSandboxPhase().GetErrorMessage())
+		}
+		return e.GetSandboxState() == want, nil
+	})
+}
+
+func (d *daemon) create(ctx context.Context, id string) error {
+	_, err := d.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: image}})
+	if err != nil {
+		return err
+	}
+	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_READY)
+}
+
+func (d *daemon) exec(ctx context.Context, id string) error {
+	e, err := d.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}})
+	if err != nil {
+		return err
+	}
+	return d.follow(ctx, id, 0, func(ev *agboxv1.SandboxEvent) (bool, error) {
+		if x := ev.GetExec(); x.GetExecId() != e.GetExecId() || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+			return false, nil
+		}
+		if ev.GetEventType() != agboxv1.EventType_EXEC_FINISHED {
+			return false, fmt.Errorf("exec: %v", ev)
+		}
+		return true, nil
+	})
+}
+
+func (d *daemon) stop(ctx context.Context, id string) error {
+	if _, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: id}); err != nil {
+		return err
+	}
+	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+}
+
+func (d *daemon) remove(ctx context.Context, id string) error {
+	if _, err := d.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id}); err != nil {
+		return err
+	}
+	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+}
+
+// allReady waits until the daemon can judge the engine and says that all sandboxes are READY.
+func (d *daemon) allReady(ctx context.Context, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	for {
+		ping, err := d.Ping(ctx, &agboxv1.PingRequest{})
+		if err != nil {
+			return err
+		}
+		list, err := d.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, sb := range list.GetSandboxes() {
+			if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
+				ready++
+			}
+		}
+		if ping.GetEngineProblem() == "" && ready == want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

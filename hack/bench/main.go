@@ -1,0 +1,149 @@
+// Command bench measures agbox beside the bare Docker API, in the same run, on the same engine: machines are noisy, so
+// only the ratio means anything. Build first (make bench does).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+const image = "agbox-base:dev"
+
+func main() {
+	rounds := flag.Int("rounds", 15, "measurements of each kind")
+	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
+	bin := flag.String("bin", "bin", "directory of the built programs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, *bin, *rounds, *many)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// row is one line of the result.
+type row struct {
+	what        string
+	agbox, bare []time.Duration
+}
+
+func run(ctx context.Context, bin string, rounds, many int) error {
+	b, err := newBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	d, err := newDaemon(ctx, bin)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	life, err := lifecycle(ctx, d, b, rounds)
+	if err != nil {
+		return err
+	}
+	again, err := restart(ctx, d, b, rounds, many)
+	if err != nil {
+		return err
+	}
+	print(append(life, again))
+	return nil
+}
+
+// lifecycle measures one after the other, in turns, so that noise meets both sides alike.
+func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, error) {
+	create, exec, stop := row{what: "create to READY"}, row{what: "exec true, round trip"}, row{what: "stop"}
+	for i := range rounds {
+		fmt.Fprintf(os.Stderr, "\rround %d of %d", i+1, rounds)
+		for _, side := range []struct {
+			s    side
+			into [3]*[]time.Duration
+		}{
+			{d, [3]*[]time.Duration{&create.agbox, &exec.agbox, &stop.agbox}},
+			{b, [3]*[]time.Duration{&create.bare, &exec.bare, &stop.bare}},
+		} {
+			id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
+			for j, f := range []func(context.Context, string) error{side.s.create, side.s.exec, side.s.stop} {
+				start := time.Now()
+				if err := f(ctx, id); err != nil {
+					return nil, fmt.Errorf("%T: %w", side.s, err)
+				}
+				*side.into[j] = append(*side.into[j], time.Since(start))
+			}
+			if err := side.s.remove(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr)
+	return []row{create, exec, stop}, nil
+}
+
+// side is one of the two that are compared.
+type side interface {
+	create(ctx context.Context, id string) error
+	exec(ctx context.Context, id string) error
+	stop(ctx context.Context, id string) error
+	remove(ctx context.Context, id string) error
+}
+
+// restart measures kill -9 to "everything is known to be as wanted", beside one list and an inspect of each container.
+func restart(ctx context.Context, d *daemon, b *bare, rounds, many int) (row, error) {
+	r := row{what: fmt.Sprintf("restart with %d sandboxes", many)}
+	ids := make([]string, many)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("bench-%d-many-%d", os.Getpid(), i)
+		fmt.Fprintf(os.Stderr, "\rsandbox %d of %d", i+1, many)
+		if err := d.create(ctx, ids[i]); err != nil {
+			return r, err
+		}
+	}
+	fmt.Fprintln(os.Stderr)
+	for range max(3, rounds/3) {
+		if err := d.kill(); err != nil {
+			return r, err
+		}
+		start := time.Now()
+		if err := d.start(ctx); err != nil {
+			return r, err
+		}
+		if err := d.allReady(ctx, many); err != nil {
+			return r, err
+		}
+		r.agbox = append(r.agbox, time.Since(start))
+		start = time.Now()
+		if err := b.look(ctx); err != nil {
+			return r, err
+		}
+		r.bare = append(r.bare, time.Since(start))
+	}
+	for _, id := range ids {
+		if err := d.remove(ctx, id); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func print(rows []row) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tagbox median\tp90\tbare Docker median\tp90\tratio")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90),
+			float64(at(r.agbox, 50))/float64(at(r.bare, 50)))
+	}
+	w.Flush()
+}
+
+func at(list []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}
