@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
@@ -16,6 +17,11 @@ import (
 type waitingError struct{ what string }
 
 func (e *waitingError) Error() string { return e.what }
+
+func waits(err error) bool {
+	var w *waitingError
+	return errors.As(err, &w)
+}
 
 // pass carries what earlier steps of the same pass have made.
 type pass struct {
@@ -34,7 +40,7 @@ func (c *Controller) act(ctx context.Context, rec plan.Record, sb store.Sandbox,
 	p := &pass{Controller: c, rec: rec, sb: sb, w: w}
 	for _, s := range steps {
 		err := p.take(ctx, s)
-		if _, waits := err.(*waitingError); !waits {
+		if !waits(err) {
 			c.cfg.Metrics.Step(string(s.Kind), err)
 		}
 		if err != nil {
@@ -157,7 +163,7 @@ const patience = 8
 // classify tells an error that ends the attempt to make a sandbox run from one to retry. Unknown means retry, for a
 // while.
 func (p *pass) classify(s plan.Step, err error) error {
-	if _, waits := err.(*waitingError); waits || !p.making(s.Kind) {
+	if waits(err) || !p.making(s.Kind) {
 		return err
 	}
 	terminal := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)

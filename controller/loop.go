@@ -57,12 +57,6 @@ func newLoop(name string, cfg Config, pass func(context.Context, string) (Result
 
 func (l *loop) add(key string) { l.queue.Add(key) }
 
-// addFresh adds a key without the back-off it had earned.
-func (l *loop) addFresh(key string) {
-	l.queue.Forget(key)
-	l.queue.Add(key)
-}
-
 func (l *loop) addAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
 
 // tries is the number of failures of a key in a row.

@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/dockerx/dockertest/busybox"
-	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/dockertest/busybox"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 )
 
 const testLabel = "io.github.agbox.dockerx-test"

@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agbox/agbox/dockerx/internal/flight"
-	"github.com/agbox/agbox/dockerx/internal/subnet"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/internal/flight"
+	"github.com/agbox/agbox/dockerx/internal/subnet"
 )
 
 const defaultPullTimeout = 10 * time.Minute

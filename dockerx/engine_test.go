@@ -79,7 +79,7 @@ func TestEveryOperationHasANameAndADeadline(t *testing.T) {
 }
 
 // eachMethod calls every method and checks that it was observed once, with the error that it returned.
-func eachMethod(t *testing.T, host string, ctx context.Context, check func(t *testing.T, err error)) {
+func eachMethod(ctx context.Context, t *testing.T, host string, check func(t *testing.T, err error)) {
 	t.Helper()
 	for op, call := range everyMethod {
 		t.Run(op, func(t *testing.T) {
@@ -101,14 +101,14 @@ func wantClass(t *testing.T, err, class error) {
 }
 
 func TestEngineThatIsDown(t *testing.T) {
-	eachMethod(t, "unix://"+filepath.Join(t.TempDir(), "none"), t.Context(), func(t *testing.T, err error) {
+	eachMethod(t.Context(), t, "unix://"+filepath.Join(t.TempDir(), "none"), func(t *testing.T, err error) {
 		wantClass(t, err, errdefs.ErrUnavailable)
 	})
 }
 
 func TestEngineThatHangsUp(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	eachMethod(t, s.host, t.Context(), func(t *testing.T, err error) { wantClass(t, err, errdefs.ErrUnavailable) })
+	eachMethod(t.Context(), t, s.host, func(t *testing.T, err error) { wantClass(t, err, errdefs.ErrUnavailable) })
 }
 
 func TestEngineThatBreaksOffInAnAnswer(t *testing.T) {
@@ -138,7 +138,7 @@ func TestCallerThatGivesUpGetsTheErrorOfItsContext(t *testing.T) {
 	s := hanging(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	eachMethod(t, s.host, ctx, func(t *testing.T, err error) {
+	eachMethod(ctx, t, s.host, func(t *testing.T, err error) {
 		wantClass(t, err, context.DeadlineExceeded)
 		if errdefs.IsUnavailable(err) {
 			t.Errorf("%v is one of the engine's", err)

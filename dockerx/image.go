@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/dockerx/internal/flight"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/internal/flight"
 )
 
 // Image is what an image says about the containers made from it.

@@ -8,11 +8,12 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/agbox/agbox/dockerx/internal/subnet"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/internal/subnet"
 )
 
 const (

@@ -18,10 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 )
 
 const mediaTypes = "application/vnd.docker."

@@ -39,7 +39,7 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 		err = errdefs.ErrDataLoss
 	}
 	if err != nil {
-		return fmt.Errorf("read instance of %s: %v: %w", s.o.Path, err, errdefs.ErrDataLoss)
+		return fmt.Errorf("read instance of %s: %w: %w", s.o.Path, err, errdefs.ErrDataLoss)
 	}
 	s.instance = instance.GetUuid()
 	return nil

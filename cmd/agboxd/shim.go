@@ -56,7 +56,7 @@ func writeFile(path string, body []byte, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(tmp.Name()) // gone already when all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
 	_, err = tmp.Write(body)
 	for _, step := range []func() error{
 		func() error { return err },

@@ -2,14 +2,16 @@ package dockertest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 // ConformImage is the image that Conform makes containers from; another one in each process, so that its owner can remove
@@ -101,7 +103,7 @@ func (w *world) refused(err error, class error) {
 		errdefs.ErrFailedPrecondition: errdefs.IsFailedPrecondition,
 		errdefs.ErrUnavailable:        errdefs.IsUnavailable,
 	} {
-		if is(err) != (c == class) {
+		if is(err) != errors.Is(c, class) {
 			w.Errorf("error %q: is it %v? %t", err, c, is(err))
 		}
 	}

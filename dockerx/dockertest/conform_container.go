@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

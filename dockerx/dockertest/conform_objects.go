@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 func checkNetwork(w *world) {

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/internal/flight"
-	"github.com/containerd/errdefs"
 )
 
 // Fake is a Docker engine in memory. It keeps state, refuses what Docker refuses with the same class of error, and tells

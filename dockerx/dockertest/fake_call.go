@@ -28,7 +28,9 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 	case err != nil:
 		return err
 	case flt.late > 0:
-		time.AfterFunc(flt.late, func() { f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) })
+		time.AfterFunc(flt.late, func() {
+			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // nobody waits for its answer
+		})
 		return flt.err
 	case flt.err != nil && !flt.after:
 		return flt.err

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 // fakeContainer is one container of a Fake.

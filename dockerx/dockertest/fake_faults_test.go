@@ -8,8 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 var running = dockerx.ContainerSpec{Name: "c", Image: ConformImage, Labels: map[string]string{"ours": "1"}}

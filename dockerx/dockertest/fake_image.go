@@ -6,9 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 // AddImage puts an image into the engine. An empty ID is made up.

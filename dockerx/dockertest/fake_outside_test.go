@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 func TestWhatOthersDo(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/dockerx"
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 // StartContainer implements Engine.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -81,7 +82,7 @@ func (b *bare) look(ctx context.Context) error {
 		return err
 	}
 	for _, c := range list {
-		if _, err := b.c.ContainerInspect(ctx, c.ID); err != nil && !client.IsErrNotFound(err) {
+		if _, err := b.c.ContainerInspect(ctx, c.ID); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func run(ctx context.Context, bin string, rounds, many int) error {
 	if err != nil {
 		return err
 	}
-	print(append(life, again))
+	report(append(life, again))
 	return nil
 }
 
@@ -133,14 +133,14 @@ func restart(ctx context.Context, d *daemon, b *bare, rounds, many int) (row, er
 	return r, nil
 }
 
-func print(rows []row) {
+func report(rows []row) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tagbox median\tp90\tbare Docker median\tp90\tratio")
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90),
 			float64(at(r.agbox, 50))/float64(at(r.bare, 50)))
 	}
-	w.Flush()
+	_ = w.Flush() // to stdout
 }
 
 func at(list []time.Duration, percent int) time.Duration {

@@ -46,7 +46,7 @@ func Import(t testing.TB, host, ref string, changes ...string) {
 }
 
 func remove(t testing.TB, c *client.Client, ref string) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
 	defer cancel()
 	if _, err := c.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
