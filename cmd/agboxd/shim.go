@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +45,7 @@ func installShim(source, dataDir string) (string, error) {
 	if there, err := os.ReadFile(target); err == nil && bytes.Equal(there, body) {
 		return dir, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
 		return "", fmt.Errorf("install the shim: %w", err)
 	}
 	return dir, writeFile(target, body, 0o755)
