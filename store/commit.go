@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -14,8 +16,8 @@ import (
 // afterFailedCommit decides what a failed commit means.
 //
 // bbolt writes data pages (File.WriteAt), syncs, writes the meta page (File.WriteAt), syncs. Its write errors are
-// *fs.PathError, those of fdatasync bare errnos, those of growing the file plain text. So a lack of space in a write
-// is told apart from any sync; and whether the meta page, which alone makes a commit, got through is asked of the
+// *fs.PathError, those of fdatasync bare errnos, those of growing the file, which comes before all this, plain text. So
+// a lack of space in a write is told apart from any sync; and whether the meta page, which alone makes a commit, got through is asked of the
 // file itself: a new reader sees the transaction that it names. A lack of space that left the meta page as it was
 // changed nothing: bbolt has dropped the transaction and reloaded its freelist, and later writes may succeed. After
 // anything else nobody knows what the disk holds, and only a restart with its check finds out.
@@ -29,13 +31,26 @@ func (s *Store) afterFailedCommit(err error) error {
 	return s.down
 }
 
-// isDiskFull reports whether a write (not a sync) found no space: file system, quota, or the file size limit.
+// noSpace are the reasons of a write that found no space: file system, quota, file size limit.
+var noSpace = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
+
+// isDiskFull reports whether a write, or growing the file for it, found no space. A sync that says so is another
+// matter: what the disk holds is unknown then.
 func isDiskFull(err error) bool {
 	var p *fs.PathError
-	if !errors.As(err, &p) || p.Op != "write" {
-		return false
+	if !errors.As(err, &p) {
+		return err != nil && isFullForGrowth(err.Error())
 	}
-	return errors.Is(p.Err, syscall.ENOSPC) || errors.Is(p.Err, syscall.EDQUOT) || errors.Is(p.Err, syscall.EFBIG)
+	return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
+}
+
+// growthError is how bbolt begins the error of growing the file.
+const growthError = "file resize error: "
+
+// isFullForGrowth goes by the text, as bbolt gives nothing else of that error (it formats it with %s).
+func isFullForGrowth(text string) bool {
+	return strings.HasPrefix(text, growthError) &&
+		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(text, ": "+e.Error()) })
 }
 
 // unchanged reports whether the file still names the last durable transaction.

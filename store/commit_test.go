@@ -27,6 +27,11 @@ func TestOnlyAWriteWithoutSpaceIsADiskFull(t *testing.T) {
 		{"a bad disk", pathError("write", syscall.EIO), false},
 		{"no space in a sync: what is written is unknown", syscall.ENOSPC, false},
 		{"another operation", pathError("truncate", syscall.ENOSPC), false},
+		{"growing the file", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.ENOSPC)), true},
+		{"growing the file beyond a limit", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.EFBIG)), true},
+		{"growing the file on a bad disk", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.EIO)), false},
+		{"the sync of a grown file", fmt.Errorf("file sync error: %s", syscall.ENOSPC), false},
+		{"nothing", nil, false},
 	}
 	for _, c := range cases {
 		if got := isDiskFull(c.err); got != c.want {

@@ -90,21 +90,36 @@ func (l loader) eventsAfter(b *bolt.Bucket, id string, after uint64, limit int) 
 // noSequence is greater than every sequence.
 const noSequence uint64 = math.MaxUint64
 
-// killedForMemory looks at most at maxRead events older than sequence before, and returns how far it came: 0 when
-// there is no more to look at.
-func (l loader) killedForMemory(id string, since time.Time, before uint64) (killed bool, next uint64) {
+// oomWalk looks from the newest event back for an exec of the present run that the OOM killer ended.
+type oomWalk struct {
+	sandboxID    string
+	since        time.Time // the run's start by the host's clock
+	before       uint64    // the next page is of events older than this sequence
+	restarted    bool      // a restart was passed: what is older may belong to the run before
+	over, killed bool
+}
+
+// page looks at no more than maxRead events.
+func (w *oomWalk) page(l loader) {
 	n := 0
-	l.walkBack(id, 1, before, func(ev *agboxv1.SandboxEvent) bool {
-		if ev.GetOccurredAt().AsTime().Before(since) {
-			next = 0
-			return false
-		}
-		killed = l.endedByOOM(id, ev)
-		next = ev.GetSequence()
+	l.walkBack(w.sandboxID, 1, w.before, func(ev *agboxv1.SandboxEvent) bool {
+		w.before = ev.GetSequence()
+		w.killed = !w.beginsRun(ev) && l.endedByOOM(w.sandboxID, ev)
+		w.over = w.over || w.killed
 		n++
-		return !killed && n < maxRead
+		return !w.over && n < maxRead
 	})
-	return killed, next
+	w.over = w.over || n < maxRead
+}
+
+// beginsRun ends the walk at an event from before the run. No exec ends between the acceptance of a create or resume
+// and the start of the container. SANDBOX_RESTARTED however is recorded after the start that it tells of, and an exec
+// that was waiting may have ended in between; only there the time decides.
+func (w *oomWalk) beginsRun(ev *agboxv1.SandboxEvent) bool {
+	w.over = ev.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED ||
+		w.restarted && ev.GetOccurredAt().AsTime().Before(w.since)
+	w.restarted = w.restarted || ev.GetEventType() == agboxv1.EventType_SANDBOX_RESTARTED
+	return w.over
 }
 
 func (l loader) endedByOOM(id string, ev *agboxv1.SandboxEvent) bool {

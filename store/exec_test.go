@@ -114,21 +114,78 @@ func TestCancelIsRecordedOnce(t *testing.T) {
 	refusedFor(t, err, "EXEC_NOT_FOUND", errdefs.ErrNotFound, "exec nobody was not found")
 }
 
+func killForMemory(t *testing.T, s *Store, execID string) {
+	t.Helper()
+	startExec(t, s, "box", execID)
+	must(t, s.EndExec(ctx, execID, &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ExitCode: 137, OomKilled: true}))
+}
+
+func wantKilled(t *testing.T, s *Store, since time.Time, want bool) {
+	t.Helper()
+	if killed, err := s.ExecKilledForMemory(ctx, "box", since); killed != want || err != nil {
+		t.Fatal(killed, err)
+	}
+}
+
+// manyEvents adds more than one page of events.
+func manyEvents(t *testing.T, s *Store) {
+	t.Helper()
+	for range maxRead + 10 {
+		report(t, s, "box", phase(agboxv1.EventType_SANDBOX_SERVICE_FAILED, ready))
+	}
+}
+
 func TestExecKilledForMemoryLooksOnlyAtThisRun(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")
-	startExec(t, s, "box", "exec-1")
-	must(t, s.EndExec(ctx, "exec-1", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ExitCode: 137, OomKilled: true}))
+	wantKilled(t, s, c.at, false)
+	killForMemory(t, s, "exec-1")
+	manyEvents(t, s)
+	wantKilled(t, s, c.at, true)
 	c.pass(time.Minute)
 	since := c.at
-	for range maxRead + 10 { // more than one page of events
-		report(t, s, "box", phase(agboxv1.EventType_SANDBOX_SERVICE_FAILED, ready))
-	}
-	if killed, err := s.ExecKilledForMemory(ctx, "box", since); killed || err != nil {
-		t.Fatal(killed, err)
-	}
-	if killed, err := s.ExecKilledForMemory(ctx, "box", since.Add(-time.Hour)); !killed || err != nil {
-		t.Fatal(killed, err)
-	}
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_RESTARTED, ready))
+	manyEvents(t, s)
+	wantKilled(t, s, since, false)
+	killForMemory(t, s, "exec-2")
+	wantKilled(t, s, since, true)
+}
+
+func TestExecKilledForMemoryBeforeTheRestartWasOnRecord(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	makeReady(t, s, "box")
+	c.pass(time.Minute)
+	since := c.at
+	killForMemory(t, s, "exec-1")
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_RESTARTED, ready))
+	wantKilled(t, s, since, true)
+}
+
+func TestExecKilledForMemoryAfterTheClockWasSetBack(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	makeReady(t, s, "box")
+	since := c.at
+	c.pass(-time.Hour)
+	killForMemory(t, s, "exec-1")
+	c.pass(-time.Hour)
+	manyEvents(t, s)
+	wantKilled(t, s, since, true)
+}
+
+func TestExecKilledForMemoryBeforeAResumeDoesNotCount(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	makeReady(t, s, "box")
+	killForMemory(t, s, "exec-1")
+	c.pass(-time.Hour) // the clock alone would take the old run for the new one
+	_, err := s.RequestStop(ctx, "box", "stop_requested")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED))
+	_, err = s.RequestResume(ctx, "box")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+	wantKilled(t, s, c.at, false)
 }

@@ -124,19 +124,19 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 	return e, err
 }
 
-// ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the sandbox whose end was recorded at
-// or after since. It reads the events from the newest back to since. Errors: ErrUnavailable.
+// ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the present run of the sandbox's
+// container, which began at since. It reads the events from the newest back to the beginning of that run, which it
+// knows by the events themselves: a clock that was set back hides no end. Errors: ErrUnavailable.
 func (s *Store) ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error) {
-	killed, before := false, noSequence
-	for before > 1 {
+	w := oomWalk{sandboxID: sandboxID, since: since, before: noSequence}
+	for !w.over {
 		err := s.view(ctx, func(tx *bolt.Tx) error {
-			l := loader{tx, s.corrupt.add}
-			killed, before = l.killedForMemory(sandboxID, since, before)
+			w.page(loader{tx, s.corrupt.add})
 			return nil
 		})
-		if err != nil || killed {
-			return killed, err
+		if err != nil {
+			return false, err
 		}
 	}
-	return false, nil
+	return w.killed, nil
 }
