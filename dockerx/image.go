@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -42,9 +41,8 @@ func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
 // image is never pulled again, whatever the registry has by now.
 //
 // Errors that trying again does not mend: ErrNotFound, the registry has no such image, or keeps it from us;
-// ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry refused our credentials. ErrUnavailable is
-// everything else: engine or registry not reachable, a pull that broke off or took too long. (20.10 answers 500 when a
-// registry wants a password, the same as for a registry that is down: that is ErrUnavailable too.)
+// ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry wants a password or refused ours.
+// ErrUnavailable is everything else: engine or registry not reachable, a pull that broke off or took too long.
 func (e *Engine) EnsureImage(ctx context.Context, ref string) (Image, error) {
 	img, err := e.InspectImage(ctx, ref)
 	if !errdefs.IsNotFound(err) {
@@ -90,18 +88,6 @@ func (e *Engine) pull(ctx context.Context, name string) (Image, error) {
 		return Image{}, err
 	}
 	return e.InspectImage(ctx, name)
-}
-
-// pullRefusal keeps the classes that mean something, and makes "the registry went wrong" one to try again.
-func pullRefusal(err error) error {
-	terminal := []func(error) bool{errdefs.IsNotFound, errdefs.IsInvalidArgument, errdefs.IsPermissionDenied}
-	if isContextual(err) || slices.ContainsFunc(terminal, func(is func(error) bool) bool { return is(err) }) {
-		return err
-	}
-	if errdefs.IsUnauthorized(err) {
-		return reclass(err, errdefs.IsUnauthorized, errdefs.ErrPermissionDenied)
-	}
-	return &classed{err: err, class: errdefs.ErrUnavailable}
 }
 
 func fromImage(raw *image.InspectResponse) Image {

@@ -190,6 +190,38 @@ func TestPullOfWhatIsNotThere(t *testing.T) {
 	wantClass(t, err, errdefs.ErrUnavailable)
 }
 
+// TestPullThatTheRegistryRefuses asks a real engine about registries that answer in the ways that there are.
+func TestPullThatTheRegistryRefuses(t *testing.T) {
+	basic := func(w http.ResponseWriter) { w.Header().Set("WWW-Authenticate", `Basic realm="x"`) }
+	plain := func(http.ResponseWriter) {}
+	for _, tc := range []struct {
+		name          string
+		header        func(http.ResponseWriter)
+		status        int
+		code, message string
+		want          error
+	}{
+		{"wants a password", basic, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required", errdefs.ErrPermissionDenied},
+		{"refuses without a challenge", plain, http.StatusUnauthorized, "UNAUTHORIZED", "go away", errdefs.ErrPermissionDenied},
+		{"denies", plain, http.StatusForbidden, "DENIED", "requested access to the resource is denied", errdefs.ErrPermissionDenied},
+		{"has no such manifest", plain, http.StatusNotFound, "MANIFEST_UNKNOWN", "manifest unknown", errdefs.ErrNotFound},
+		{"has no such repository", plain, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known", errdefs.ErrNotFound},
+		{"is broken", plain, http.StatusInternalServerError, "UNKNOWN", "boom", errdefs.ErrUnavailable},
+		{"is busy", plain, http.StatusTooManyRequests, "TOOMANYREQUESTS", "slow down", errdefs.ErrUnavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				tc.header(w)
+				answer(w, tc.status, map[string]any{"errors": []any{map[string]string{"code": tc.code, "message": tc.message}}})
+			}))
+			defer s.Close()
+			e, _ := newEngine(t, "")
+			_, err := e.EnsureImage(t.Context(), strings.TrimPrefix(s.URL, "http://")+"/x/y:1")
+			wantClass(t, err, tc.want)
+		})
+	}
+}
+
 func TestPullFromARegistryThatHangs(t *testing.T) {
 	r := newRegistry(t)
 	dropImage(t, r.ref("1"))

@@ -30,6 +30,9 @@ type Fake struct {
 	StopBehavior func(id string) time.Duration
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
+	// ListLag is for how long lists still show a container that ended as running. Docker tells of the end before its lists
+	// know of it; an inspect waits for the truth. Set it before use.
+	ListLag time.Duration
 	// RefuseDoubledNames has a network's create refused with ErrAlreadyExists when the name is taken, as Docker does
 	// when nothing goes on at the same time. Without it names double, as they do in Docker when it does. Set it before use.
 	RefuseDoubledNames bool

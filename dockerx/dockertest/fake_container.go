@@ -31,13 +31,22 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 	return d
 }
 
+// listed is the container as a list shows it, lag behind its end.
+func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
+	ct := c.copy().Container
+	if ct.State == dockerx.StateExited && time.Since(c.detail.FinishedAt) < lag {
+		ct.State = dockerx.StateRunning
+	}
+	return ct
+}
+
 // ListContainers implements Engine.
 func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
 	var out []dockerx.Container
 	err := f.call(ctx, dockerx.OpListContainers, func() error {
 		for _, c := range f.containers {
 			if labelsMatch(c.detail.Labels, labels) {
-				out = append(out, c.copy().Container)
+				out = append(out, c.listed(f.ListLag))
 			}
 		}
 		return nil
