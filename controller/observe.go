@@ -37,17 +37,18 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record) (plan.World,
 		return w, err
 	}
 	if runs(*rec) {
-		err = c.examineDead(ctx, rec, &w)
+		err = c.examinePrimary(ctx, rec, &w)
 	}
 	return w, err
 }
 
-// examineDead looks closer at a primary that should run and does not: how it ended, and whether the engine that says
-// so is the one that saw it live. The engine's life is read after the end was seen: one that died in between has
-// another life by then.
-func (c *Controller) examineDead(ctx context.Context, rec *plan.Record, w *plan.World) error {
+// examinePrimary asks after a primary that should run: the engine tells of an end before its lists know of it, and this
+// pass may be the only one that the end's event brings about. One that does not run is looked at closer: how it ended,
+// and whether the engine that says so is the one that saw it live. The engine's life is read after the end was seen: one
+// that died in between has another life by then.
+func (c *Controller) examinePrimary(ctx context.Context, rec *plan.Record, w *plan.World) error {
 	for i, ct := range w.Containers {
-		if ct.Component != naming.ComponentPrimary || ct.Alive() || ct.Unclear() {
+		if ct.Component != naming.ComponentPrimary || ct.Unclear() {
 			continue
 		}
 		d, err := c.cfg.Engine.InspectContainer(ctx, ct.ID)
@@ -57,7 +58,9 @@ func (c *Controller) examineDead(ctx context.Context, rec *plan.Record, w *plan.
 		if err != nil {
 			return err
 		}
-		w.Containers[i] = containerOf(d.Container)
+		if w.Containers[i] = containerOf(d.Container); w.Containers[i].Alive() {
+			continue
+		}
 		w.Containers[i].ExitCode, w.Containers[i].OOMKilled = d.ExitCode, d.OOMKilled
 		if d.OOMKilled {
 			if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
