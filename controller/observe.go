@@ -36,19 +36,14 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record) (plan.World,
 	if w.Inputs, err = c.cfg.Execs.Prepared(rec.ID); err != nil {
 		return w, err
 	}
-	if runs(*rec) {
-		err = c.examinePrimary(ctx, rec, &w)
-	}
-	return w, err
+	return w, c.examinePrimary(ctx, rec, &w)
 }
 
-// examinePrimary asks after a primary that should run: the engine tells of an end before its lists know of it, and this
-// pass may be the only one that the end's event brings about. One that does not run is looked at closer: how it ended,
-// and whether the engine that says so is the one that saw it live. The engine's life is read after the end was seen: one
-// that died in between has another life by then.
+// examinePrimary asks after the primary itself: the engine tells of an end before its lists know of it, and this pass may
+// be the only one that the end's event brings about.
 func (c *Controller) examinePrimary(ctx context.Context, rec *plan.Record, w *plan.World) error {
 	for i, ct := range w.Containers {
-		if ct.Component != naming.ComponentPrimary || ct.Unclear() {
+		if ct.Component != naming.ComponentPrimary || ct.Unclear() || rec.Standing != plan.Live {
 			continue
 		}
 		d, err := c.cfg.Engine.InspectContainer(ctx, ct.ID)
@@ -58,21 +53,31 @@ func (c *Controller) examinePrimary(ctx context.Context, rec *plan.Record, w *pl
 		if err != nil {
 			return err
 		}
-		if w.Containers[i] = containerOf(d.Container); w.Containers[i].Alive() {
-			continue
-		}
+		w.Containers[i] = containerOf(d.Container)
 		w.Containers[i].ExitCode, w.Containers[i].OOMKilled = d.ExitCode, d.OOMKilled
-		if d.OOMKilled {
-			if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
+		if runs(*rec) && !w.Containers[i].Alive() {
+			if err := c.examineDeath(ctx, rec, w, d); err != nil {
 				return err
 			}
 		}
-		info, err := c.cfg.Engine.Info(ctx)
-		if err != nil {
+	}
+	return nil
+}
+
+// examineDeath finds out what the verdict on a primary that should run depends on: whether an exec explains the engine's
+// OOM flag, and whether the engine that says so is the one that saw it live. The engine's life is read after the end was
+// seen: one that died in between has another life by then.
+func (c *Controller) examineDeath(ctx context.Context, rec *plan.Record, w *plan.World, d dockerx.ContainerDetail) (err error) {
+	if d.OOMKilled {
+		if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
 			return err
 		}
-		w.Run = c.engineRun(info)
 	}
+	info, err := c.cfg.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	w.Run = c.engineRun(info)
 	return nil
 }
 

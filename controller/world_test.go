@@ -46,6 +46,7 @@ type daemonLife struct {
 func newWorld(dir string) *world {
 	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}}
 	w.engine.AddImage(image, dockerx.Image{})
+	w.engine.ListLag = 30 * time.Millisecond
 	w.shim = newFakeShim(w.engine)
 	return w
 }
