@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,9 +18,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
 
@@ -53,16 +60,25 @@ func TestScript(t *testing.T) {
 
 type worldKey struct{}
 
-// world is one daemon with its data, and what stands in for the engine.
+// world is one daemon with its data, and an engine and commands that outlive it.
 type world struct {
 	t      testing.TB
 	dir    string
 	socket string
-	driver *driver
+	engine *dockertest.Fake
+	host   *host
+	stop   func(context.Context)
+}
 
-	mu      sync.Mutex
-	problem string
-	stop    func(context.Context)
+// slowPulls is an engine whose pulls of images named "stuck" last as long as they may; others fail at once.
+type slowPulls struct{ *dockertest.Fake }
+
+func (e slowPulls) EnsureImage(ctx context.Context, ref string) (dockerx.Image, error) {
+	if strings.HasPrefix(ref, "stuck") {
+		<-ctx.Done()
+		return dockerx.Image{}, ctx.Err()
+	}
+	return e.Fake.EnsureImage(ctx, ref)
 }
 
 func newWorld(t testing.TB, dir string) (*world, error) {
@@ -73,7 +89,11 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), driver: newDriver(filepath.Join(dir, "logs"))}
+	engine := dockertest.NewFake()
+	for _, ref := range []string{"agbox-base:dev", "x", "other:1", "registry.example.com:5000/some/long/image:v1"} {
+		engine.AddImage(ref, dockerx.Image{})
+	}
+	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: newHost(t, engine)}
 	return w, w.start()
 }
 
@@ -85,19 +105,23 @@ func (w *world) start() error {
 		cancel()
 		return err
 	}
-	st.OnCommit(w.driver.add)
 	l, err := net.Listen("unix", w.socket)
 	if err != nil {
 		cancel()
-		return err
+		return errors.Join(err, st.Close())
 	}
+	execs := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+	ctl := controller.New(controller.Config{
+		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot",
+		StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, ResyncInterval: time.Minute, Workers: 4,
+		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
+	})
 	server := apiserver.New(apiserver.Deps{
-		Store: st, Logs: w.driver.logPaths, Engine: w.engineProblem, Version: "v1.2.3", Home: "/home/daemon",
-		ConfirmEngine: func(context.Context) (string, error) { return "ENGINE:1", nil },
-		Logger:        slog.New(slog.DiscardHandler),
+		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
+		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() { w.driver.run(ctx, w.t, st) })
+	wg.Go(func() { ctl.Run(ctx) })
 	wg.Go(func() {
 		if err := server.Serve(l); err != nil {
 			w.t.Errorf("serve: %v", err)
@@ -121,14 +145,11 @@ func (w *world) close() {
 	if w.stop != nil {
 		w.stop(context.Background())
 	}
-	w.driver.killAll()
+	w.host.close()
+	if err := w.engine.Close(); err != nil {
+		w.t.Errorf("close the engine: %v", err)
+	}
 	_ = os.RemoveAll(filepath.Dir(w.socket))
-}
-
-func (w *world) engineProblem() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.problem
 }
 
 // daemonCommand is "daemon stop", "daemon kill", which lets no call finish, or "daemon start".
@@ -148,12 +169,12 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// engineCommand sets what is wrong with the engine; no argument: nothing.
+// engineCommand is "engine down" or "engine up".
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
-	w := ts.Value(worldKey{}).(*world)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.problem = strings.Join(args, " ")
+	if len(args) != 1 || args[0] != "down" && args[0] != "up" {
+		ts.Fatalf("usage: engine down|up")
+	}
+	ts.Value(worldKey{}).(*world).engine.Down(args[0] == "down")
 }
 
 // waitFile waits until the file is there and, with a second argument, contains it.
