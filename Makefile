@@ -31,7 +31,7 @@ build: ## Build bin/agboxd, bin/agbox and bin/agbox-shim (static).
 	$(GO_BUILD) -o bin/ ./cmd/agboxd ./cmd/agbox ./cmd/agbox-shim
 
 .PHONY: demo
-demo: engine image build ## See it work: a sandbox whose exec survives kill -9 of the daemon.
+demo: ## See it work: a sandbox whose exec survives kill -9 of the daemon.
 	hack/demo.sh
 
 .PHONY: bench
