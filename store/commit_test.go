@@ -27,10 +27,10 @@ func TestOnlyAWriteWithoutSpaceIsADiskFull(t *testing.T) {
 		{"a bad disk", pathError("write", syscall.EIO), false},
 		{"no space in a sync: what is written is unknown", syscall.ENOSPC, false},
 		{"another operation", pathError("truncate", syscall.ENOSPC), false},
-		{"growing the file", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.ENOSPC)), true},
-		{"growing the file beyond a limit", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.EFBIG)), true},
-		{"growing the file on a bad disk", fmt.Errorf("file resize error: %s", pathError("truncate", syscall.EIO)), false},
-		{"the sync of a grown file", fmt.Errorf("file sync error: %s", syscall.ENOSPC), false},
+		{"growing the file", errors.New("file resize error: " + pathError("truncate", syscall.ENOSPC).Error()), true},
+		{"growing the file beyond a limit", errors.New("file resize error: " + pathError("truncate", syscall.EFBIG).Error()), true},
+		{"growing the file on a bad disk", errors.New("file resize error: " + pathError("truncate", syscall.EIO).Error()), false},
+		{"the sync of a grown file", errors.New("file sync error: " + syscall.ENOSPC.Error()), false},
 		{"nothing", nil, false},
 	}
 	for _, c := range cases {

@@ -207,20 +207,11 @@ func TestARestoredOlderDatabaseKillsNothing(t *testing.T) {
 }
 
 func TestAFullDiskRefusesAcceptsAndServesReads(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small filesystem needs root")
-	}
 	t.Parallel()
-	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
-	data := home + "/data"
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", data).Run() })
-	if out, err := exec.Command("sh", "-c", "mkdir "+data+" && mount -t tmpfs -o size=24m tmpfs "+data).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	home, fill := smallDisk(t)
 	d := newDaemonIn(t, home, "", "")
 	id := d.create(nil)
 	d.await(id, ready)
-	fill := data + "/fill"
 	_ = exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=4k").Run() // until the disk is full
 	var refused error
 	for i := 0; i < 2000 && refused == nil; i++ {

@@ -65,6 +65,9 @@ type daemon struct {
 	home string
 	host string // DOCKER_HOST of its engine; "" for the one that is there
 	conf string
+	http string   // http.listen, "off" unless a test says otherwise
+	boot string   // a file with another boot ID that the daemon sees; "" for the true one
+	env  []string // more environment
 	cmd  *exec.Cmd
 	done chan struct{}
 	conn *grpc.ClientConn
@@ -100,10 +103,17 @@ func newDaemon(t testing.TB, host, conf string) *daemon {
 // newDaemonIn is newDaemon in a directory that the test has prepared.
 func newDaemonIn(t testing.TB, home, host, conf string) *daemon {
 	t.Helper()
-	d := &daemon{TB: t, home: home, host: host, conf: conf, log: &logFile{}}
-	t.Cleanup(d.destroy)
-	d.writeConfig()
+	d := prepared(t, home)
+	d.host, d.conf = host, conf
 	d.start()
+	return d
+}
+
+// prepared is a daemon that the test may still change before it starts it.
+func prepared(t testing.TB, home string) *daemon {
+	t.Helper()
+	d := &daemon{TB: t, home: home, http: "off", log: &logFile{}}
+	t.Cleanup(d.destroy)
 	return d
 }
 
@@ -113,7 +123,7 @@ func (d *daemon) writeConfig() {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		d.Fatal(err)
 	}
-	text := fmt.Sprintf("[http]\nlisten = \"off\"\n[docker]\nhost = %q\nsubnet_pool = %q\n%s", d.host, subnetPool(d.home), d.conf)
+	text := fmt.Sprintf("[http]\nlisten = %q\n[docker]\nhost = %q\nsubnet_pool = %q\n%s", d.http, d.host, subnetPool(d.home), d.conf)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		d.Fatal(err)
 	}
@@ -130,11 +140,9 @@ func subnetPool(home string) string {
 
 func (d *daemon) start() {
 	d.Helper()
-	cmd := exec.Command(filepath.Join(binaries, "agboxd"))
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data",
-		"XDG_CONFIG_HOME="+d.home+"/config", "DOCKER_HOST=")
+	d.writeConfig()
+	cmd := d.command()
 	cmd.Stdout, cmd.Stderr = d.log, d.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		d.Fatal(err)
 	}
@@ -142,6 +150,21 @@ func (d *daemon) start() {
 	go func() { _ = cmd.Wait(); close(done) }()
 	d.cmd, d.done = cmd, done
 	d.dial()
+}
+
+// command is an agboxd for the daemon's directories.
+func (d *daemon) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(binaries, "agboxd"), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if d.boot != "" { // in a mount namespace of its own
+		script := `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`
+		cmd = exec.Command("sh", append([]string{"-c", script, d.boot}, cmd.Args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: syscall.CLONE_NEWNS}
+	}
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data",
+		"XDG_CONFIG_HOME="+d.home+"/config", "DOCKER_HOST=")
+	cmd.Env = append(cmd.Env, d.env...)
+	return cmd
 }
 
 func (d *daemon) dial() {
@@ -161,6 +184,9 @@ func (d *daemon) dial() {
 
 // kill ends the daemon as a crash would.
 func (d *daemon) kill() {
+	if d.cmd == nil { // it was never started
+		return
+	}
 	_ = d.cmd.Process.Kill()
 	<-d.done
 	_ = d.conn.Close()
