@@ -48,11 +48,11 @@ clean: ## Remove what was built; the tools stay (rm -r bin for those too).
 test: engine image build test-unit test-docker test-hack ## Run every test, unit and real Docker, with the race detector.
 
 .PHONY: test-unit
-test-unit: compiler ## Run the tests that need neither Docker nor a network, with the race detector.
+test-unit: test-tools ## Run the tests that need neither Docker nor a network, with the race detector.
 	go test -race -timeout 10m ./...
 
 .PHONY: test-docker
-test-docker: compiler engine image build ## Run the tests of the packages that use a real Docker engine.
+test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
 	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
 
 .PHONY: test-hack
@@ -102,9 +102,9 @@ image: engine ## Make the image agbox-base:dev, without a registry.
 .PHONY: tools
 tools: $(TOOLS_STAMP) ## Build the pinned tools into bin/tools.
 
-.PHONY: compiler
-compiler: ## Make sure that there is a C compiler; the race detector needs one.
-	hack/compiler.sh
+.PHONY: test-tools
+test-tools: ## Make sure that what the tests call is there; install it when it is not (root).
+	hack/test-tools.sh
 
 $(TOOLS_STAMP): hack/tools/go.mod hack/tools/go.sum
 	@echo 'building the pinned tools (buf, golangci-lint, protoc plugins) into bin/tools; the first time takes minutes'

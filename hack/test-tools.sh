@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo, and ip and
+# nsenter for private engines. Installs Debian's packages when we are root; otherwise says what to do.
+set -euo pipefail
+
+packages=()
+command -v "${CC:-gcc}" >/dev/null || packages+=(gcc libc6-dev)
+command -v ip >/dev/null || packages+=(iproute2)
+command -v nsenter >/dev/null || packages+=(util-linux)
+[[ ${#packages[@]} -gt 0 ]] || exit 0
+
+if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+  echo "test-tools: install ${packages[*]}" >&2
+  exit 1
+fi
+echo "test-tools: installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update </dev/null
+apt-get -q install -y --no-install-recommends "${packages[@]}" </dev/null
