@@ -5,7 +5,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// sameSignal is how soon after the first signal another one is taken for the same: timeout(1) sends each twice, to its
+// child and to the child's group, and so do shells whose children pass it on. A person's second ^C comes later.
+const sameSignal = 500 * time.Millisecond
 
 // Interrupted is the cause of a context that a signal ended.
 type Interrupted struct{ Signal syscall.Signal }
@@ -16,8 +21,8 @@ func (i *Interrupted) Error() string { return i.Signal.String() }
 // ExitCode returns what shells expect: 130 for SIGINT, 143 for SIGTERM.
 func (i *Interrupted) ExitCode() int { return 128 + int(i.Signal) }
 
-// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Interrupted as cause; the second one calls
-// exit at once. SIGPIPE is ignored, so that a reader who leaves shows as a write error and exec can cancel its
+// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Interrupted as cause; one that comes later than
+// half a second after it calls exit at once. SIGPIPE is ignored, so that a reader who leaves shows as a write error and exec can cancel its
 // command. Call stop when done.
 func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -38,16 +43,19 @@ func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, s
 }
 
 func watchSignals(ch <-chan os.Signal, quit <-chan struct{}, cancel context.CancelCauseFunc, exit func(code int)) {
-	for first := true; ; first = false {
+	var first time.Time
+	for {
 		select {
 		case <-quit:
 			return
 		case sig := <-ch:
 			i := &Interrupted{Signal: sig.(syscall.Signal)}
-			if !first {
+			if first.IsZero() {
+				first = time.Now()
+				cancel(i)
+			} else if time.Since(first) > sameSignal {
 				exit(i.ExitCode())
 			}
-			cancel(i)
 		}
 	}
 }
