@@ -32,6 +32,12 @@ func TestDeathsThatNoEventTellsAreFound(t *testing.T) {
 	d.kill()
 	d.docker("kill", naming.Primary(died))
 	d.docker("rm", "-f", naming.Primary(missing))
+	d.eventually("the engine's list shows the end", func() error {
+		if d.docker("ps", "-q", "--filter", "status=running", "--filter", "name="+naming.Primary(died)) != "" {
+			return fmt.Errorf("it is still listed as running")
+		}
+		return nil
+	})
 	d.start()
 	for id, want := range map[string]string{died: "CONTAINER_DIED", missing: "CONTAINER_MISSING"} {
 		d.await(id, failed)

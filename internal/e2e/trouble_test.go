@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,46 @@ func TestMetricsAndReadinessTellOfTheEngine(t *testing.T) {
 	}
 	if strings.Contains(body, id) {
 		t.Error("an ID is a label")
+	}
+	d.remove(id)
+}
+
+// engineCalls sums up what the daemon has asked of the engine.
+func (d *daemon) engineCalls() int {
+	d.Helper()
+	_, body, err := d.page("/metrics")
+	if err != nil {
+		d.Fatal(err)
+	}
+	sum := 0
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "agboxd_engine_calls_total{") {
+			sum += must(strconv.Atoi(strings.Fields(line)[1]))(d)
+		}
+	}
+	return sum
+}
+
+func TestARunningExecCostsTheEngineNothing(t *testing.T) {
+	t.Parallel()
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	d.http, d.conf = freeAddress(t), "[runtime]\nresync_interval = \"1h\"\n"
+	d.start()
+	id := d.create(nil)
+	d.await(id, ready)
+	d.sh(id, "true")
+	before := d.engineCalls()
+	const execs = 20
+	ids := make([]string, execs)
+	for i := range ids {
+		ids[i] = d.exec(id, "sleep", "3").GetExecId()
+	}
+	for _, execID := range ids {
+		d.ended(execID)
+	}
+	// Whether the engine answers is asked every few seconds, however many execs run.
+	if calls := d.engineCalls() - before; calls >= execs {
+		t.Errorf("%d engine calls for %d execs of 3 s", calls, execs)
 	}
 	d.remove(id)
 }
