@@ -22,12 +22,23 @@ func (e *envelope) read(doc ast.Node) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range fields {
-		if err := e.field(f); err != nil {
+	for _, kindFirst := range []bool{true, false} { // of another kind's document no other key can be judged
+		for _, f := range fields {
+			if (f.key == "apiVersion" || f.key == "kind") != kindFirst {
+				continue
+			}
+			if err := e.field(f); err != nil {
+				return err
+			}
+		}
+		if err := e.known(line(doc)); err != nil {
 			return err
 		}
 	}
-	return e.complete(line(doc))
+	if e.name == "" {
+		return &Error{Line: line(doc), Path: "metadata.name", Text: "is required"}
+	}
+	return nil
 }
 
 func (e *envelope) field(f entry) (err error) {
@@ -68,7 +79,8 @@ func (e *envelope) metadata(f entry) error {
 	return nil
 }
 
-func (e *envelope) complete(at int) error {
+// known refuses a document that is not ours.
+func (e *envelope) known(at int) error {
 	switch {
 	case e.version == "":
 		return &Error{Line: at, Path: "apiVersion", Text: fmt.Sprintf("is required; write %q", APIVersion)}
@@ -78,8 +90,6 @@ func (e *envelope) complete(at int) error {
 		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("is required; write %q", Kind)}
 	case e.kind != Kind:
 		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("%q is not known; this version reads %q", e.kind, Kind)}
-	case e.name == "":
-		return &Error{Line: at, Path: "metadata.name", Text: "is required"}
 	}
 	return nil
 }
