@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -104,6 +105,8 @@ func (a *app) finish(ctx context.Context, err error) int {
 			a.complain(exit.err)
 		}
 		return exit.code
+	case errors.Is(err, syscall.EPIPE):
+		return exitBrokenOut // whoever reads has seen enough
 	case errors.As(err, &usage):
 		a.complain(err)
 		fmt.Fprintf(a.Err, "See \"%s\".\n", usage.help)

@@ -24,7 +24,12 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply -f FILE", Short: "Create sandboxes from manifests; leave those that are as written",
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -",
-		Args:    noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "unexpected argument %q; manifests are given with -f", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
 				return usagef(cmd, "-f is required: a file, a directory, or - for standard input")

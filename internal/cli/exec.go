@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -30,10 +32,12 @@ type execOptions struct {
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
+	var interactive, tty bool // known by habit; refused with a reason
 	cmd := &cobra.Command{
 		Use: "exec NAME -- COMMAND [ARG...]", Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox and show its output as it comes. Ends with the command's exit code, or 125 when it could
-not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon.`,
+not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon. Its
+standard input is empty, and it has no terminal: put what it should read into a file or a mount.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.completeNames,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -43,6 +47,9 @@ not run. ^C cancels the command, a second ^C leaves at once. The command outlive
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if interactive || tty {
+				return usagef(cmd, "-i and -t are not supported: a command gets no standard input and no terminal yet")
+			}
 			req := &agboxv1.CreateExecRequest{Command: args[1:], Cwd: o.dir, EnvOverrides: map[string]string{}, ExecId: uuid.NewString()}
 			for _, pair := range o.env {
 				key, value, ok := strings.Cut(pair, "=")
@@ -51,13 +58,39 @@ not run. ^C cancels the command, a second ^C leaves at once. The command outlive
 				}
 				req.EnvOverrides[key] = value
 			}
+			if err := checkText(cmd, req); err != nil {
+				return err
+			}
 			return a.exec(cmd.Context(), args[0], req, o.detach)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
+	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
+	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "")
+	for _, hidden := range []string{"stdin", "tty"} {
+		cmd.Flags().Lookup(hidden).Hidden = true
+	}
 	return cmd
+}
+
+// checkText refuses what the API cannot carry.
+func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
+	for i, arg := range req.GetCommand() {
+		if !utf8.ValidString(arg) {
+			return usagef(cmd, "argument %d of the command is not UTF-8 text; pass other bytes in a file", i)
+		}
+	}
+	for key, value := range req.GetEnvOverrides() {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return usagef(cmd, "bad -e: %q is not UTF-8 text", key)
+		}
+	}
+	if !utf8.ValidString(req.GetCwd()) {
+		return usagef(cmd, "bad -w: not UTF-8 text")
+	}
+	return nil
 }
 
 func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, detach bool) error {
@@ -113,8 +146,8 @@ func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1
 	return &agboxv1.CreateExecResponse{ExecId: execID, StdoutLogPath: e.GetStdoutLogPath(), StderrLogPath: e.GetStderrLogPath()}, nil
 }
 
-// attach shows the output until the exec has ended, and returns its outcome. A signal, or a reader of our output that
-// left, cancels the exec; the true end is still waited for.
+// attach shows the output until the exec has ended, and returns its outcome. A signal, or output that cannot be shown
+// any more, cancels the exec; the true end is still waited for.
 func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse) error {
 	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -135,8 +168,11 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 	if !stop() {
 		<-cancelled
 	}
-	if showErr != nil {
+	switch {
+	case errors.Is(showErr, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
+	case showErr != nil:
+		return &exitError{code: exitNotRun, err: fmt.Errorf("exec %s was cancelled: %w", execID, showErr)}
 	}
 	return a.outcome(ctx, execID, end)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,14 +18,23 @@ import (
 const commandWidth = 40
 
 func (a *app) execsCommand() *cobra.Command {
-	return &cobra.Command{
+	var output *string
+	cmd := &cobra.Command{
 		Use: "execs [NAME]", Short: "List the commands that run now", ValidArgsFunction: a.completeNames,
 		Args: atMostOne("at most the name or ID of one sandbox"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.execs(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(cmd, *output, "json", "name"); err != nil {
+				return err
+			}
+			return a.execs(cmd.Context(), args, *output)
+		},
 	}
+	output = outputFlag(cmd, "json", "name")
+	return cmd
 }
 
-func (a *app) execs(ctx context.Context, args []string) error {
+// execs prints a table, the bare IDs ("name"), or one JSON object per line.
+func (a *app) execs(ctx context.Context, args []string, output string) error {
 	id := ""
 	if len(args) == 1 {
 		sb, err := a.resolve(ctx, args[0])
@@ -45,11 +55,32 @@ func (a *app) execs(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if output != "" {
+		return a.printExecsAs(execs, output)
+	}
 	if len(execs) == 0 {
 		fmt.Fprintln(a.Err, "no active execs")
 		return nil
 	}
 	a.printExecs(execs, names, "")
+	return nil
+}
+
+func (a *app) printExecsAs(execs []*agboxv1.ExecStatus, output string) error {
+	enc := json.NewEncoder(a.Out) // one object a line
+	for _, e := range execs {
+		if output == "name" {
+			fmt.Fprintln(a.Out, e.GetExecId())
+			continue
+		}
+		text, err := protoJSON.Marshal(e)
+		if err == nil {
+			err = enc.Encode(json.RawMessage(text))
+		}
+		if err != nil {
+			return fmt.Errorf("print exec %s: %w", e.GetExecId(), err)
+		}
+	}
 	return nil
 }
 
@@ -94,7 +125,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 		return err
 	}
 	if err := c.CancelExec(ctx, execID); err != nil {
-		return err
+		return a.notAnExec(ctx, execID, err)
 	}
 	if !wait {
 		fmt.Fprintf(a.Out, "exec/%s cancelling\n", execID)
@@ -141,13 +172,13 @@ func (a *app) logs(ctx context.Context, execID string, o logsOptions) error {
 	}
 	e, err := c.GetExec(ctx, execID)
 	if err != nil {
-		return err
+		return a.notAnExec(ctx, execID, err)
 	}
 	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
 	if err := logsGone(e, running); err != nil {
 		return err
 	}
-	var f follower
+	f := follower{quit: ctx.Done()}
 	if !o.stderr {
 		f.tails = append(f.tails, &tail{path: e.GetStdoutLogPath(), out: a.Out})
 	}
@@ -160,19 +191,34 @@ func (a *app) logs(ctx context.Context, execID string, o logsOptions) error {
 	} else {
 		close(end.done)
 	}
-	if err := f.run(end.done); err != nil {
+	switch err := f.run(end.done); {
+	case errors.Is(err, errQuit):
+		return ctx.Err()
+	case err != nil:
 		return err
 	}
 	return end.err
 }
 
-// logsGone tells a command without output from one whose logs went with its sandbox.
+// notAnExec helps who gave the name of a sandbox where an exec is asked for.
+func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
+	if !client.IsNotFound(err) {
+		return err
+	}
+	sb, lookErr := a.resolve(ctx, ref)
+	if lookErr != nil {
+		return fmt.Errorf("%w; \"agbox execs\" lists those that run, \"agbox events NAME\" all", err)
+	}
+	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s\" lists those that run, \"agbox events %s\" all", ref, nameOrID(sb), nameOrID(sb))
+}
+
+// logsGone tells a command without output from one whose logs went with its sandbox, or were removed from inside it.
 func logsGone(e *agboxv1.ExecStatus, running bool) error {
 	if running || e.GetStartedAt() == nil {
 		return nil
 	}
 	if _, err := os.Lstat(e.GetStdoutLogPath()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the logs of exec %s are gone: they were removed with sandbox %s", e.GetExecId(), e.GetSandboxId())
+		return fmt.Errorf("the logs of exec %s are gone: they were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
 	}
 	return nil
 }

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,7 +23,13 @@ const (
 )
 
 // follower prints growing log files.
-type follower struct{ tails []*tail }
+type follower struct {
+	tails []*tail
+	// quit, when closed, ends the printing between two portions with errQuit. Nil: never.
+	quit <-chan struct{}
+}
+
+var errQuit = errors.New("printing was ended")
 
 // run prints until ended is closed and the files are printed to the end they had then. It returns the first error of
 // reading or printing.
@@ -33,6 +39,9 @@ func (f *follower) run(ended <-chan struct{}) error {
 	defer w.close()
 	for {
 		more, err := f.turn()
+		if err == nil {
+			err = f.quitError()
+		}
 		if err != nil {
 			return err
 		}
@@ -42,10 +51,21 @@ func (f *follower) run(ended <-chan struct{}) error {
 		select {
 		case <-ended:
 			return f.rest()
+		case <-f.quit:
+			return errQuit
 		case <-w.changed():
 		case <-w.errors():
 		case <-w.tick.C:
 		}
+	}
+}
+
+func (f *follower) quitError() error {
+	select {
+	case <-f.quit:
+		return errQuit
+	default:
+		return nil
 	}
 }
 
@@ -68,8 +88,18 @@ func (f *follower) rest() error {
 		if err != nil {
 			return err
 		}
-		if _, err := t.copy(size); err != nil {
-			return err
+		for size > 0 {
+			if err := f.quitError(); err != nil {
+				return err
+			}
+			n, err := t.copy(min(size, turnBytes))
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break // it shrank meanwhile
+			}
+			size -= n
 		}
 	}
 	return nil
@@ -116,24 +146,30 @@ func (t *tail) remaining() (int64, error) {
 }
 
 // open opens the file if it is there. The directory can be written from inside the sandbox, so a link to a file of the
-// host, a FIFO or a device in its place is refused.
+// host, a FIFO or a device in its place is refused. Its kind is learned from an O_PATH descriptor, which opens nothing,
+// and the very inode behind that is opened then: with some devices the opening alone does harm.
 func (t *tail) open() error {
 	if t.file != nil {
 		return nil
 	}
-	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	handle, err := os.OpenFile(t.path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
-	}
+	defer handle.Close()
+	info, err := handle.Stat()
 	if err != nil {
-		return errors.Join(fmt.Errorf("open log %s: %w", t.path, err), f.Close())
+		return fmt.Errorf("look at log: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("log %s is not a regular file: a process in the sandbox has replaced it", t.path)
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", handle.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open log %s: %w", t.path, err)
 	}
 	t.file = f
 	return nil

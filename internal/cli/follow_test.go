@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // lockedBuffer can be read while a follower writes.
@@ -114,11 +117,41 @@ func TestFollowRefusesWhatIsNoLog(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	close(ended)
-	for _, path := range []string{link, fifo, dir} {
+	device := filepath.Join(dir, "device") // a character device without a driver: opening it says ENXIO
+	paths := []string{link, fifo, dir}
+	if err := unix.Mknod(device, unix.S_IFCHR|0o600, int(unix.Mkdev(240, 77))); err == nil {
+		paths = append(paths, device)
+	}
+	for _, path := range paths {
 		out := newBuffer()
 		f := follower{tails: []*tail{{path: path, out: out}}}
-		if err := f.run(ended); err == nil || out.String() != "" {
+		if err := f.run(ended); err == nil || !strings.Contains(err.Error(), "is not a regular file") || out.String() != "" {
 			t.Errorf("%s: got %v, printed %q", path, err, out.String())
 		}
 	}
 }
+
+// A process in the sandbox can make a log as large as it likes; ^C still ends the printing.
+func TestFollowQuitsInTheMiddleOfAHugeLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<42); err != nil {
+		t.Skip(err)
+	}
+	ended, quit := make(chan struct{}), make(chan struct{})
+	close(ended)
+	var once sync.Once
+	f := follower{quit: quit, tails: []*tail{{path: path, out: writerFunc(func(p []byte) (int, error) {
+		once.Do(func() { close(quit) })
+		return len(p), nil
+	})}}}
+	if err := f.run(ended); !errors.Is(err, errQuit) {
+		t.Errorf("got %v, want %v", err, errQuit)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
