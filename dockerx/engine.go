@@ -45,6 +45,7 @@ type Engine struct {
 	observe     func(string, time.Duration, error)
 	pullTimeout time.Duration
 	subnets     *subnet.Allocator
+	routes      func() ([]netip.Prefix, error) // of the host
 	networks    directory
 	pulls       *flight.Group[Image]
 	run         runSource
@@ -65,7 +66,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("docker.subnet_pool: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	e := &Engine{
-		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, run: hostRunSource,
+		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, routes: hostRoutes, run: hostRunSource,
 		pulls: flight.NewGroup[Image](),
 	}
 	if e.pullTimeout <= 0 {

@@ -87,9 +87,11 @@ func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 // (the engine can leak addresses), so there is nothing better to ask.
 func isSubnetRefusal(err error) bool { return errdefs.IsPermissionDenied(err) }
 
+func hostRoutes() ([]netip.Prefix, error) { return subnet.Routes(subnet.RouteFile) }
+
 // pickSubnet takes a free subnet; when there seems to be none it first learns which ones are.
 func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error) {
-	routes, err := subnet.Routes(subnet.RouteFile)
+	routes, err := e.routes()
 	if err != nil {
 		return netip.Prefix{}, err
 	}
