@@ -18,6 +18,9 @@ import (
 type Result struct {
 	// Next is when to look again; zero: only when something happens.
 	Next time.Duration
+	// Pending: a background operation will add the key. Its failures count as those of the key, so the count of
+	// failures stays until a pass ends without one.
+	Pending bool
 }
 
 // TerminalError ends an attempt: trying again can't mend it. Code is an error code of SANDBOX_FAILED.
@@ -94,6 +97,8 @@ func (l *loop) settle(ctx context.Context, key string, res Result, err error) st
 	var terminal *TerminalError
 	var panicked *panicError
 	switch {
+	case err == nil && res.Pending:
+		return metrics.ResultLater
 	case err == nil:
 		l.queue.Forget(key)
 		if res.Next > 0 {

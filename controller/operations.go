@@ -8,7 +8,8 @@ import (
 )
 
 // operations are what a pass starts and does not wait for: pulls, and stops with their grace period. At most one per
-// sandbox. Its end adds the sandbox's key; its error is handed to the pass that asks next.
+// sandbox. Its end adds the sandbox's key; its error is handed to the next pass that wants the same, and dropped by one
+// that does not.
 type operations struct {
 	done func(sandboxID string)
 	wg   sync.WaitGroup
@@ -43,14 +44,15 @@ func (o *operations) start(ctx context.Context, sandboxID string, kind plan.Kind
 	o.running[sandboxID] = &operation{kind, cancel}
 	o.wg.Go(func() {
 		defer cancel()
-		o.finish(sandboxID, kind, fn(ctx))
+		err := fn(ctx)
+		o.finish(sandboxID, kind, err, ctx.Err() != nil)
 	})
 }
 
-func (o *operations) finish(sandboxID string, kind plan.Kind, err error) {
+func (o *operations) finish(sandboxID string, kind plan.Kind, err error, cancelled bool) {
 	o.mu.Lock()
 	delete(o.running, sandboxID)
-	if err != nil {
+	if err != nil && !cancelled {
 		o.errors[sandboxID] = operationError{kind, err}
 	}
 	o.mu.Unlock()
@@ -67,23 +69,26 @@ func (o *operations) current(sandboxID string) plan.Kind {
 	return ""
 }
 
-// failure returns the error of the last operation if it was of that kind, and forgets it whatever its kind.
+// failure returns the error of the last operation, which is of that kind, and forgets it.
 func (o *operations) failure(sandboxID string, kind plan.Kind) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.errors[sandboxID]
-	delete(o.errors, sandboxID)
 	if e.kind != kind {
 		return nil
 	}
+	delete(o.errors, sandboxID)
 	return e.err
 }
 
-// cancel ends the operation under way if it is of that kind, and forgets any error.
-func (o *operations) cancel(sandboxID string, kind plan.Kind) {
+// drop cancels the operation under way if it is of that kind, and forgets the error of one that was. A stop is not
+// cancelled by a client that leaves: the engine goes on with it.
+func (o *operations) drop(sandboxID string, kind plan.Kind) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.errors, sandboxID)
+	if o.errors[sandboxID].kind == kind {
+		delete(o.errors, sandboxID)
+	}
 	if op := o.running[sandboxID]; op != nil && op.kind == kind {
 		op.cancel()
 	}

@@ -35,18 +35,26 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 }
 
 // beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
-// learn of it, and a pull for one that is to go ends.
+// learn of it, and operations that nobody wants any more end, with their errors.
 func (c *Controller) beforeEngine(rec plan.Record) {
-	if rec.Standing != plan.Live {
-		c.status.set(rec.ID, "")
-		return
+	if rec.Desired != storev1.RunState_RUN_STATE_RUN {
+		c.ops.drop(rec.ID, plan.EnsureImage)
 	}
-	if rec.ActiveExecs > 0 && !runs(rec) {
+	if ended(rec) {
+		c.ops.drop(rec.ID, plan.StopContainer)
+	}
+	switch {
+	case rec.Standing != plan.Live:
+		c.status.set(rec.ID, "")
+	case rec.ActiveExecs > 0 && !runs(rec):
 		c.wakeExecsOf(rec.ID)
 	}
-	if rec.Desired != storev1.RunState_RUN_STATE_RUN {
-		c.ops.cancel(rec.ID, plan.EnsureImage)
-	}
+}
+
+// ended reports whether a stop has nothing to stop any more. Only then is its error nobody's.
+func ended(rec plan.Record) bool {
+	return rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE ||
+		rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING
 }
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
@@ -64,7 +72,7 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	switch {
 	case errors.As(err, &waiting):
 		c.status.set(rec.ID, waiting.what)
-		return Result{}, nil // the end of what it waits for adds the key
+		return Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
 		failed := []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}
 		if reportErr := c.report(ctx, rec.ID, gen, failed, nil); reportErr != nil {

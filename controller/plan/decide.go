@@ -125,6 +125,8 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	case r.ActiveExecs > 0:
 		p.Waiting = "waiting for execs to end"
 		return p
+	case w.Operation == StopContainer:
+		return p // the engine is still at it, and would stop what a resume starts
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
 		p.Waiting = ""
 		return p

@@ -179,6 +179,10 @@ func TestDecide(t *testing.T) {
 
 		{"stop: stop the primary", stopping, "stop-container:c1"},
 		{"stop under way: wait", func(s *scene) { stopping(s); s.w.Operation = StopContainer }, ""},
+		{"stop: exited while the engine is still at it", func(s *scene) {
+			stopping(s)
+			s.w.Containers[0].Status, s.w.Operation = "exited", StopContainer
+		}, ""},
 		{"stop with execs: they end first", func(s *scene) { stopping(s); s.r.ActiveExecs = 2 }, "cancel-execs next:40s"},
 		{"stop with execs that never end: stop all the same", func(s *scene) {
 			stopping(s)

@@ -1,0 +1,85 @@
+package controller_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/store"
+)
+
+// inBubble runs a test on a world of its own in a bubble of its own time. No daemon runs yet.
+func inBubble(t *testing.T, test func(t *testing.T, p *player)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &player{world: newWorld(t.TempDir()), harmed: map[string]bool{}}
+		defer func() {
+			if err := p.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		test(t, p)
+	})
+}
+
+// withDaemon is inBubble with a daemon that has connected to the engine. Every set changes its configuration.
+func withDaemon(t *testing.T, test func(t *testing.T, p *player), set ...func(*controller.Config)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, p *player) {
+		p.cfg = func(c *controller.Config) {
+			for _, s := range set {
+				s(c)
+			}
+		}
+		if err := p.start(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		test(t, p)
+	})
+}
+
+// pass lets time go by and everything that is due happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// must fails the test unless things happen without an error.
+func (p *player) must(t *testing.T, acts ...act) {
+	t.Helper()
+	for _, a := range acts {
+		if err := p.do(a); err != nil {
+			t.Fatalf("%v: %v", a, err)
+		}
+	}
+}
+
+// readyBox makes a sandbox that runs, the n-th of its world.
+func (p *player) readyBox(t *testing.T) string {
+	t.Helper()
+	p.must(t, act{"create", 0})
+	pass(time.Second)
+	id := p.boxes[len(p.boxes)-1]
+	p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_READY)
+	return id
+}
+
+func (p *player) sandbox(t *testing.T, id string) store.Sandbox {
+	t.Helper()
+	sb, err := p.store.Sandbox(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func (p *player) wantState(t *testing.T, id string, want agboxv1.SandboxState) {
+	t.Helper()
+	if sb := p.sandbox(t, id); sb.State != want {
+		t.Fatalf("%s is %s (%s %s), want %s; %q", id, sb.State, sb.ErrorCode, sb.ErrorMessage, want, p.daemon.Status(id))
+	}
+}
