@@ -779,9 +779,11 @@ type SandboxHandle struct {
 	Name string `protobuf:"bytes,100,opt,name=name,proto3" json:"name,omitempty"`
 	// What the daemon is doing or waiting for, and the last transient error; empty when converged. Not durable.
 	StatusMessage string `protobuf:"bytes,101,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
-	// The stored spec. Env values are included: the socket is the owner's alone.
+	// The stored spec. Env values are included: the socket is the owner's alone. Absent in ListSandboxes, whose answer would
+	// otherwise grow with the specs.
 	Spec *CreateSpec `protobuf:"bytes,102,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Set while a stop is under way (state is still READY) or a delete is.
+	// What was asked for and the state does not say yet: "stopped" from the accept of a stop until STOPPED (state is still
+	// READY), "deleted" from the accept of a delete until DELETED; otherwise empty.
 	DesiredState string `protobuf:"bytes,103,opt,name=desired_state,json=desiredState,proto3" json:"desired_state,omitempty"`
 	// Number of execs that have not ended.
 	ActiveExecs   uint32 `protobuf:"varint,104,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`

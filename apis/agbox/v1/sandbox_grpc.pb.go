@@ -64,7 +64,7 @@ type SandboxServiceClient interface {
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*CreateSandboxResponse, error)
 	// GetSandbox reads one sandbox. Deleted ones stay readable while their history is retained.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
-	// ListSandboxes reads all sandboxes, newest first, then by ID.
+	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ResumeSandbox asks a STOPPED sandbox to run again with the same containers and files.
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
@@ -246,7 +246,7 @@ type SandboxServiceServer interface {
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error)
 	// GetSandbox reads one sandbox. Deleted ones stay readable while their history is retained.
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
-	// ListSandboxes reads all sandboxes, newest first, then by ID.
+	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ResumeSandbox asks a STOPPED sandbox to run again with the same containers and files.
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*AcceptedResponse, error)
