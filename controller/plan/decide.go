@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/naming"
@@ -17,6 +15,8 @@ import (
 const (
 	// unclearRetry: a container that is being removed or restarted is looked at again after this.
 	unclearRetry = time.Second
+	// lifeRetry: an engine that does not tell of its life is asked again after this.
+	lifeRetry = 10 * time.Second
 	// stopMargin is added to the cancel grace before a stop no longer waits for its execs to record their ends.
 	stopMargin = 30 * time.Second
 )
@@ -145,7 +145,8 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	case !mine.primary.Alive():
 		return restartOrFail(p, r, w, pol, *mine.primary)
 	}
-	if !sameRun(r.EngineRun, w.Run) {
+	last := compare(r.EngineRun, w.Run)
+	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
 		p.EngineRun = w.Run
 	}
 	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() {
@@ -161,14 +162,15 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 // restartOrFail judges a primary that ended although it should run. It ended by the engine's or the host's death if
 // either has died since the sandbox was last known to run: nobody saw the end, and the user did not ask for it.
 func restartOrFail(p Plan, r Record, w World, pol Policy, primary Container) Plan {
-	if !sameRun(r.EngineRun, w.Run) && !pol.FailOnEngineDeath {
+	switch last := compare(r.EngineRun, w.Run); {
+	case pol.FailOnEngineDeath:
+	case last == unclearLife:
+		p.Waiting, p.Next = "the primary ended, and the engine does not say whether it died with it", lifeRetry
+		return p
+	case last != sameLife:
 		p.Steps = append(p.Steps, Step{Kind: StartContainer, ID: primary.ID})
 		p.EngineRun = w.Run
-		reason := "engine_death"
-		if r.EngineRun.GetBootId() != w.Run.GetBootId() {
-			reason = "host_death"
-		}
-		return p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, reason))
+		return p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, string(last)))
 	}
 	if primary.OOMKilled && primary.ExitCode == 137 && !r.ExecOOM {
 		return p.with(failed(CodeContainerOOM, "the primary container was killed by the kernel for want of memory"))
@@ -297,5 +299,3 @@ func stopUnlessStopping(w World, c Container) []Step {
 	}
 	return []Step{{Kind: StopContainer, ID: c.ID}}
 }
-
-func sameRun(a, b *storev1.EngineRun) bool { return proto.Equal(a, b) }

@@ -124,6 +124,23 @@ func TestDecide(t *testing.T) {
 		{"primary ended by the host's death: start again", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b2", "1"), "exited"
 		}, "start-container:c1 RESTARTED(host_death) life:1"},
+		{"an engine that does not tell of its life: no verdict on an end", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status = life("b", ""), "exited"
+		}, "next:10s"},
+		{"a sandbox made under an engine that did not tell of its life: no verdict on its end", func(s *scene) {
+			s.r.EngineRun, s.w.Containers[0].Status = life("b", ""), "exited"
+		}, "next:10s"},
+		{"the host's death needs no word of the engine", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status = life("b2", ""), "exited"
+		}, "start-container:c1 RESTARTED(host_death) life:"},
+		{"when deaths fail what ran, nobody needs to know which", func(s *scene) {
+			s.w.Run, s.w.Containers[0].Status, s.p.FailOnEngineDeath = life("b", ""), "exited", true
+		}, "FAILED(CONTAINER_DIED)"},
+		{"a known life is not forgotten for an unknown one", func(s *scene) { s.w.Run = life("b", "") }, "next:29m0s"},
+		{"alive after the host's death: noted although the engine does not tell of its life", func(s *scene) {
+			s.w.Run = life("b2", "")
+		}, "life: next:29m0s"},
+		{"an unknown life is replaced by a known one", func(s *scene) { s.r.EngineRun = life("b", "") }, "life:1 next:29m0s"},
 		{"engine's death by policy fails", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status, s.p.FailOnEngineDeath = life("b", "2"), "exited", true
 		}, "FAILED(CONTAINER_DIED)"},

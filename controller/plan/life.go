@@ -1,0 +1,29 @@
+package plan
+
+import storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+
+// fate is what became of the engine and the host since a sandbox was last known to run. The two deaths are the reasons of
+// SANDBOX_RESTARTED.
+type fate string
+
+const (
+	sameLife    fate = "same"
+	engineDeath fate = "engine_death"
+	hostDeath   fate = "host_death"
+	// unclearLife: an engine that does not tell of its life may have died or not.
+	unclearLife fate = "unclear"
+)
+
+func compare(last, present *storev1.EngineRun) fate {
+	switch {
+	case last.GetBootId() == "" || present.GetBootId() == "":
+		return unclearLife
+	case last.GetBootId() != present.GetBootId():
+		return hostDeath
+	case last.GetEngineStart() == "" || present.GetEngineStart() == "":
+		return unclearLife
+	case last.GetEngineStart() != present.GetEngineStart():
+		return engineDeath
+	}
+	return sameLife
+}
