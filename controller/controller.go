@@ -103,7 +103,13 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
-func (c *Controller) Status(sandboxID string) string { return c.status.get(sandboxID) }
+func (c *Controller) Status(sandboxID string) string {
+	line := c.status.get(sandboxID)
+	if line == engineAway {
+		return c.link.problem()
+	}
+	return line
+}
 
 // EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
 func (c *Controller) EngineProblem() string { return c.link.problem() }

@@ -67,11 +67,23 @@ func (l *engineLink) warning() string {
 	return ""
 }
 
-// life is the present life of the engine.
-func (l *engineLink) life() *storev1.EngineRun {
+// life is the present life of the engine, or a problem for which it can't be judged by.
+func (l *engineLink) life() (run *storev1.EngineRun, problem string) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return &storev1.EngineRun{BootId: l.cfg.BootID, EngineStart: l.state.info.Run}
+	return l.cfg.run(l.state.info), l.state.problem
+}
+
+// run is the life that an engine tells of.
+func (c *Config) run(info dockerx.Info) *storev1.EngineRun {
+	return &storev1.EngineRun{BootId: c.BootID, EngineStart: info.Run}
+}
+
+// known is what the engine last said of itself.
+func (l *engineLink) known() linkState {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.state
 }
 
 func (l *engineLink) set(s linkState) {
@@ -179,8 +191,10 @@ func (l *engineLink) probe(ctx context.Context) {
 			return
 		case err != nil:
 			l.set(linkState{problem: fmt.Sprintf("the Docker engine does not answer: %v", err)})
-		case l.problem() != "":
-			l.set(linkState{info: info})
+			continue
+		}
+		before := l.known()
+		if l.set(linkState{info: info}); before.problem != "" || before.info.Run != info.Run {
 			l.returned()
 		}
 	}

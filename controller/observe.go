@@ -21,9 +21,10 @@ func (c *Controller) ours(sandboxID string) map[string]string {
 	return labels
 }
 
-// observe reads what there is of one sandbox.
-func (c *Controller) observe(ctx context.Context, rec *plan.Record) (plan.World, error) {
-	w := plan.World{Run: c.link.life(), Operation: c.ops.current(rec.ID)}
+// observe reads what there is of one sandbox. run is the engine's life as it was before: what is seen alive has then
+// outlived it.
+func (c *Controller) observe(ctx context.Context, rec *plan.Record, run *storev1.EngineRun) (plan.World, error) {
+	w := plan.World{Run: run, Operation: c.ops.current(rec.ID)}
 	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(rec.ID))
 	if err != nil {
 		return w, err
@@ -36,7 +37,19 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record) (plan.World,
 	if w.Inputs, err = c.cfg.Execs.Prepared(rec.ID); err != nil {
 		return w, err
 	}
+	if len(w.Containers) == 0 && rec.Standing == plan.Live {
+		return w, c.examineAbsence(ctx)
+	}
 	return w, c.examinePrimary(ctx, rec, &w)
+}
+
+// examineAbsence makes sure that an engine that shows nothing of a sandbox is ours: it may have been replaced since the
+// link to it was judged. Then nothing is missing, nor clean.
+func (c *Controller) examineAbsence(ctx context.Context) error {
+	if err := c.link.checkMarker(ctx); err != nil {
+		return fmt.Errorf("make sure of the engine: %w", err)
+	}
+	return nil
 }
 
 // examinePrimary asks after the primary itself: the engine tells of an end before its lists know of it, and this pass may
@@ -77,12 +90,8 @@ func (c *Controller) examineDeath(ctx context.Context, rec *plan.Record, w *plan
 	if err != nil {
 		return err
 	}
-	w.Run = c.engineRun(info)
+	w.Run = c.cfg.run(info)
 	return nil
-}
-
-func (c *Controller) engineRun(info dockerx.Info) *storev1.EngineRun {
-	return &storev1.EngineRun{BootId: c.cfg.BootID, EngineStart: info.Run}
 }
 
 func containersOf(list []dockerx.Container) []plan.Container {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
@@ -34,11 +35,13 @@ func (c *Controller) engineReturned() {
 func (c *Controller) resyncLoop(ctx context.Context) {
 	ticker := time.NewTicker(c.cfg.ResyncInterval)
 	defer ticker.Stop()
+	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-retry:
 		case <-c.resyncNow:
 		}
 		c.wakeActiveExecs()
@@ -46,38 +49,40 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 			c.log.Warn("history that is due is not purged yet", "err", err)
 		}
 		if err := c.resync(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("resync is cut off; the next one starts anew", "err", err)
+			c.log.Warn("resync is cut off and starts anew soon", "err", err)
+			retry = time.After(resyncRetry)
 		}
 	}
 }
 
+// resyncRetry is when a resync that was cut off is tried again: passes that found the engine away count on it.
+const resyncRetry = 2 * time.Second
+
 // resync looks at everything with two engine calls and adds the keys of what is not as wanted. It is the net under
 // every event that was lost, and at the start it is the recovery.
 func (c *Controller) resync(ctx context.Context) error {
-	if c.link.problem() != "" {
+	run, problem := c.link.life()
+	if problem != "" {
 		return nil // its return asks for another one
 	}
-	worlds, err := c.observeAll(ctx)
+	worlds, err := c.observeAll(ctx, run)
 	if err != nil {
 		return err
 	}
 	for _, id := range c.cfg.Store.LiveIDs() {
 		if worlds[id] == nil {
-			worlds[id] = &plan.World{Run: c.link.life()}
+			worlds[id] = &plan.World{Run: run}
 		}
 	}
 	now, unknown := time.Now(), 0
 	for id, w := range worlds {
 		p, err := c.glance(ctx, id, w, now)
-		if err != nil {
-			return err
-		}
 		switch {
 		case p.Unknown:
 			unknown++
 			c.log.Warn("Docker holds a sandbox that this store never knew; it is left alone", "sandbox_id", id)
-		case !p.Idle():
-			c.sandboxes.add(id)
+		case err != nil, !p.Idle(), c.status.get(id) != p.Waiting:
+			c.sandboxes.add(id) // its own pass says what is wrong, or that nothing is any more
 		case p.Next > 0:
 			c.sandboxes.addAfter(id, p.Next)
 		}
@@ -99,7 +104,7 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now t
 	return plan.Decide(rec, *w, c.policy(sb), now), nil
 }
 
-func (c *Controller) observeAll(ctx context.Context) (map[string]*plan.World, error) {
+func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (map[string]*plan.World, error) {
 	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(""))
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -112,7 +117,7 @@ func (c *Controller) observeAll(ctx context.Context) (map[string]*plan.World, er
 	of := func(labels map[string]string) *plan.World {
 		id := labels[naming.SandboxID]
 		if worlds[id] == nil {
-			worlds[id] = &plan.World{Run: c.link.life()}
+			worlds[id] = &plan.World{Run: run}
 		}
 		return worlds[id]
 	}

@@ -22,11 +22,12 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, err
 	}
 	c.beforeEngine(rec)
-	if problem := c.link.problem(); problem != "" {
-		c.status.set(id, problem) // no verdict; the engine's return adds every key
+	run, problem := c.link.life()
+	if problem != "" {
+		c.status.set(id, engineAway) // no verdict; the engine's return adds every key
 		return Result{}, nil
 	}
-	w, err := c.observe(ctx, &rec)
+	w, err := c.observe(ctx, &rec, run)
 	if err != nil {
 		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}

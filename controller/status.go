@@ -9,6 +9,9 @@ type statusBoard struct {
 	lines map[string]string
 }
 
+// engineAway stands for the engine's problem, which changes without a pass.
+const engineAway = "waiting for the engine"
+
 func newStatusBoard() *statusBoard { return &statusBoard{lines: map[string]string{}} }
 
 func (b *statusBoard) set(id, line string) {

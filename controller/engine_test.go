@@ -1,0 +1,234 @@
+package controller_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+const (
+	ready  = agboxv1.SandboxState_SANDBOX_STATE_READY
+	failed = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+)
+
+// trickEngine lets a test change what happens just before a list, or what the engine says of itself.
+type trickEngine struct {
+	controller.Engine
+	mu         sync.Mutex
+	beforeList func()
+	info       func(*dockerx.Info)
+}
+
+func trick(e *trickEngine) func(*controller.Config) {
+	return func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e }
+}
+
+func (e *trickEngine) set(beforeList func(), info func(*dockerx.Info)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.beforeList, e.info = beforeList, info
+}
+
+func (e *trickEngine) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
+	e.mu.Lock()
+	trick := e.beforeList
+	e.beforeList = nil
+	e.mu.Unlock()
+	if trick != nil {
+		trick()
+	}
+	return e.Engine.ListContainers(ctx, labels)
+}
+
+func (e *trickEngine) Info(ctx context.Context) (dockerx.Info, error) {
+	info, err := e.Engine.Info(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.info != nil {
+		e.info(&info)
+	}
+	return info, err
+}
+
+// The link to the engine was good when the pass began; the engine that answers its list is another one.
+func TestAnEngineReplacedDuringAPassBringsNoVerdict(t *testing.T) {
+	for _, what := range []string{"stop", "delete", "start box"} {
+		t.Run(what, func(t *testing.T) {
+			e := &trickEngine{}
+			withDaemon(t, func(t *testing.T, p *player) {
+				id := p.readyBox(t)
+				e.set(p.engine.Replace, nil)
+				before := p.sandbox(t, id).State
+				p.must(t, act{what, 0})
+				if what == "start box" {
+					p.engine.PauseOutside(p.container(0), true) // an event that brings a pass about
+				}
+				pass(10 * time.Minute)
+				if s := p.sandbox(t, id).State; s != before && s != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
+					t.Errorf("is %s", s)
+				}
+				if s := p.daemon.EngineProblem(); !strings.Contains(s, "another Docker engine") {
+					t.Errorf("the problem is %q", s)
+				}
+				if s := p.daemon.Status(id); !strings.Contains(s, "another Docker engine") {
+					t.Errorf("the status is %q", s)
+				}
+			}, trick(e))
+		})
+	}
+}
+
+func TestAnOperatorConfirmsAnotherEngine(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.engine.Replace()
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+		if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		p.wantState(t, id, failed)
+		if s := p.daemon.EngineProblem() + p.daemon.Status(id); s != "" {
+			t.Errorf("%q", s)
+		}
+	})
+}
+
+// docker volume prune takes the marker: the objects prove whose engine it is.
+func TestAPrunedMarkerIsMadeAgain(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		marker := naming.MarkerVolume(p.store.InstanceID())
+		if err := p.engine.RemoveVolume(t.Context(), marker); err != nil {
+			t.Fatal(err)
+		}
+		p.must(t, act{"engine restart live", 0})
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+		if there, err := p.engine.VolumeExists(t.Context(), marker); !there || err != nil {
+			t.Errorf("marker: %v, %v", there, err)
+		}
+	})
+}
+
+// An engine that does not tell of its life leaves open whether it died: neither a restart nor a failure is right.
+func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
+	e := &trickEngine{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		e.set(nil, func(i *dockerx.Info) { i.Run = "" })
+		pass(time.Minute)
+		p.must(t, act{"kill box", 0})
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+		if s := p.daemon.Status(id); !strings.Contains(s, "does not say") {
+			t.Errorf("the status is %q", s)
+		}
+		e.set(nil, nil)
+		pass(time.Minute)
+		p.wantState(t, id, failed)
+	}, trick(e))
+}
+
+// An engine that hangs keeps its stream open; probes find out. A status of that time does not outlive it.
+func TestAStatusOfTheTimeWithoutEngineDoesNotStay(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.engine.Fail(dockerx.OpInfo, 3, nil, false)
+		pass(8 * time.Second)
+		p.engine.PauseOutside(p.container(0), true) // an event that brings a pass about
+		pass(time.Second)
+		if s := p.daemon.Status(id); !strings.Contains(s, "does not answer") {
+			t.Fatalf("the status is %q", s)
+		}
+		pass(30 * time.Second)
+		if s := p.daemon.EngineProblem() + p.daemon.Status(id); s != "" {
+			t.Errorf("the status is still %q", s)
+		}
+	})
+}
+
+// A resync that is cut off is the only one that an engine's return brings about.
+func TestAResyncThatIsCutOffIsRepeatedSoon(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.readyBox(t)
+		pass(time.Minute) // so that no event is told again
+		p.must(t, act{"engine down", 0}, act{"stop", 0})
+		pass(10 * time.Second)
+		p.must(t, act{"engine up", 0})
+		p.engine.Fail(dockerx.OpListContainers, 1, nil, false)
+		pass(20 * time.Second)
+		p.wantState(t, "box-0", agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+	}, func(c *controller.Config) { c.ResyncInterval = time.Hour })
+}
+
+func TestAnEngineThatFlapsIsFollowed(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		for i := range 50 {
+			p.must(t, act{"engine down", 0})
+			pass(time.Duration(i) * 37 * time.Millisecond)
+			p.must(t, act{"engine up", 0})
+			pass(time.Duration(i) * 53 * time.Millisecond)
+		}
+		pass(10 * time.Second)
+		p.wantState(t, id, ready)
+		if s := p.daemon.EngineProblem() + p.daemon.Status(id); s != "" {
+			t.Errorf("%q", s)
+		}
+	})
+}
+
+// The engine is asked for one list of each kind, however many sandboxes there are.
+func TestAResyncOfWhatIsAsWantedMakesTwoCalls(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		for range 200 {
+			p.must(t, act{"create", 0})
+		}
+		pass(70 * time.Second)
+		for _, id := range p.boxes {
+			p.wantState(t, id, ready)
+		}
+		before := p.calls()
+		pass(59 * time.Second)
+		after := p.calls()
+		for op, n := range after {
+			want := 0
+			if op == dockerx.OpListContainers || op == dockerx.OpListNetworks {
+				want = 1
+			}
+			if op != dockerx.OpInfo && n-before[op] != want {
+				t.Errorf("%d calls of %s, want %d", n-before[op], op, want)
+			}
+		}
+	})
+}
+
+func (w *world) calls() map[string]int {
+	calls := map[string]int{}
+	for _, op := range dockerx.Ops() {
+		calls[op] = w.engine.Calls(op)
+	}
+	return calls
+}
+
+func TestWhatIsDangerousAboutTheEngineIsSaid(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		if s := p.daemon.EngineWarning(); s != "" {
+			t.Error(s)
+		}
+		p.must(t, act{"engine restart", 0})
+		pass(10 * time.Second)
+		if s := p.daemon.EngineWarning(); !strings.Contains(s, "live-restore") {
+			t.Errorf("%q", s)
+		}
+	})
+}
