@@ -95,7 +95,7 @@ func TestSpecRefuses(t *testing.T) {
 		"deep braces":        {strings.Repeat("{a: ", 1<<18), "line 1: nested too deeply"},
 		"deep dashes":        {strings.Repeat("- ", 1<<19), "line 1: nested too deeply"},
 		"deep keys":          {strings.Repeat("? ", 1<<19), "line 1: nested too deeply"},
-		"huge":               {strings.Repeat(" ", 3<<20), "the limit is"},
+		"huge":               {strings.Repeat(" ", 3<<20), "larger than 2097152 bytes"},
 		"alias bomb":         {bomb(), "too many values"},
 		"alias to itself":    {"envs: &a {B: *a}", "must be a string"},
 	} {

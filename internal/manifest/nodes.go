@@ -22,7 +22,7 @@ const (
 // documents returns the bodies of all documents that are not empty.
 func documents(text []byte) ([]ast.Node, error) {
 	if len(text) > maxTextBytes {
-		return nil, &Error{Text: fmt.Sprintf("the text is %d bytes; the limit is %d", len(text), maxTextBytes)}
+		return nil, &Error{Text: fmt.Sprintf("the text is larger than %d bytes", maxTextBytes)}
 	}
 	tokens := lexer.Tokenize(string(text))
 	if err := checkNesting(tokens); err != nil {
