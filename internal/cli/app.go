@@ -60,6 +60,9 @@ func (a *app) client() (*client.Client, error) {
 	if socket == "" {
 		socket = client.DefaultSocket()
 	}
+	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
+		return nil, fmt.Errorf("host %q: agboxd is reached by a Unix socket only; write its path", socket)
+	}
 	c, err := client.Dial(socket)
 	if err != nil {
 		return nil, fmt.Errorf("use socket %s: %w", socket, err)

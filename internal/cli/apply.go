@@ -22,7 +22,7 @@ func (a *app) applyCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Create sandboxes from manifests; leave those that are as written",
+		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Create sandboxes from manifests; leave those that are as written",
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -34,7 +34,7 @@ func (a *app) applyCommand() *cobra.Command {
 			if len(files) == 0 {
 				return usagef(cmd, "-f is required: a file, a directory, or - for standard input")
 			}
-			docs, err := a.readManifests(files)
+			docs, err := a.readManifests(cmd.Context(), files)
 			if err != nil {
 				return err
 			}

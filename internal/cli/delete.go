@@ -21,7 +21,7 @@ type deleteOptions struct {
 func (a *app) deleteCommand() *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
-		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", Short: "Remove sandboxes with their files and logs",
+		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files and logs",
 		Long:              "Remove sandboxes with everything they hold. The name is free at once; --wait returns when all is gone.",
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +48,7 @@ func (a *app) deleteCommand() *cobra.Command {
 func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error {
 	ctx := cmd.Context()
 	if len(o.files) > 0 {
-		docs, err := a.readManifests(o.files)
+		docs, err := a.readManifests(ctx, o.files)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func (a *app) execCommand() *cobra.Command {
 	var o execOptions
 	var interactive, tty bool // known by habit; refused with a reason
 	cmd := &cobra.Command{
-		Use: "exec NAME -- COMMAND [ARG...]", Short: "Run a command in a sandbox",
+		Use: "exec NAME -- COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox and show its output as it comes. Ends with the command's exit code, or 125 when it could
 not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon. Its
 standard input is empty, and it has no terminal: put what it should read into a file or a mount.`,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ type document struct {
 const maxManifestBytes = 16 << 20
 
 // readManifests reads files, directories and "-" for standard input. Every name may occur once.
-func (a *app) readManifests(paths []string) ([]document, error) {
+func (a *app) readManifests(ctx context.Context, paths []string) ([]document, error) {
 	var docs []document
 	seen := map[string]document{}
 	for _, path := range paths {
@@ -30,7 +31,7 @@ func (a *app) readManifests(paths []string) ([]document, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			more, err := a.readFile(file)
+			more, err := a.readFile(ctx, file)
 			if err != nil {
 				return nil, err
 			}
@@ -84,17 +85,15 @@ func escapeGlob(path string) string {
 	return string(out)
 }
 
-func (a *app) readFile(path string) ([]document, error) {
-	in, label := a.In, "standard input"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, readError(path, err)
-		}
-		defer f.Close()
-		in, label = f, path
+func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
+	label := path
+	if path == "-" {
+		label = "standard input"
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxManifestBytes))
+	text, err := a.readText(ctx, path)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, readError(label, err)
 	}
@@ -107,6 +106,36 @@ func (a *app) readFile(path string) ([]document, error) {
 		docs[i] = document{Sandbox: sb, file: label}
 	}
 	return docs, nil
+}
+
+// readText reads a file, or standard input for "-". Terminals and FIFOs make it wait for a writer; when ctx ends, it
+// returns all the same, and the read is left behind for the end of the process.
+func (a *app) readText(ctx context.Context, path string) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		in := a.In
+		if path != "-" {
+			f, err := os.Open(path)
+			if err != nil {
+				done <- result{nil, err}
+				return
+			}
+			defer f.Close()
+			in = f
+		}
+		text, err := io.ReadAll(io.LimitReader(in, maxManifestBytes))
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func readError(path string, err error) error {

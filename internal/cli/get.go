@@ -31,7 +31,7 @@ func (a *app) getCommand() *cobra.Command {
 	formats := []string{"wide", "yaml", "json", "name"}
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get [NAME...]", Short: "List sandboxes", ValidArgsFunction: a.completeNames,
+		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.completeNames,
 		Long: "List sandboxes, newest first. \"-o yaml\" prints manifests that can be applied again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, o.output, formats...); err != nil {
@@ -60,6 +60,9 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 		return err
 	}
 	a.warnEngine(ctx, c)
+	if failed && len(found) == 0 {
+		return &exitError{code: exitFailed} // an empty list would look like an answer
+	}
 	if err := a.printSandboxes(ctx, c, found, len(refs) == 1, o.output); err != nil {
 		return err
 	}

@@ -17,8 +17,10 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.verbCommand("resume", "Start stopped sandboxes again", client.Ready,
+	cmd := a.verbCommand("resume", "Start stopped sandboxes again", client.Ready,
 		func(c *client.Client) func(context.Context, string) error { return c.ResumeSandbox })
+	cmd.SuggestFor = []string{"start", "restart"}
+	return cmd
 }
 
 // verbCommand is a request to named sandboxes that is waited for by default.

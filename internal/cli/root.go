@@ -125,6 +125,6 @@ func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error
 // warnEngine says on stderr when the daemon cannot reach its engine: what is shown may be stale, what is asked waits.
 func (a *app) warnEngine(ctx context.Context, c *client.Client) {
 	if ping, err := c.Ping(ctx); err == nil && ping.GetEngineProblem() != "" {
-		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when it is back\n", strings.TrimSuffix(ping.GetEngineProblem(), "."))
+		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when it is back\n", strings.TrimRight(ping.GetEngineProblem(), ".?"))
 	}
 }
