@@ -99,13 +99,14 @@ func (p *pass) audit(s plan.Step) {
 // ensureImage finds the image or has it pulled in the background. Pulls of one image are shared by the engine port.
 func (p *pass) ensureImage(ctx context.Context) error {
 	ref := p.sb.Spec.GetImage()
-	if err := p.ops.failure(p.rec.ID, plan.EnsureImage); err != nil {
-		return fmt.Errorf("pull image %s: %w", ref, err)
-	}
 	image, err := p.cfg.Engine.InspectImage(ctx, ref)
-	if !errdefs.IsNotFound(err) {
+	failure := p.ops.failure(p.rec.ID, plan.EnsureImage)
+	switch {
+	case !errdefs.IsNotFound(err): // also when somebody brought it after a pull that failed
 		p.image = image
 		return err
+	case failure != nil:
+		return fmt.Errorf("pull image %s: %w", ref, failure)
 	}
 	p.ops.start(ctx, p.rec.ID, plan.EnsureImage, func(ctx context.Context) error {
 		_, err := p.cfg.Engine.EnsureImage(ctx, ref)
@@ -115,11 +116,19 @@ func (p *pass) ensureImage(ctx context.Context) error {
 }
 
 func (p *pass) createNetwork(ctx context.Context) error {
-	n, err := p.cfg.Engine.CreateNetwork(ctx, dockerx.NetworkSpec{
-		Name: naming.Network(p.rec.ID), Labels: p.labels(naming.ComponentNetwork),
-	})
+	spec := dockerx.NetworkSpec{Name: naming.Network(p.rec.ID), Labels: p.labels(naming.ComponentNetwork)}
+	n, err := p.cfg.Engine.CreateNetwork(ctx, spec)
+	if errdefs.IsAlreadyExists(err) {
+		return taken("network", spec.Name)
+	}
 	p.networkID = n.ID
 	return err
+}
+
+// taken is the error for a name that an object has which is not known to be ours. Either it is from our own create, whose
+// reply was lost, and the next pass finds it by its labels; or it is somebody else's, which is not touched.
+func taken(what, name string) error {
+	return fmt.Errorf("the name %s is taken by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
 }
 
 func (p *pass) createPrimary(ctx context.Context, networkID string) error {
@@ -132,9 +141,7 @@ func (p *pass) createPrimary(ctx context.Context, networkID string) error {
 	}
 	p.primaryID, err = p.cfg.Engine.CreateContainer(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
-		// Either our own create, whose reply was lost, and the next pass finds it by its labels; or somebody else's
-		// container, which is not touched.
-		return fmt.Errorf("the name %s is taken: %w", spec.Name, errdefs.ErrUnavailable)
+		return taken("container", spec.Name)
 	}
 	return err
 }
@@ -156,10 +163,6 @@ func (p *pass) stop(ctx context.Context, id string) error {
 	return &waitingError{"stopping"}
 }
 
-// patience is how often in a row an error of no known class is retried before it ends the attempt: with the back-off
-// of the queue some 13 s.
-const patience = 8
-
 // classify tells an error that ends the attempt to make a sandbox run from one to retry. Unknown means retry, for a
 // while.
 func (p *pass) classify(s plan.Step, err error) error {
@@ -171,7 +174,7 @@ func (p *pass) classify(s plan.Step, err error) error {
 	case plan.EnsureImage:
 		terminal = terminal || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
 	case plan.CreatePrimary, plan.StartContainer:
-		terminal = terminal || unclassified(err) && p.sandboxes.tries(p.rec.ID) >= patience
+		terminal = terminal || unclassified(err) && p.odd.again(p.rec.ID) > patience
 	}
 	if terminal {
 		return &TerminalError{Code: plan.FailureCode(p.rec), Err: err}

@@ -64,6 +64,7 @@ type Controller struct {
 	execs     *loop
 	link      *engineLink
 	ops       *operations
+	odd       *oddities
 	status    *statusBoard
 	resyncNow chan struct{}
 }
@@ -79,6 +80,7 @@ func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger, started: time.Now(),
 		status:    newStatusBoard(),
+		odd:       newOddities(),
 		resyncNow: make(chan struct{}, 1),
 	}
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)

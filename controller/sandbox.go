@@ -63,7 +63,11 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	gen := sb.Desired.GetGeneration()
 	c.status.set(rec.ID, p.Waiting)
 	if len(p.First) > 0 {
-		if err := c.report(ctx, rec.ID, gen, p.First, nil); err != nil {
+		err := c.report(ctx, rec.ID, gen, p.First, nil)
+		if errdefs.IsAborted(err) {
+			return Result{}, nil // nothing is begun for an intent that is no more
+		}
+		if err != nil {
 			return Result{}, err
 		}
 	}
@@ -76,16 +80,18 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		return Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
 		failed := []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}
-		if reportErr := c.report(ctx, rec.ID, gen, failed, nil); reportErr != nil {
+		if reportErr := settled(c.report(ctx, rec.ID, gen, failed, nil)); reportErr != nil {
 			return Result{}, reportErr // not terminal before it is on record
 		}
 		c.status.set(rec.ID, "")
+		c.odd.forget(rec.ID)
 		return Result{}, err
 	case err != nil:
 		return Result{}, c.explain(rec.ID, err)
 	}
+	c.odd.forget(rec.ID)
 	if len(p.Events) > 0 || p.EngineRun != nil {
-		if err := c.report(ctx, rec.ID, gen, p.Events, p.EngineRun); err != nil {
+		if err := settled(c.report(ctx, rec.ID, gen, p.Events, p.EngineRun)); err != nil {
 			return Result{}, err
 		}
 		c.status.set(rec.ID, "")
@@ -93,13 +99,19 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	return Result{Next: p.Next}, nil
 }
 
-// report records events for the generation that the pass worked on. A newer one has its own pass: its commit added
-// the key.
+// settled takes a report that was too late for no error: the newer intent has its own pass, for its commit added the key.
+func settled(err error) error {
+	if errdefs.IsAborted(err) {
+		return nil
+	}
+	return err
+}
+
+// report records events for the generation that the pass worked on. Errors: ErrAborted when that is no longer the newest.
 func (c *Controller) report(ctx context.Context, id string, gen uint64, events []*agboxv1.SandboxEvent, run *storev1.EngineRun) error {
 	err := c.cfg.Store.Report(ctx, id, store.Report{Generation: gen, Events: events, EngineRun: run})
 	if errdefs.IsAborted(err) {
 		c.log.Debug("intent changed during the pass", "sandbox_id", id, "generation", gen)
-		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

@@ -33,7 +33,7 @@ const (
 //	run, being resumed   a missing part fails the sandbox; otherwise start what is stopped
 //	run, ready           nothing; the engine's death restarts; a primary or network that is gone otherwise fails it
 //	any live one         objects outside the spec are removed, audited
-//	an unclear status    no verdict, look again
+//	being removed        no verdict, look again; the same for one that restarts and is to run
 func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
 	case Gone:
@@ -43,7 +43,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	case Unreadable:
 		return Plan{Waiting: "the record is damaged; see the daemon's log"}
 	}
-	if slices.ContainsFunc(w.Containers, Container.Unclear) {
+	if slices.ContainsFunc(w.Containers, r.unclear) {
 		return Plan{Next: unclearRetry, Waiting: "waiting for the engine to settle a container"}
 	}
 	switch {
@@ -59,6 +59,12 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 		return resume(r, w)
 	}
 	return create(r, w, p)
+}
+
+// unclear reports a container on which nothing may be decided now. One that restarts for ever must still stop and go.
+func (r Record) unclear(c Container) bool {
+	runs := r.Desired == storev1.RunState_RUN_STATE_RUN && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	return c.Status == "removing" || c.Status == "restarting" && runs
 }
 
 // sweep removes what a deleted sandbox left behind, such as a create that the engine had swallowed and ran late.

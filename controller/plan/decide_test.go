@@ -148,6 +148,18 @@ func TestDecide(t *testing.T) {
 			s.w.Run, s.w.Containers = life("b", "2"), nil
 		}, "FAILED(CONTAINER_MISSING)"},
 		{"a container that is being removed: no verdict", func(s *scene) { s.w.Containers[0].Status = "removing" }, "next:1s"},
+		{"a container that restarts: no verdict", func(s *scene) { s.w.Containers[0].Status = "restarting" }, "next:1s"},
+		{"a container that restarts for ever can be stopped", func(s *scene) {
+			stopping(s)
+			s.w.Containers[0].Status = "restarting"
+		}, "stop-container:c1"},
+		{"a container that restarts for ever can be deleted", func(s *scene) {
+			deleting(s)
+			s.w.Containers[0].Status = "restarting"
+		}, rm + " remove-files DELETED(delete_requested)"},
+		{"a dead container is as good as missing, and goes", func(s *scene) { s.w.Containers[0].Status = "dead" },
+			"remove-container:c1 FAILED(CONTAINER_MISSING)"},
+		{"a paused container is alive", func(s *scene) { s.w.Containers[0].Status = "paused" }, "next:29m0s"},
 		{"a second primary goes", func(s *scene) {
 			s.w.Containers = append(s.w.Containers, Container{ID: "c2", Name: "x", Component: naming.ComponentPrimary, Status: "running"})
 		}, "remove-container:c2 next:29m0s"},

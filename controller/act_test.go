@@ -1,0 +1,165 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+const deleted = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+
+// pulling has the image at a registry, a minute away.
+func pulling(p *player) {
+	p.engine.RemoveImage(image)
+	p.engine.AddRemoteImage(image, dockerx.Image{})
+	p.engine.PullDelay = time.Minute
+}
+
+func TestAPullIsSharedAndEndsWithTheLastDelete(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		pulling(p)
+		p.must(t, act{"create", 0}, act{"create", 0}, act{"create", 0})
+		pass(10 * time.Second)
+		if n, s := p.engine.Calls(dockerx.OpPullImage), p.daemon.Status("box-1"); n != 1 || !strings.Contains(s, "pulling") {
+			t.Errorf("%d pulls; %q", n, s)
+		}
+		p.must(t, act{"delete", 0})
+		pass(time.Second)
+		p.wantState(t, "box-0", deleted)
+		p.must(t, act{"delete", 1})
+		pass(time.Minute)
+		p.wantState(t, "box-2", ready)
+	})
+}
+
+func TestAPullEndsWhenNobodyWantsItAnyMore(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		pulling(p)
+		p.must(t, act{"create", 0})
+		pass(10 * time.Second)
+		p.must(t, act{"delete", 0})
+		pass(10 * time.Minute)
+		p.wantState(t, "box-0", deleted)
+		if err := p.engine.StartOutside("none"); !errdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+		if _, err := p.engine.InspectImage(t.Context(), image); !errdefs.IsNotFound(err) {
+			t.Errorf("the image was pulled all the same: %v", err)
+		}
+	})
+}
+
+func TestAnImageThatDoesNotExistFailsTheCreateAndLeavesNothing(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.engine.RemoveImage(image)
+		p.must(t, act{"create", 0})
+		pass(time.Minute)
+		p.wantState(t, "box-0", failed)
+		if c := p.sandbox(t, "box-0").ErrorCode; c != "SANDBOX_CREATE_FAILED" {
+			t.Error(c)
+		}
+		if n := len(p.engine.Networks()) + len(p.engine.Containers()); n != 0 {
+			t.Errorf("%d objects are left", n)
+		}
+	})
+}
+
+// An object of somebody else's that has our name is named in the status, and never touched.
+func TestANameThatIsTakenIsSaidAndNotTouched(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.engine.RefuseDoubledNames = true
+		n, err := p.engine.CreateNetwork(t.Context(), dockerx.NetworkSpec{Name: naming.Network("box-0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.must(t, act{"create", 0})
+		pass(time.Minute)
+		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Network("box-0")+" is taken") {
+			t.Errorf("the status is %q", s)
+		}
+		if len(p.engine.Networks()) != 1 {
+			t.Error("the network of somebody else is gone")
+		}
+		p.engine.RemoveNetworkOutside(n.ID)
+		pass(time.Minute)
+		p.wantState(t, "box-0", ready)
+	})
+}
+
+// An error of no known class ends an attempt only when it comes again and again.
+func TestAnUnknownErrorIsRetriedForAWhile(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.engine.Fail(dockerx.OpStartContainer, 3, errdefs.ErrInternal, false)
+		p.must(t, act{"create", 0})
+		pass(time.Minute)
+		p.wantState(t, "box-0", ready)
+		p.engine.Fail(dockerx.OpStartContainer, 1000, errdefs.ErrInternal, false)
+		p.must(t, act{"create", 0})
+		pass(time.Minute)
+		p.wantState(t, "box-1", failed)
+	})
+}
+
+// Trouble of the engine's is no reason to take the next odd answer for the last word.
+func TestTroubleOfTheEngineDoesNotUseUpThePatience(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.engine.Fail(dockerx.OpStartContainer, 12, nil, false)
+		p.engine.Fail(dockerx.OpStartContainer, 1, errdefs.ErrInternal, false)
+		p.must(t, act{"create", 0})
+		pass(10 * time.Minute)
+		p.wantState(t, "box-0", ready)
+	})
+}
+
+func TestOrphansStayInADryRun(t *testing.T) {
+	for _, dry := range []bool{true, false} {
+		withDaemon(t, func(t *testing.T, p *player) {
+			p.readyBox(t)
+			spec, _ := p.engine.Spec(p.container(0))
+			p.must(t, act{"delete", 0})
+			pass(time.Minute)
+			if _, err := p.engine.CreateOutside(spec); err != nil {
+				t.Fatal(err)
+			}
+			pass(5 * time.Minute)
+			if left := len(p.engine.Containers()); left != map[bool]int{true: 1}[dry] {
+				t.Errorf("dry run %v: %d containers", dry, left)
+			}
+		}, func(c *controller.Config) { c.KeepOrphans = dry })
+	}
+}
+
+func TestWhatTheStoreNeverKnewIsLeftAlone(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.readyBox(t)
+		spec, _ := p.engine.Spec(p.container(0))
+		spec.Name, spec.Labels[naming.SandboxID] = "agbox-primary-other", "other"
+		if _, err := p.engine.CreateOutside(spec); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute)
+		if n := len(p.engine.Containers()); n != 2 {
+			t.Errorf("%d containers", n)
+		}
+	})
+}
+
+func TestHistoryIsPurgedWhenItIsDue(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.must(t, act{"delete", 0})
+		pass(50 * time.Minute)
+		p.wantState(t, id, deleted)
+		pass(20 * time.Minute)
+		if _, err := p.store.Sandbox(t.Context(), id); !errdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+	}, func(c *controller.Config) { c.EventRetention = time.Hour })
+}
