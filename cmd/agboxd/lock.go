@@ -31,11 +31,9 @@ func lock(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := f.Truncate(0); err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
-	}
-	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
+	// The pid only helps people; a full disk keeps no daemon from starting.
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintln(f, os.Getpid())
 	}
 	return f, nil
 }

@@ -41,18 +41,18 @@ func installShim(source, dataDir string) (string, error) {
 	}
 	sum := sha256.Sum256(body)
 	dir := filepath.Join(dataDir, "shim", hex.EncodeToString(sum[:]))
-	target := filepath.Join(dir, shimName)
-	if there, err := os.ReadFile(target); err == nil && bytes.Equal(there, body) {
-		return dir, nil
-	}
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
 		return "", fmt.Errorf("install the shim: %w", err)
 	}
-	return dir, writeFile(target, body, 0o755)
+	return dir, writeFile(filepath.Join(dir, shimName), body, 0o755)
 }
 
-// writeFile replaces a file whole: after a crash there is the old one or the new one.
+// writeFile makes a file hold body. One that does is left alone, so that a full disk keeps no daemon from starting; one
+// that does not is replaced whole: after a crash there is the old one or the new one.
 func writeFile(path string, body []byte, mode os.FileMode) error {
+	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, body) {
+		return nil
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
