@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +24,8 @@ func lock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
+	if err := flockWithin(int(f.Fd()), lockPatience); err != nil {
+		defer func() { _ = f.Close() }()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w (pid %s, lock %s): stop it first, or give this one another XDG_RUNTIME_DIR and XDG_DATA_HOME",
 				errRunning, holder(path), path)
@@ -36,6 +37,22 @@ func lock(path string) (*os.File, error) {
 		_, _ = fmt.Fprintln(f, os.Getpid())
 	}
 	return f, nil
+}
+
+// lockPatience is how long a daemon that is dying may keep the lock: the kernel frees it only with the last of the
+// process, some time after a kill -9 has returned.
+const (
+	lockPatience = 2 * time.Second
+	lockRetry    = 20 * time.Millisecond
+)
+
+func flockWithin(fd int, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(lockRetry) {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func holder(path string) string {
