@@ -163,3 +163,20 @@ func TestHistoryIsPurgedWhenItIsDue(t *testing.T) {
 		}
 	}, func(c *controller.Config) { c.EventRetention = time.Hour })
 }
+
+func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id, err := p.engine.CreateOutside(dockerx.ContainerSpec{Name: naming.Primary("box-0"), Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.must(t, act{"create", 0})
+		pass(10 * time.Minute)
+		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Primary("box-0")+" is taken") {
+			t.Errorf("the status is %q", s)
+		}
+		p.engine.RemoveContainerOutside(id)
+		pass(time.Minute)
+		p.wantState(t, "box-0", ready)
+	})
+}
