@@ -66,6 +66,8 @@ type Controller struct {
 	ops       *operations
 	odd       *oddities
 	status    *statusBoard
+	// parked are the keys whose pass found no engine to judge by.
+	parked    *keySet
 	resyncNow chan struct{}
 }
 
@@ -80,6 +82,7 @@ func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger, started: time.Now(),
 		status:    newStatusBoard(),
+		parked:    newKeySet(),
 		odd:       newOddities(),
 		resyncNow: make(chan struct{}, 1),
 	}

@@ -33,7 +33,7 @@ type engineLink struct {
 	mu     sync.RWMutex
 	state  linkState
 	wakeup chan struct{}
-	// seen is when the last event was, or the last loss of the stream.
+	// seen is when the last event was; zero before the first.
 	seen time.Time
 }
 
@@ -176,10 +176,18 @@ func (l *engineLink) handle(e dockerx.Event) {
 	l.event(e)
 }
 
+// overlap is how far back a subscription begins before the last event or the start. The engine tells of an end before its
+// lists know of it: an end that was told just before the subscription may be missing from the first list, and is told
+// again. Keys that are added twice cost a pass.
+const overlap = 10 * time.Second
+
 func (l *engineLink) since() time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.seen
+	if l.seen.IsZero() {
+		return time.Now().Add(-overlap)
+	}
+	return l.seen.Add(-overlap)
 }
 
 // probe asks the engine from time to time whether it answers, for an engine that hangs keeps its stream open.

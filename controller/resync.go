@@ -21,10 +21,14 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 	}
 }
 
-// engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at.
+// engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever
+// had its pass in vain for certain.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxes.queue.Forget(id)
+	}
+	for _, id := range c.parked.take() {
+		c.sandboxes.add(id)
 	}
 	select {
 	case c.resyncNow <- struct{}{}:

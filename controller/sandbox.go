@@ -22,11 +22,13 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, err
 	}
 	c.beforeEngine(rec)
+	c.parked.add(id) // before the look: an engine that returns right after it finds the key here
 	run, problem := c.link.life()
 	if problem != "" {
-		c.status.set(id, engineAway) // no verdict; the engine's return adds every key
+		c.status.set(id, engineAway) // no verdict
 		return Result{}, nil
 	}
+	c.parked.remove(id)
 	w, err := c.observe(ctx, &rec, run)
 	if err != nil {
 		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))

@@ -37,3 +37,36 @@ func TestAnEndIsSeenAlthoughTheListLagsBehindItsEvent(t *testing.T) {
 		}
 	})
 }
+func TestAnEndJustBeforeTheStartIsSeenAlthoughTheListLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &player{world: newWorld(t.TempDir()), harmed: map[string]bool{}}
+		p.engine.ListLag = time.Second
+		if err := p.start(-1); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := p.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := p.do(act{"create", 0}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := p.world.kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.do(act{"kill box", 0}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if err := p.world.start(-1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second) // far less than the interval of resyncs
+		sb, err := p.store.Sandbox(context.Background(), p.box(0))
+		if err != nil || sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+			t.Errorf("is %s, %v", sb.State, err)
+		}
+	})
+}
