@@ -57,7 +57,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 		return err
 	},
 	OpRemoveNetwork: func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
-	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.EnsureImage(ctx, "x"); return err },
+	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
 	OpPullImage:     func(ctx context.Context, e *Engine) error { _, err := e.pull(ctx, "x"); return err },
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
 	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },

@@ -156,8 +156,29 @@ func (e *Engine) end(signal syscall.Signal) {
 	_ = e.proc.Wait() // its status says what we know
 }
 
-// Freeze stops the engine's process with STOP: it accepts connections and answers nothing.
-func (e *Engine) Freeze() { _ = e.proc.Process.Signal(unix.SIGSTOP) }
+// Freeze stops the engine's process with STOP and waits until it is stopped: it accepts connections and answers nothing.
+// The signal alone leaves it a moment in which it still answers.
+func (e *Engine) Freeze() {
+	_ = e.proc.Process.Signal(unix.SIGSTOP)
+	for deadline := time.Now().Add(killTimeout); !stopped(e.Pid()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			e.t.Errorf("the engine does not stop")
+			return
+		}
+	}
+}
+
+// stopped reports whether every thread of a process is stopped: the state is the first word behind the name.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		line, err := os.ReadFile(path)
+		if _, rest, ok := strings.Cut(string(line), ") "); err != nil || !ok || !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
 
 // Thaw lets a frozen engine go on.
 func (e *Engine) Thaw() { _ = e.proc.Process.Signal(unix.SIGCONT) }
