@@ -106,7 +106,7 @@ func (p *pass) ensureImage(ctx context.Context) error {
 		p.image = image
 		return err
 	case failure != nil:
-		return fmt.Errorf("pull image %s: %w", ref, failure)
+		return failure
 	}
 	p.ops.start(ctx, p.rec.ID, plan.EnsureImage, func(ctx context.Context) error {
 		_, err := p.cfg.Engine.EnsureImage(ctx, ref)

@@ -53,14 +53,14 @@ func TestAnEndJustBeforeTheStartIsSeenAlthoughTheListLags(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := p.world.kill(); err != nil {
+		if err := p.kill(); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.do(act{"kill box", 0}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond)
-		if err := p.world.start(-1); err != nil {
+		if err := p.start(-1); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second) // far less than the interval of resyncs
