@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// gather returns all samples as "name{label=value,...}" -> value; histograms count their observations.
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			key := f.GetName() + "{" + strings.Join(labels, ",") + "}"
+			samples[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return samples
+}
+
+func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	New(reg, Sets{Loops: []string{"boxes"}, Steps: []string{"jump"}, EngineOps: []string{"list"}})
+	samples := gather(t, reg)
+	for _, key := range []string{
+		"agboxd_reconcile_total{loop=boxes,result=done}",
+		"agboxd_reconcile_total{loop=boxes,result=panic}",
+		"agboxd_steps_total{result=error,step=jump}",
+		"agboxd_engine_calls_total{op=list,result=error}",
+		"agboxd_store_commits_total{result=error}",
+	} {
+		if v, ok := samples[key]; !ok || v != 0 {
+			t.Errorf("%s is %v, there %t", key, v, ok)
+		}
+	}
+}
+
+func TestWhatIsCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := New(reg, Sets{})
+	fault := errors.New("fault")
+	m.Pass("boxes", ResultDone, time.Second)
+	m.Step("jump", fault)
+	m.EngineCall("list", time.Second, nil)
+	m.Commit(time.Millisecond, 7, nil)
+	m.Commit(time.Millisecond, 5, fault)
+	m.RPC("/Ping", "OK", time.Millisecond)
+	m.OrphanRemoved()
+	m.Resynced(time.Unix(1000, 0), 2)
+	m.EngineUp(true)
+	States(reg, []string{"ready", "failed"}, func() map[string]int { return map[string]int{"ready": 3} })
+	samples := gather(t, reg)
+	for key, want := range map[string]float64{
+		"agboxd_reconcile_total{loop=boxes,result=done}": 1,
+		"agboxd_reconcile_seconds{loop=boxes}":           1,
+		"agboxd_steps_total{result=error,step=jump}":     1,
+		"agboxd_engine_calls_total{op=list,result=ok}":   1,
+		"agboxd_store_commits_total{result=ok}":          1,
+		"agboxd_store_commits_total{result=error}":       1,
+		"agboxd_store_writes_total{}":                    7,
+		"agboxd_rpcs_total{code=OK,method=/Ping}":        1,
+		"agboxd_orphans_removed_total{}":                 1,
+		"agboxd_unknown_sandboxes{}":                     2,
+		"agboxd_last_resync_timestamp_seconds{}":         1000,
+		"agboxd_engine_up{}":                             1,
+		"agboxd_sandboxes{state=ready}":                  3,
+		"agboxd_sandboxes{state=failed}":                 0,
+	} {
+		if v, ok := samples[key]; !ok || v != want {
+			t.Errorf("%s is %v (there: %t), want %v", key, v, ok, want)
+		}
+	}
+}
+
+func TestQueuesReportUnderTheirUsualNames(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "boxes", MetricsProvider: New(reg, Sets{}).QueueProvider()})
+	defer q.ShutDown()
+	q.Add("a")
+	samples := gather(t, reg)
+	if samples["workqueue_adds_total{name=boxes}"] != 1 || samples["workqueue_depth{name=boxes}"] != 1 {
+		t.Errorf("got %v", samples)
+	}
+}
