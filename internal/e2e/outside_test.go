@@ -108,7 +108,10 @@ func smallDisk(t testing.TB) (home, fill string) {
 	}
 	home = must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	data := home + "/data"
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", data).Run() })
+	t.Cleanup(func() {
+		_ = exec.Command("umount", "-l", data).Run()
+		_ = os.RemoveAll(home) // while it was a mount point it stayed
+	})
 	if out, err := exec.Command("sh", "-c", "mkdir "+data+" && mount -t tmpfs -o size=24m tmpfs "+data).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
