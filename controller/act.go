@@ -169,17 +169,22 @@ func (p *pass) classify(s plan.Step, err error) error {
 	if waits(err) || !p.making(s.Kind) {
 		return err
 	}
-	terminal := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)
-	switch s.Kind {
-	case plan.EnsureImage:
-		terminal = terminal || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
-	case plan.CreatePrimary, plan.StartContainer:
-		terminal = terminal || unclassified(err) && p.odd.again(p.rec.ID) > patience
-	}
-	if terminal {
+	if p.hopeless(s, err) {
 		return &TerminalError{Code: plan.FailureCode(p.rec), Err: err}
 	}
 	return err
+}
+
+// hopeless reports whether trying again can't mend err, or has been tried often enough.
+func (p *pass) hopeless(s plan.Step, err error) bool {
+	refused := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)
+	switch {
+	case s.Kind == plan.EnsureImage:
+		return refused || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
+	case runs(p.rec): // it ran before the engine or the host died; what it lacks now may come yet, such as a mount
+		return (refused || unclassified(err)) && p.odd.again(p.rec.ID) > patienceAfterDeath
+	}
+	return refused || unclassified(err) && p.odd.again(p.rec.ID) > patience
 }
 
 // making reports whether a step is part of making a sandbox run. Nothing else can fail it: what stops or removes is

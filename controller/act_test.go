@@ -180,3 +180,37 @@ func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {
 		p.wantState(t, "box-0", ready)
 	})
 }
+
+// After a reboot the file system that a mount comes from may be there later than the engine.
+func TestARestartAfterADeathWaitsForWhatIsNotThereYet(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.must(t, act{"create", 0})
+		pass(time.Second)
+		p.engine.HideSource("/shim", true)
+		p.must(t, act{"reboot", 0})
+		pass(2 * time.Minute)
+		p.wantState(t, "box-0", ready)
+		if s := p.daemon.Status("box-0"); !strings.Contains(s, "/shim") {
+			t.Errorf("the status does not say what is missing: %q", s)
+		}
+		p.engine.HideSource("/shim", false)
+		pass(time.Minute)
+		p.wantState(t, "box-0", ready)
+		if got := p.types(t, "box-0"); got != "ACCEPTED PREPARING READY RESTARTED" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+func TestARestartAfterADeathIsGivenUpInTheEnd(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.must(t, act{"create", 0})
+		pass(time.Second)
+		p.engine.HideSource("/shim", true)
+		p.must(t, act{"reboot", 0})
+		pass(15 * time.Minute)
+		if sb, err := p.store.Sandbox(t.Context(), "box-0"); err != nil || sb.ErrorCode != "CONTAINER_NOT_RUNNING" {
+			t.Errorf("is %s %s, %v", sb.State, sb.ErrorCode, err)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +83,18 @@ func (p *player) wantState(t *testing.T, id string, want agboxv1.SandboxState) {
 	if sb := p.sandbox(t, id); sb.State != want {
 		t.Fatalf("%s is %s (%s %s), want %s; %q", id, sb.State, sb.ErrorCode, sb.ErrorMessage, want, p.daemon.Status(id))
 	}
+}
+
+// types are the events of a sandbox in order, without their prefix.
+func (p *player) types(t *testing.T, id string) string {
+	t.Helper()
+	events, err := p.store.Events(t.Context(), id, 0, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range events {
+		names = append(names, strings.TrimPrefix(e.GetEventType().String(), "SANDBOX_"))
+	}
+	return strings.Join(names, " ")
 }

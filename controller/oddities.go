@@ -6,7 +6,11 @@ import "sync"
 // back-off of the queue some 13 s, and longer when the engine had troubles of its own.
 const patience = 8
 
-// oddities count the errors of no known class since a sandbox's last pass without error. Errors of known classes do not
+// patienceAfterDeath is the same for a sandbox that the engine's or the host's death ended: some 6 minutes. Its user did
+// nothing wrong, and a host that has just booted is not complete.
+const patienceAfterDeath = 20
+
+// oddities count the errors that may be for good since a sandbox's last pass without error. Others do not
 // count: an engine that is away or slow says nothing about the sandbox.
 type oddities struct {
 	mu    sync.Mutex
