@@ -52,6 +52,7 @@ type child struct {
 func runInit(at places, defaultUser string) int {
 	// Whatever a runtime left open in us is not the commands'. Kernels before 5.11 refuse; then it stays as it is.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	heedSignals()
 	sig, err := catch()
 	if err == nil {
 		err = warmThreads(idleThreads)
