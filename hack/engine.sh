@@ -146,6 +146,8 @@ start_dockerd() {
       ((fd <= 2)) || eval "exec $fd>&-"
     done
     # shellcheck disable=SC2086 # ENGINE_ARGS holds several words
+    # Engine and runc keep files below these; they may be the caller's, and go with it.
+    unset XDG_RUNTIME_DIR XDG_DATA_HOME XDG_CONFIG_HOME TMPDIR
     exec setsid dockerd "${args[@]}" ${ENGINE_ARGS:-} </dev/null >>"$log" 2>&1
   ) &
   dockerd_pid=$!
