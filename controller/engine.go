@@ -40,8 +40,6 @@ type engineLink struct {
 type linkState struct {
 	// problem is empty while the engine may be judged by.
 	problem string
-	// foreign: the engine answers but is not the one of before.
-	foreign bool
 	info    dockerx.Info
 }
 
@@ -133,7 +131,7 @@ var errForeign = errors.New("this is another Docker engine than before: it holds
 func (l *engineLink) lost(err error) {
 	s := linkState{problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
 	if errors.Is(err, errForeign) {
-		s = linkState{problem: errForeign.Error(), foreign: true}
+		s = linkState{problem: errForeign.Error()}
 	}
 	l.set(s)
 }
@@ -226,14 +224,16 @@ func (l *engineLink) identify(ctx context.Context) error {
 func (l *engineLink) checkMarker(ctx context.Context) error {
 	name := naming.MarkerVolume(l.cfg.Store.InstanceID())
 	there, err := l.cfg.Engine.VolumeExists(ctx, name)
-	if err != nil || there {
-		return err
-	}
-	written, err := l.cfg.Store.MarkerWritten(ctx)
 	if err != nil {
 		return err
 	}
-	if written {
+	written, err := l.cfg.Store.MarkerWritten(ctx)
+	switch {
+	case err != nil || there && written:
+		return err
+	case there: // made by a daemon that died before it recorded that
+		return l.cfg.Store.SetMarkerWritten(ctx)
+	case written:
 		known, err := l.holdsOurs(ctx)
 		if err != nil {
 			return err

@@ -119,6 +119,30 @@ func TestAPrunedMarkerIsMadeAgain(t *testing.T) {
 	})
 }
 
+// A daemon that died between making the marker and recording it left a marker that nobody remembers. Another engine must
+// not pass for a first one then.
+func TestAMarkerThatIsThereIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *player) {
+		if err := p.start(1); err != nil { // dies with its first side effect, which is the marker
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if written, err := p.store.MarkerWritten(t.Context()); written || err != nil {
+			t.Fatalf("it did not die in between: %t, %v", written, err)
+		}
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		id := p.readyBox(t)
+		if written, err := p.store.MarkerWritten(t.Context()); !written || err != nil {
+			t.Errorf("the marker is remembered: %t, %v", written, err)
+		}
+		p.engine.Replace()
+		pass(5 * time.Minute)
+		p.wantState(t, id, ready)
+	})
+}
+
 // An engine that does not tell of its life leaves open whether it died: neither a restart nor a failure is right.
 func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
 	e := &trickEngine{}

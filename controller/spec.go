@@ -3,21 +3,17 @@ package controller
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/naming"
 )
 
-// Where things are in every primary. Containers that exist can't be changed: neither can these.
-const (
-	shimTarget = "/run/agbox/bin"
-	ctlTarget  = "/run/agbox/ctl"
-	outTarget  = "/run/agbox/out"
-	logTarget  = "/var/log/agents-sandbox"
-	workingDir = "/workspace"
-)
+// workingDir is where execs start. It is part of the contract.
+const workingDir = "/workspace"
 
 // labels are those of every object of the sandbox, as they are at creation.
 func (p *pass) labels(component string) map[string]string {
@@ -47,17 +43,17 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	labels := p.labels(naming.ComponentPrimary)
 	labels[naming.Spec] = label
 	mounts := []dockerx.Mount{
-		{Source: p.cfg.ShimDir, Target: shimTarget},
-		{Source: paths.Logs, Target: logTarget, Writable: true},
-		{Source: paths.Ctl, Target: ctlTarget},
-		{Source: paths.Out, Target: outTarget, Writable: true},
+		{Source: p.cfg.ShimDir, Target: path.Dir(execjournal.ContainerShim)},
+		{Source: paths.Logs, Target: execjournal.ContainerLogs, Writable: true},
+		{Source: paths.Ctl, Target: execjournal.ContainerCtl},
+		{Source: paths.Out, Target: execjournal.ContainerOut, Writable: true},
 	}
 	for _, m := range p.sb.Spec.GetMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: p.sb.Spec.GetImage(), Hostname: p.sb.Name,
-		Entrypoint: []string{shimTarget + "/agbox-shim", "init", "--default-user=" + p.image.User},
+		Entrypoint: []string{execjournal.ContainerShim, "init", "--default-user=" + p.image.User},
 		Env:        p.env(), User: "0:0", WorkingDir: workingDir,
 		Labels: labels, Mounts: mounts, NetworkID: networkID,
 	}, nil

@@ -379,6 +379,10 @@ func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) erro
 	return s.f.guard(func() error { return s.Store.Report(ctx, id, r) })
 }
 
+func (s *fusedStore) SetMarkerWritten(ctx context.Context) error {
+	return s.f.guard(func() error { return s.Store.SetMarkerWritten(ctx) })
+}
+
 type fusedEngine struct {
 	*dockertest.Fake
 	f *fuseBox
@@ -402,6 +406,10 @@ func (e *fusedEngine) RemoveContainer(ctx context.Context, id string) error {
 
 func (e *fusedEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
 	return guarded(e.f, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+}
+
+func (e *fusedEngine) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
+	return e.f.guard(func() error { return e.Fake.CreateVolume(ctx, name, labels) })
 }
 
 func (e *fusedEngine) RemoveNetwork(ctx context.Context, id string) error {
