@@ -16,15 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func init() {
-	children["diskfull"] = func() int {
-		if err := fillTheDisk(os.Getenv(pathEnv)); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		return 0
-	}
-}
+func init() { children["diskfull"] = inDirectory(fillTheDisk) }
 
 // TestDiskFull runs in a mount namespace of its own: whatever happens, the file system goes with the process.
 func TestDiskFull(t *testing.T) {

@@ -17,15 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func init() {
-	children["growth"] = func() int {
-		if err := growBeyondTheLimit(os.Getenv(pathEnv)); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		return 0
-	}
-}
+func init() { children["growth"] = inDirectory(growBeyondTheLimit) }
 
 // TestAFileThatCanNotGrow runs in a process of its own, whose files must not grow beyond a limit.
 func TestAFileThatCanNotGrow(t *testing.T) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"testing"
 )
@@ -23,4 +24,15 @@ func childProgram(t testing.TB, name string) []string {
 	exe, err := os.Executable()
 	must(t, err)
 	return []string{"/usr/bin/env", childEnv + "=" + name, exe}
+}
+
+// inDirectory makes a child of what works in the directory that pathEnv names and prints what went wrong.
+func inDirectory(work func(dir string) error) func() int {
+	return func() int {
+		if err := work(os.Getenv(pathEnv)); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		return 0
+	}
 }
