@@ -23,7 +23,7 @@ const (
 
 // Decide returns what to do for one sandbox.
 //
-//	gone                 remove containers, networks, files: orphans, audited
+//	gone                 remove containers, networks: orphans, audited; its files went before it was gone
 //	never reserved       report, touch nothing
 //	delete               end execs, remove containers, networks, files; DELETED only when all is gone
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay
