@@ -35,7 +35,20 @@ type Container struct {
 	Networks []string
 	// Created has a resolution of one second in a list.
 	Created time.Time
+	// Health is what the container's healthcheck says; a list may be a little behind.
+	Health Health
 }
+
+// Health is the verdict of a healthcheck, in Docker's words.
+type Health string
+
+// The verdicts.
+const (
+	HealthNone      Health = "" // no healthcheck, or not running
+	HealthStarting  Health = "starting"
+	HealthHealthy   Health = "healthy"
+	HealthUnhealthy Health = "unhealthy"
+)
 
 // Mount is a bind mount, or a volume as seen on an existing container.
 type Mount struct {
@@ -61,6 +74,12 @@ type ContainerDetail struct {
 	Mounts []Mount
 	// Error is the engine's text on why the last start did not work, or empty.
 	Error string
+	// HealthOutput is the end of what the last probe printed, at most 1 KiB.
+	HealthOutput string
+	// Limits are those in force, or that will be at the next start.
+	Limits Limits
+	// Ports are the published ports with the host's ports of this run; none when not running.
+	Ports []Port
 }
 
 // ListContainers returns all containers, in any state, that have all the labels; an empty value asks for the key alone.

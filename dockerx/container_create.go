@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -34,6 +35,41 @@ type ContainerSpec struct {
 	Init *bool
 	// StopSignal is a name such as "SIGINT". Empty: the image's, else TERM.
 	StopSignal string
+	// Healthcheck replaces the image's own. Nil: the image's.
+	Healthcheck *Healthcheck
+	Limits      Limits
+	// DiskBytes bounds the writable layer. 0: no bound. Info.DiskLimit says whether the engine can.
+	DiskBytes int64
+	// GPUs is "all", a count, or a comma-separated list of device IDs. Empty: none.
+	GPUs string
+	// Runtime is one of Info.Runtimes. Empty: the engine's default.
+	Runtime string
+	// Ports are published on 127.0.0.1 and nowhere else.
+	Ports []Port
+}
+
+// Healthcheck is how the engine finds out whether a container is well. Zero durations and retries mean the engine's
+// defaults.
+type Healthcheck struct {
+	// Test is {"CMD", program, args...}, {"CMD-SHELL", line} or {"NONE"}.
+	Test                           []string
+	Interval, Timeout, StartPeriod time.Duration
+	// StartInterval needs API 1.44.
+	StartInterval time.Duration
+	Retries       int
+}
+
+// Limits are what can be changed while a container exists. 0: no limit.
+type Limits struct {
+	NanoCPUs    int64
+	MemoryBytes int64 // swap is not added on top where the engine can account for it
+	Pids        int64
+}
+
+// Port is one published port. HostPort 0: the engine chooses one at each start.
+type Port struct {
+	ContainerPort, HostPort uint16
+	Protocol                string // "tcp" or "udp"
 }
 
 // CreateContainer makes a container and returns its ID; it does not start it.

@@ -34,6 +34,8 @@ const (
 	ActionPause   = "pause"
 	ActionUnpause = "unpause"
 	ActionDestroy = "destroy"
+	// ActionHealth is a new verdict of a healthcheck; look for which.
+	ActionHealth = "health_status"
 )
 
 var (

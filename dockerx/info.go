@@ -18,6 +18,17 @@ type Info struct {
 	Version, APIVersion string
 	// LiveRestore says that containers outlive the engine's process.
 	LiveRestore bool
+	// Runtimes are the names that ContainerSpec.Runtime may have, sorted.
+	Runtimes []string
+	// What the engine and its kernel can bound. DiskLimit is true where the storage driver may be able to; the create has
+	// the last word.
+	CPULimit, MemoryLimit, SwapLimit, PidsLimit, DiskLimit bool
+	// StorageDriver is the engine's word, for messages: "overlay2 on extfs".
+	StorageDriver string
+	// GPUs says that the engine can give devices to containers.
+	GPUs bool
+	// StartInterval says that Healthcheck.StartInterval is understood.
+	StartInterval bool
 	// Run identifies this life of the engine's process: opaque, equal as long as the process lives, different after it
 	// was restarted or the host was rebooted. Empty when there is no way to tell; an empty one says nothing about death.
 	// See runSource.identify for what it is made of and where that is weak.

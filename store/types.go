@@ -35,6 +35,8 @@ type Sandbox struct {
 	// IdleSince is when the newest of SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred. Zero
 	// unless the sandbox is READY and no exec is active.
 	IdleSince time.Time
+	// Progress is what the present run has come to; never nil unless Corrupt.
+	Progress *storev1.Progress
 	// Corrupt is true when the config or the desired state does not decode. Such a sandbox is served with what is
 	// readable, is not in LiveIDs, and every write to it is ErrDataLoss.
 	Corrupt bool
@@ -58,6 +60,10 @@ type Report struct {
 	Events []*agboxv1.SandboxEvent
 	// EngineRun replaces the recorded one. Nil: unchanged. The generation does not move.
 	EngineRun *storev1.EngineRun
+	// Progress replaces the recorded one. Nil: unchanged. The generation does not move.
+	Progress *storev1.Progress
+	// LimitsApplied: the containers have the limits of the spec; clears Desired.limits_pending.
+	LimitsApplied bool
 }
 
 // Filter selects sandboxes for List.

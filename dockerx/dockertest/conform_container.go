@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -17,7 +18,7 @@ func checkInfo(w *world) {
 	w.ok(err)
 	two, err := w.e.Info(w.ctx)
 	w.ok(err)
-	if one != two || one.Run == "" || one.Version == "" || one.APIVersion == "" || one.EngineID == "" {
+	if !reflect.DeepEqual(one, two) || one.Run == "" || one.Version == "" || one.APIVersion == "" || one.EngineID == "" {
 		w.Errorf("info %+v, then %+v", one, two)
 	}
 }

@@ -4,14 +4,18 @@
 // change. Additions take field numbers and enum values from 100 up; a number is never used twice:
 //
 //   SandboxState          100 PAUSED (handed out)
-//   EventType             100 SANDBOX_RESTARTED; handed out: 101 IMAGE_PULLING, 102 SANDBOX_PAUSED,
-//                         103 SANDBOX_REHYDRATED, 104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET,
-//                         120-139 agents, 140-149 drain
+//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 104 SANDBOX_SPEC_CHANGED; handed out:
+//                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
+//                         140-149 drain
+//   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
 //   CreateSandboxRequest  100 name
-//   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs
-//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed
+//   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
+//                         106 ports, 107 restarts
+//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
-//   CreateSpec            handed out: 100-129 runtime settings, 130-139 lifetimes, 140-149 network policy
+//   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,
+//                         140-149 network policy
+//   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
 
@@ -188,7 +192,14 @@ const (
 	EventType_SANDBOX_SERVICE_FAILED   EventType = 14
 	// The engine's or the host's death ended the sandbox, and the daemon started it again. sandbox_phase.reason is
 	// "engine_death" or "host_death"; sandbox_state is READY.
+	//
+	// Also written when restart_policy brought the primary back; the reason is "restart_policy" then.
 	EventType_SANDBOX_RESTARTED EventType = 100
+	// An image is being pulled for the sandbox; written when a pull begins, a few times while it goes on, and when it is
+	// done, and not at all when the image is there. Details: image_pull. sandbox_state is unset.
+	EventType_IMAGE_PULLING EventType = 101
+	// UpdateSandbox changed the spec. Details: spec_change. sandbox_state is unset.
+	EventType_SANDBOX_SPEC_CHANGED EventType = 104
 )
 
 // Enum value maps for EventType.
@@ -210,6 +221,8 @@ var (
 		13:  "SANDBOX_SERVICE_READY",
 		14:  "SANDBOX_SERVICE_FAILED",
 		100: "SANDBOX_RESTARTED",
+		101: "IMAGE_PULLING",
+		104: "SANDBOX_SPEC_CHANGED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -228,6 +241,8 @@ var (
 		"SANDBOX_SERVICE_READY":    13,
 		"SANDBOX_SERVICE_FAILED":   14,
 		"SANDBOX_RESTARTED":        100,
+		"IMAGE_PULLING":            101,
+		"SANDBOX_SPEC_CHANGED":     104,
 	}
 )
 
@@ -429,10 +444,14 @@ func (x *MountSpec) GetWritable() bool {
 }
 
 type CopySpec struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Source          string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Target          string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	ExcludePatterns []string               `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute host path of a file or directory; "~" expands in YAML only. Copied once, when the sandbox is created.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Absolute path in the container of the copy itself; made if missing, with its parents. The files belong to the
+	// sandbox's user.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// As in .gitignore, relative to source.
+	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -488,14 +507,19 @@ func (x *CopySpec) GetExcludePatterns() []string {
 	return nil
 }
 
+// HealthcheckConfig is Docker's. Absent durations and 0 retries mean Docker's defaults: interval 30 s, timeout 30 s,
+// retries 3, start_period 0, start_interval 5 s.
 type HealthcheckConfig struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Test          []string               `protobuf:"bytes,1,rep,name=test,proto3" json:"test,omitempty"`
-	Interval      *durationpb.Duration   `protobuf:"bytes,2,opt,name=interval,proto3" json:"interval,omitempty"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`
-	StartPeriod   *durationpb.Duration   `protobuf:"bytes,5,opt,name=start_period,json=startPeriod,proto3" json:"start_period,omitempty"`
-	StartInterval *durationpb.Duration   `protobuf:"bytes,6,opt,name=start_interval,json=startInterval,proto3" json:"start_interval,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ["CMD", program, args...] or ["CMD-SHELL", command line]; ["NONE"] switches the image's own off (optional services
+	// only).
+	Test        []string             `protobuf:"bytes,1,rep,name=test,proto3" json:"test,omitempty"`
+	Interval    *durationpb.Duration `protobuf:"bytes,2,opt,name=interval,proto3" json:"interval,omitempty"`
+	Timeout     *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Retries     uint32               `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`
+	StartPeriod *durationpb.Duration `protobuf:"bytes,5,opt,name=start_period,json=startPeriod,proto3" json:"start_period,omitempty"`
+	// Needs Docker 25 (API 1.44); refused where the engine is older.
+	StartInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=start_interval,json=startInterval,proto3" json:"start_interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -572,15 +596,30 @@ func (x *HealthcheckConfig) GetStartInterval() *durationpb.Duration {
 	return nil
 }
 
+// ServiceSpec is a further container on the sandbox's network, reachable there by its name.
 type ServiceSpec struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Image              string                 `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	Envs               map[string]string      `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Healthcheck        *HealthcheckConfig     `protobuf:"bytes,4,opt,name=healthcheck,proto3" json:"healthcheck,omitempty"`
-	PostStartOnPrimary []string               `protobuf:"bytes,5,rep,name=post_start_on_primary,json=postStartOnPrimary,proto3" json:"post_start_on_primary,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A DNS label of at most 63 characters, unique among the services of the sandbox. In YAML it is the key.
+	Name  string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Image string            `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
+	Envs  map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Required for required services.
+	Healthcheck *HealthcheckConfig `protobuf:"bytes,4,opt,name=healthcheck,proto3" json:"healthcheck,omitempty"`
+	// Command lines for sh -c in the primary, run in order with envs once the primary runs, before READY. One that fails
+	// fails the create. Required services only.
+	PostStartOnPrimary []string `protobuf:"bytes,5,rep,name=post_start_on_primary,json=postStartOnPrimary,proto3" json:"post_start_on_primary,omitempty"`
+	// As in CreateSpec. An empty command is the image's.
+	Command       []string    `protobuf:"bytes,100,rep,name=command,proto3" json:"command,omitempty"`
+	User          string      `protobuf:"bytes,101,opt,name=user,proto3" json:"user,omitempty"`
+	WorkingDir    string      `protobuf:"bytes,102,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	Ports         []*PortSpec `protobuf:"bytes,103,rep,name=ports,proto3" json:"ports,omitempty"`
+	CpuLimit      float64     `protobuf:"fixed64,104,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
+	MemoryLimit   string      `protobuf:"bytes,105,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	PidsLimit     uint32      `protobuf:"varint,107,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
+	RestartPolicy string      `protobuf:"bytes,110,opt,name=restart_policy,json=restartPolicy,proto3" json:"restart_policy,omitempty"`
+	PullPolicy    string      `protobuf:"bytes,111,opt,name=pull_policy,json=pullPolicy,proto3" json:"pull_policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServiceSpec) Reset() {
@@ -648,6 +687,133 @@ func (x *ServiceSpec) GetPostStartOnPrimary() []string {
 	return nil
 }
 
+func (x *ServiceSpec) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetPorts() []*PortSpec {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetCpuLimit() float64 {
+	if x != nil {
+		return x.CpuLimit
+	}
+	return 0
+}
+
+func (x *ServiceSpec) GetMemoryLimit() string {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetPidsLimit() uint32 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
+}
+
+func (x *ServiceSpec) GetRestartPolicy() string {
+	if x != nil {
+		return x.RestartPolicy
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetPullPolicy() string {
+	if x != nil {
+		return x.PullPolicy
+	}
+	return ""
+}
+
+// PortSpec publishes a port of a container on 127.0.0.1 of the host, and nowhere else.
+type PortSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1-65535.
+	ContainerPort uint32 `protobuf:"varint,1,opt,name=container_port,json=containerPort,proto3" json:"container_port,omitempty"`
+	// 0: the engine chooses a free one at each start; see SandboxHandle.ports.
+	HostPort uint32 `protobuf:"varint,2,opt,name=host_port,json=hostPort,proto3" json:"host_port,omitempty"`
+	// "tcp" (default) or "udp".
+	Protocol      string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortSpec) Reset() {
+	*x = PortSpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortSpec) ProtoMessage() {}
+
+func (x *PortSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortSpec.ProtoReflect.Descriptor instead.
+func (*PortSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PortSpec) GetContainerPort() uint32 {
+	if x != nil {
+		return x.ContainerPort
+	}
+	return 0
+}
+
+func (x *PortSpec) GetHostPort() uint32 {
+	if x != nil {
+		return x.HostPort
+	}
+	return 0
+}
+
+func (x *PortSpec) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
 type CreateSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Image reference. Pulled when the engine does not have it.
@@ -662,14 +828,42 @@ type CreateSpec struct {
 	// Environment of the sandbox. Values never appear in logs, events, metrics or errors.
 	Envs map[string]string `protobuf:"bytes,8,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Stop the sandbox after this long without an active exec. Absent: the daemon's default; 0: never.
-	IdleTtl       *durationpb.Duration `protobuf:"bytes,9,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
+	IdleTtl *durationpb.Duration `protobuf:"bytes,9,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
+	// Program and arguments of the main process, started with the container as user in working_dir. Its end is the end of
+	// the sandbox. Empty: none; the sandbox runs until it is stopped.
+	Command []string `protobuf:"bytes,100,rep,name=command,proto3" json:"command,omitempty"`
+	// "name", "uid", "name:group" or "uid:gid" of the main process and of execs. Empty: agbox where the image has it, else
+	// the image's own user.
+	User string `protobuf:"bytes,101,opt,name=user,proto3" json:"user,omitempty"`
+	// Absolute. Empty: /workspace.
+	WorkingDir string      `protobuf:"bytes,102,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	Ports      []*PortSpec `protobuf:"bytes,103,rep,name=ports,proto3" json:"ports,omitempty"`
+	// CPUs, such as 0.5 or 2; at least 0.01. 0: no limit.
+	CpuLimit float64 `protobuf:"fixed64,104,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
+	// Bytes with an optional unit: "512MiB", "2g". At least 16 MiB. Empty: no limit. Swap is not added on top.
+	MemoryLimit string `protobuf:"bytes,105,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	// Size of the container's writable layer, as memory_limit. Refused where the engine's storage can't bound it.
+	DiskLimit string `protobuf:"bytes,106,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
+	// Processes and threads, 64 to 4194304; each running exec needs 8 for its supervisor. 0: runtime.pids_limit.
+	PidsLimit uint32 `protobuf:"varint,107,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
+	// "all", a count, or a comma-separated list of device IDs. Refused where the engine has none.
+	Gpus string `protobuf:"bytes,108,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Name of one of the engine's runtimes, such as "runsc". Empty: the engine's default.
+	Runtime string `protobuf:"bytes,109,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	// What happens when the primary ends by itself: "never" (default), "on-failure" (not for exit code 0) or "always".
+	// Restarts wait 1 s, doubling to 5 minutes; 10 minutes of running reset that.
+	RestartPolicy string `protobuf:"bytes,110,opt,name=restart_policy,json=restartPolicy,proto3" json:"restart_policy,omitempty"`
+	// "if-not-present" (default), "always" or "never".
+	PullPolicy string `protobuf:"bytes,111,opt,name=pull_policy,json=pullPolicy,proto3" json:"pull_policy,omitempty"`
+	// What happens at artifacts.exec_log_max_bytes: "drop" what is past it, or "kill" the exec. Empty: the daemon's default.
+	OnLogLimit    string `protobuf:"bytes,112,opt,name=on_log_limit,json=onLogLimit,proto3" json:"on_log_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSpec) Reset() {
 	*x = CreateSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +875,7 @@ func (x *CreateSpec) String() string {
 func (*CreateSpec) ProtoMessage() {}
 
 func (x *CreateSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +888,7 @@ func (x *CreateSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSpec.ProtoReflect.Descriptor instead.
 func (*CreateSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateSpec) GetImage() string {
@@ -760,6 +954,97 @@ func (x *CreateSpec) GetIdleTtl() *durationpb.Duration {
 	return nil
 }
 
+func (x *CreateSpec) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetPorts() []*PortSpec {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetCpuLimit() float64 {
+	if x != nil {
+		return x.CpuLimit
+	}
+	return 0
+}
+
+func (x *CreateSpec) GetMemoryLimit() string {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetDiskLimit() string {
+	if x != nil {
+		return x.DiskLimit
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetPidsLimit() uint32 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
+}
+
+func (x *CreateSpec) GetGpus() string {
+	if x != nil {
+		return x.Gpus
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetRestartPolicy() string {
+	if x != nil {
+		return x.RestartPolicy
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetPullPolicy() string {
+	if x != nil {
+		return x.PullPolicy
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetOnLogLimit() string {
+	if x != nil {
+		return x.OnLogLimit
+	}
+	return ""
+}
+
 type SandboxHandle struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -786,14 +1071,20 @@ type SandboxHandle struct {
 	// READY), "deleted" from the accept of a delete until DELETED; otherwise empty.
 	DesiredState string `protobuf:"bytes,103,opt,name=desired_state,json=desiredState,proto3" json:"desired_state,omitempty"`
 	// Number of execs that have not ended.
-	ActiveExecs   uint32 `protobuf:"varint,104,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
+	ActiveExecs uint32 `protobuf:"varint,104,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
+	// Required services first, in the order of the spec.
+	Services []*ServiceStatus `protobuf:"bytes,105,rep,name=services,proto3" json:"services,omitempty"`
+	// The published ports as they are now; empty while the sandbox does not run. Not durable.
+	Ports []*PublishedPort `protobuf:"bytes,106,rep,name=ports,proto3" json:"ports,omitempty"`
+	// How often restart_policy brought the primary back since the last create or resume.
+	Restarts      uint32 `protobuf:"varint,107,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SandboxHandle) Reset() {
 	*x = SandboxHandle{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +1096,7 @@ func (x *SandboxHandle) String() string {
 func (*SandboxHandle) ProtoMessage() {}
 
 func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +1109,7 @@ func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHandle.ProtoReflect.Descriptor instead.
 func (*SandboxHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SandboxHandle) GetSandboxId() string {
@@ -933,6 +1224,184 @@ func (x *SandboxHandle) GetActiveExecs() uint32 {
 	return 0
 }
 
+func (x *SandboxHandle) GetServices() []*ServiceStatus {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetPorts() []*PublishedPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+type ServiceStatus struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Required bool                   `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
+	// The last event about it in this run: "" (none yet), "READY" or "FAILED".
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Of the last failure, while FAILED.
+	ErrorCode    string `protobuf:"bytes,4,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string `protobuf:"bytes,5,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// How often its restart_policy brought it back since the last create or resume.
+	Restarts      uint32 `protobuf:"varint,6,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceStatus) Reset() {
+	*x = ServiceStatus{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceStatus) ProtoMessage() {}
+
+func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
+func (*ServiceStatus) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ServiceStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *ServiceStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+type PublishedPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The service, or empty for the primary.
+	ServiceName   string `protobuf:"bytes,1,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
+	ContainerPort uint32 `protobuf:"varint,2,opt,name=container_port,json=containerPort,proto3" json:"container_port,omitempty"`
+	// On 127.0.0.1.
+	HostPort      uint32 `protobuf:"varint,3,opt,name=host_port,json=hostPort,proto3" json:"host_port,omitempty"`
+	Protocol      string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishedPort) Reset() {
+	*x = PublishedPort{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishedPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishedPort) ProtoMessage() {}
+
+func (x *PublishedPort) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
+func (*PublishedPort) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PublishedPort) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+func (x *PublishedPort) GetContainerPort() uint32 {
+	if x != nil {
+		return x.ContainerPort
+	}
+	return 0
+}
+
+func (x *PublishedPort) GetHostPort() uint32 {
+	if x != nil {
+		return x.HostPort
+	}
+	return 0
+}
+
+func (x *PublishedPort) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
 type SandboxPhaseDetails struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
@@ -945,7 +1414,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1426,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1439,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -1014,7 +1483,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1495,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1508,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -1088,7 +1557,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1569,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1582,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -1137,6 +1606,130 @@ func (x *ServiceEventDetails) GetErrorMessage() string {
 	return ""
 }
 
+type ImagePullDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Image string                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// Empty for the primary's image; else the service that it is for.
+	ServiceName string `protobuf:"bytes,2,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
+	// Bytes, of the layers that the registry has told of so far; 0 while it has told of none.
+	CurrentBytes int64 `protobuf:"varint,3,opt,name=current_bytes,json=currentBytes,proto3" json:"current_bytes,omitempty"`
+	TotalBytes   int64 `protobuf:"varint,4,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	// "pulling" or "pulled".
+	Status        string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImagePullDetails) Reset() {
+	*x = ImagePullDetails{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImagePullDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImagePullDetails) ProtoMessage() {}
+
+func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
+func (*ImagePullDetails) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ImagePullDetails) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *ImagePullDetails) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+func (x *ImagePullDetails) GetCurrentBytes() int64 {
+	if x != nil {
+		return x.CurrentBytes
+	}
+	return 0
+}
+
+func (x *ImagePullDetails) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *ImagePullDetails) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+type SpecChangeDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Paths of the fields that changed, sorted. Values are not repeated here.
+	Fields        []string `protobuf:"bytes,1,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpecChangeDetails) Reset() {
+	*x = SpecChangeDetails{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpecChangeDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpecChangeDetails) ProtoMessage() {}
+
+func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
+func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SpecChangeDetails) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
 type SandboxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "<sandbox_id>-<sequence>".
@@ -1157,6 +1750,8 @@ type SandboxEvent struct {
 	//	*SandboxEvent_SandboxPhase
 	//	*SandboxEvent_Exec
 	//	*SandboxEvent_Service
+	//	*SandboxEvent_ImagePull
+	//	*SandboxEvent_SpecChange
 	Details       isSandboxEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1164,7 +1759,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1771,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1784,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -1282,6 +1877,24 @@ func (x *SandboxEvent) GetService() *ServiceEventDetails {
 	return nil
 }
 
+func (x *SandboxEvent) GetImagePull() *ImagePullDetails {
+	if x != nil {
+		if x, ok := x.Details.(*SandboxEvent_ImagePull); ok {
+			return x.ImagePull
+		}
+	}
+	return nil
+}
+
+func (x *SandboxEvent) GetSpecChange() *SpecChangeDetails {
+	if x != nil {
+		if x, ok := x.Details.(*SandboxEvent_SpecChange); ok {
+			return x.SpecChange
+		}
+	}
+	return nil
+}
+
 type isSandboxEvent_Details interface {
 	isSandboxEvent_Details()
 }
@@ -1298,11 +1911,23 @@ type SandboxEvent_Service struct {
 	Service *ServiceEventDetails `protobuf:"bytes,11,opt,name=service,proto3,oneof"`
 }
 
+type SandboxEvent_ImagePull struct {
+	ImagePull *ImagePullDetails `protobuf:"bytes,100,opt,name=image_pull,json=imagePull,proto3,oneof"`
+}
+
+type SandboxEvent_SpecChange struct {
+	SpecChange *SpecChangeDetails `protobuf:"bytes,101,opt,name=spec_change,json=specChange,proto3,oneof"`
+}
+
 func (*SandboxEvent_SandboxPhase) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_Exec) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_Service) isSandboxEvent_Details() {}
+
+func (*SandboxEvent_ImagePull) isSandboxEvent_Details() {}
+
+func (*SandboxEvent_SpecChange) isSandboxEvent_Details() {}
 
 type ExecStatus struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -1328,14 +1953,17 @@ type ExecStatus struct {
 	StdoutLogPath string `protobuf:"bytes,104,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,105,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
 	// The kernel's OOM killer ended the command.
-	OomKilled     bool `protobuf:"varint,106,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OomKilled bool `protobuf:"varint,106,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// Bytes of output that are not in the logs because of artifacts.exec_log_max_bytes; known once ended.
+	StdoutDroppedBytes int64 `protobuf:"varint,107,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
+	StderrDroppedBytes int64 `protobuf:"varint,108,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1975,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1988,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -1475,6 +2103,20 @@ func (x *ExecStatus) GetOomKilled() bool {
 	return false
 }
 
+func (x *ExecStatus) GetStdoutDroppedBytes() int64 {
+	if x != nil {
+		return x.StdoutDroppedBytes
+	}
+	return 0
+}
+
+func (x *ExecStatus) GetStderrDroppedBytes() int64 {
+	if x != nil {
+		return x.StderrDroppedBytes
+	}
+	return 0
+}
+
 type CreateSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Merged over config_yaml: set scalars and lists replace, maps merge per key.
@@ -1491,7 +2133,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +2145,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +2158,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -1556,7 +2198,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +2210,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +2223,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -1600,7 +2242,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +2254,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +2267,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -1644,7 +2286,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +2298,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +2311,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -1690,7 +2332,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +2344,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +2357,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -1741,7 +2383,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +2395,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,12 +2408,137 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
 	if x != nil {
 		return x.Sandboxes
+	}
+	return nil
+}
+
+type UpdateSandboxRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// The whole spec as it should be, not a patch: what is absent here is absent afterwards.
+	CreateSpec *CreateSpec `protobuf:"bytes,2,opt,name=create_spec,json=createSpec,proto3" json:"create_spec,omitempty"`
+	// As in CreateSandboxRequest; create_spec is merged over it.
+	ConfigYaml []byte `protobuf:"bytes,3,opt,name=config_yaml,json=configYaml,proto3" json:"config_yaml,omitempty"`
+	// Check and compare, change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSandboxRequest) Reset() {
+	*x = UpdateSandboxRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSandboxRequest) ProtoMessage() {}
+
+func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *UpdateSandboxRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *UpdateSandboxRequest) GetCreateSpec() *CreateSpec {
+	if x != nil {
+		return x.CreateSpec
+	}
+	return nil
+}
+
+func (x *UpdateSandboxRequest) GetConfigYaml() []byte {
+	if x != nil {
+		return x.ConfigYaml
+	}
+	return nil
+}
+
+func (x *UpdateSandboxRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type UpdateSandboxResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is after the call.
+	Sandbox *SandboxHandle `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// Paths of the fields that were changed, or would be; empty: nothing differs.
+	ChangedFields []string `protobuf:"bytes,2,rep,name=changed_fields,json=changedFields,proto3" json:"changed_fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSandboxResponse) Reset() {
+	*x = UpdateSandboxResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSandboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSandboxResponse) ProtoMessage() {}
+
+func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *UpdateSandboxResponse) GetChangedFields() []string {
+	if x != nil {
+		return x.ChangedFields
 	}
 	return nil
 }
@@ -1785,7 +2552,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2564,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2577,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -1829,7 +2596,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2608,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2621,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -1873,7 +2640,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2652,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2665,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -1918,7 +2685,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2697,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2710,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -1963,7 +2730,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2742,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2755,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -2014,7 +2781,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2793,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2806,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -2062,7 +2829,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2841,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2854,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -2127,7 +2894,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2906,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2919,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -2202,7 +2969,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2981,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2994,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -2260,7 +3027,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +3039,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +3052,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -2304,7 +3071,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +3083,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +3096,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -2348,7 +3115,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +3127,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +3140,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -2393,7 +3160,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +3172,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +3185,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -2437,7 +3204,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +3216,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +3229,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -2480,7 +3247,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +3259,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +3272,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 type ConfirmEngineResponse struct {
@@ -2518,7 +3285,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +3297,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +3310,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -2579,16 +3346,32 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x97\x02\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xb7\x04\n" +
 	"\vServiceSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x123\n" +
 	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.ServiceSpec.EnvsEntryR\x04envs\x12=\n" +
 	"\vhealthcheck\x18\x04 \x01(\v2\x1b.agbox.v1.HealthcheckConfigR\vhealthcheck\x121\n" +
-	"\x15post_start_on_primary\x18\x05 \x03(\tR\x12postStartOnPrimary\x1a7\n" +
+	"\x15post_start_on_primary\x18\x05 \x03(\tR\x12postStartOnPrimary\x12\x18\n" +
+	"\acommand\x18d \x03(\tR\acommand\x12\x12\n" +
+	"\x04user\x18e \x01(\tR\x04user\x12\x1f\n" +
+	"\vworking_dir\x18f \x01(\tR\n" +
+	"workingDir\x12(\n" +
+	"\x05ports\x18g \x03(\v2\x12.agbox.v1.PortSpecR\x05ports\x12\x1b\n" +
+	"\tcpu_limit\x18h \x01(\x01R\bcpuLimit\x12!\n" +
+	"\fmemory_limit\x18i \x01(\tR\vmemoryLimit\x12\x1d\n" +
+	"\n" +
+	"pids_limit\x18k \x01(\rR\tpidsLimit\x12%\n" +
+	"\x0erestart_policy\x18n \x01(\tR\rrestartPolicy\x12\x1f\n" +
+	"\vpull_policy\x18o \x01(\tR\n" +
+	"pullPolicy\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
+	"\bPortSpec\x12%\n" +
+	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
+	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xcf\a\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -2599,13 +3382,31 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x11optional_services\x18\x06 \x03(\v2\x15.agbox.v1.ServiceSpecR\x10optionalServices\x128\n" +
 	"\x06labels\x18\a \x03(\v2 .agbox.v1.CreateSpec.LabelsEntryR\x06labels\x122\n" +
 	"\x04envs\x18\b \x03(\v2\x1e.agbox.v1.CreateSpec.EnvsEntryR\x04envs\x124\n" +
-	"\bidle_ttl\x18\t \x01(\v2\x19.google.protobuf.DurationR\aidleTtl\x1a9\n" +
+	"\bidle_ttl\x18\t \x01(\v2\x19.google.protobuf.DurationR\aidleTtl\x12\x18\n" +
+	"\acommand\x18d \x03(\tR\acommand\x12\x12\n" +
+	"\x04user\x18e \x01(\tR\x04user\x12\x1f\n" +
+	"\vworking_dir\x18f \x01(\tR\n" +
+	"workingDir\x12(\n" +
+	"\x05ports\x18g \x03(\v2\x12.agbox.v1.PortSpecR\x05ports\x12\x1b\n" +
+	"\tcpu_limit\x18h \x01(\x01R\bcpuLimit\x12!\n" +
+	"\fmemory_limit\x18i \x01(\tR\vmemoryLimit\x12\x1d\n" +
+	"\n" +
+	"disk_limit\x18j \x01(\tR\tdiskLimit\x12\x1d\n" +
+	"\n" +
+	"pids_limit\x18k \x01(\rR\tpidsLimit\x12\x12\n" +
+	"\x04gpus\x18l \x01(\tR\x04gpus\x12\x18\n" +
+	"\aruntime\x18m \x01(\tR\aruntime\x12%\n" +
+	"\x0erestart_policy\x18n \x01(\tR\rrestartPolicy\x12\x1f\n" +
+	"\vpull_policy\x18o \x01(\tR\n" +
+	"pullPolicy\x12 \n" +
+	"\fon_log_limit\x18p \x01(\tR\n" +
+	"onLogLimit\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\a\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -2626,10 +3427,26 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0estatus_message\x18e \x01(\tR\rstatusMessage\x12(\n" +
 	"\x04spec\x18f \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x12#\n" +
 	"\rdesired_state\x18g \x01(\tR\fdesiredState\x12!\n" +
-	"\factive_execs\x18h \x01(\rR\vactiveExecs\x1a9\n" +
+	"\factive_execs\x18h \x01(\rR\vactiveExecs\x123\n" +
+	"\bservices\x18i \x03(\v2\x17.agbox.v1.ServiceStatusR\bservices\x12-\n" +
+	"\x05ports\x18j \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\x12\x1a\n" +
+	"\brestarts\x18k \x01(\rR\brestarts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
+	"\rServiceStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brequired\x18\x02 \x01(\bR\brequired\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x04 \x01(\tR\terrorCode\x12#\n" +
+	"\rerror_message\x18\x05 \x01(\tR\ferrorMessage\x12\x1a\n" +
+	"\brestarts\x18\x06 \x01(\rR\brestarts\"\x92\x01\n" +
+	"\rPublishedPort\x12!\n" +
+	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12%\n" +
+	"\x0econtainer_port\x18\x02 \x01(\rR\rcontainerPort\x12\x1b\n" +
+	"\thost_port\x18\x03 \x01(\rR\bhostPort\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\tR\bprotocol\"\x87\x01\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -2648,7 +3465,16 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
-	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\"\x84\x04\n" +
+	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\"\xa9\x01\n" +
+	"\x10ImagePullDetails\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12!\n" +
+	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12#\n" +
+	"\rcurrent_bytes\x18\x03 \x01(\x03R\fcurrentBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x04 \x01(\x03R\n" +
+	"totalBytes\x12\x16\n" +
+	"\x06status\x18\x05 \x01(\tR\x06status\"+\n" +
+	"\x11SpecChangeDetails\x12\x16\n" +
+	"\x06fields\x18\x01 \x03(\tR\x06fields\"\x81\x05\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -2664,8 +3490,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\rsandbox_phase\x18\t \x01(\v2\x1d.agbox.v1.SandboxPhaseDetailsH\x00R\fsandboxPhase\x120\n" +
 	"\x04exec\x18\n" +
 	" \x01(\v2\x1a.agbox.v1.ExecEventDetailsH\x00R\x04exec\x129\n" +
-	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aserviceB\t\n" +
-	"\adetails\"\xc7\x05\n" +
+	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aservice\x12;\n" +
+	"\n" +
+	"image_pull\x18d \x01(\v2\x1a.agbox.v1.ImagePullDetailsH\x00R\timagePull\x12>\n" +
+	"\vspec_change\x18e \x01(\v2\x1b.agbox.v1.SpecChangeDetailsH\x00R\n" +
+	"specChangeB\t\n" +
+	"\adetails\"\xab\x06\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -2688,7 +3518,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fstdout_log_path\x18h \x01(\tR\rstdoutLogPath\x12&\n" +
 	"\x0fstderr_log_path\x18i \x01(\tR\rstderrLogPath\x12\x1d\n" +
 	"\n" +
-	"oom_killed\x18j \x01(\bR\toomKilled\x1a?\n" +
+	"oom_killed\x18j \x01(\bR\toomKilled\x120\n" +
+	"\x14stdout_dropped_bytes\x18k \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
+	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
@@ -2714,7 +3546,18 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\x15ListSandboxesResponse\x125\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x17.agbox.v1.SandboxHandleR\tsandboxes\"5\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x17.agbox.v1.SandboxHandleR\tsandboxes\"\xa6\x01\n" +
+	"\x14UpdateSandboxRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\vcreate_spec\x18\x02 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
+	"createSpec\x12\x1f\n" +
+	"\vconfig_yaml\x18\x03 \x01(\fR\n" +
+	"configYaml\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"q\n" +
+	"\x15UpdateSandboxResponse\x121\n" +
+	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x12%\n" +
+	"\x0echanged_fields\x18\x02 \x03(\tR\rchangedFields\"5\n" +
 	"\x14ResumeSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"3\n" +
@@ -2781,7 +3624,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12EXEC_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13EXEC_STATE_FINISHED\x10\x02\x12\x15\n" +
 	"\x11EXEC_STATE_FAILED\x10\x03\x12\x18\n" +
-	"\x14EXEC_STATE_CANCELLED\x10\x04*\xf7\x02\n" +
+	"\x14EXEC_STATE_CANCELLED\x10\x04*\xa4\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -2799,7 +3642,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eEXEC_CANCELLED\x10\f\x12\x19\n" +
 	"\x15SANDBOX_SERVICE_READY\x10\r\x12\x1a\n" +
 	"\x16SANDBOX_SERVICE_FAILED\x10\x0e\x12\x15\n" +
-	"\x11SANDBOX_RESTARTED\x10d2\xf4\a\n" +
+	"\x11SANDBOX_RESTARTED\x10d\x12\x11\n" +
+	"\rIMAGE_PULLING\x10e\x12\x18\n" +
+	"\x14SANDBOX_SPEC_CHANGED\x10h2\xc6\b\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -2807,7 +3652,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
 	"\rListSandboxes\x12\x1e.agbox.v1.ListSandboxesRequest\x1a\x1f.agbox.v1.ListSandboxesResponse\x12K\n" +
 	"\rResumeSandbox\x12\x1e.agbox.v1.ResumeSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
-	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12K\n" +
+	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12P\n" +
+	"\rUpdateSandbox\x12\x1e.agbox.v1.UpdateSandboxRequest\x1a\x1f.agbox.v1.UpdateSandboxResponse\x12K\n" +
 	"\rDeleteSandbox\x12\x1e.agbox.v1.DeleteSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12V\n" +
 	"\x0fDeleteSandboxes\x12 .agbox.v1.DeleteSandboxesRequest\x1a!.agbox.v1.DeleteSandboxesResponse\x12[\n" +
 	"\x16SubscribeSandboxEvents\x12'.agbox.v1.SubscribeSandboxEventsRequest\x1a\x16.agbox.v1.SandboxEvent0\x01\x12G\n" +
@@ -2833,7 +3679,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -2844,121 +3690,138 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*CopySpec)(nil),                      // 6: agbox.v1.CopySpec
 	(*HealthcheckConfig)(nil),             // 7: agbox.v1.HealthcheckConfig
 	(*ServiceSpec)(nil),                   // 8: agbox.v1.ServiceSpec
-	(*CreateSpec)(nil),                    // 9: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 10: agbox.v1.SandboxHandle
-	(*SandboxPhaseDetails)(nil),           // 11: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 12: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 13: agbox.v1.ServiceEventDetails
-	(*SandboxEvent)(nil),                  // 14: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 15: agbox.v1.ExecStatus
-	(*CreateSandboxRequest)(nil),          // 16: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 17: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 18: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 19: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 20: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 21: agbox.v1.ListSandboxesResponse
-	(*ResumeSandboxRequest)(nil),          // 22: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 23: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 24: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 25: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 26: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 27: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 28: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 29: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 30: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 31: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 32: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 33: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 34: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 35: agbox.v1.ListActiveExecsResponse
-	(*ConfirmEngineRequest)(nil),          // 36: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 37: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 38: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 39: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 40: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 41: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 42: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 43: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 44: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 45: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 47: google.protobuf.Timestamp
+	(*PortSpec)(nil),                      // 9: agbox.v1.PortSpec
+	(*CreateSpec)(nil),                    // 10: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 11: agbox.v1.SandboxHandle
+	(*ServiceStatus)(nil),                 // 12: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 13: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 14: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 15: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 16: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 17: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 18: agbox.v1.SpecChangeDetails
+	(*SandboxEvent)(nil),                  // 19: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 20: agbox.v1.ExecStatus
+	(*CreateSandboxRequest)(nil),          // 21: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 22: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 23: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 24: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 25: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 26: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 27: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 28: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 29: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 30: agbox.v1.StopSandboxRequest
+	(*DeleteSandboxRequest)(nil),          // 31: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 32: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 33: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 34: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 35: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 36: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 37: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 38: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 39: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 40: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 41: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 42: agbox.v1.ListActiveExecsResponse
+	(*ConfirmEngineRequest)(nil),          // 43: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 44: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 45: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 46: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 47: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 48: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 49: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 50: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 51: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 52: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 53: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 54: google.protobuf.Timestamp
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	46, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	46, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	46, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	46, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	38, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	53, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	53, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	53, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	53, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	45, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	5,  // 6: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	6,  // 7: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	8,  // 8: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
-	8,  // 9: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	39, // 10: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	40, // 11: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	46, // 12: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	0,  // 13: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	8,  // 14: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	8,  // 15: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	41, // 16: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	47, // 17: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	47, // 18: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	9,  // 19: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	1,  // 20: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	2,  // 21: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	47, // 22: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 23: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	11, // 24: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	12, // 25: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	13, // 26: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	1,  // 27: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	42, // 28: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	47, // 29: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	47, // 30: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	47, // 31: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	9,  // 32: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	10, // 33: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	10, // 34: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	43, // 35: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	10, // 36: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	44, // 37: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	45, // 38: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	15, // 39: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	15, // 40: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	3,  // 41: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	16, // 42: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	18, // 43: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	20, // 44: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	22, // 45: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	23, // 46: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	24, // 47: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	25, // 48: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	28, // 49: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	29, // 50: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	31, // 51: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	32, // 52: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	34, // 53: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	36, // 54: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	4,  // 55: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	17, // 56: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	19, // 57: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	21, // 58: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	27, // 59: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	27, // 60: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	27, // 61: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 62: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	14, // 63: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	30, // 64: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	27, // 65: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	33, // 66: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	35, // 67: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	37, // 68: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	55, // [55:69] is the sub-list for method output_type
-	41, // [41:55] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
+	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
+	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
+	46, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	47, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	53, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
+	0,  // 15: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	8,  // 16: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	8,  // 17: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	48, // 18: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	54, // 19: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	54, // 20: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	10, // 21: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	12, // 22: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	13, // 23: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	1,  // 24: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	2,  // 25: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	54, // 26: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 27: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	14, // 28: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	15, // 29: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	16, // 30: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	17, // 31: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	18, // 32: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	1,  // 33: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	49, // 34: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	54, // 35: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	54, // 36: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	54, // 37: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 38: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	11, // 39: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	11, // 40: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	50, // 41: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	11, // 42: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	10, // 43: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	11, // 44: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	51, // 45: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	52, // 46: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	20, // 47: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	20, // 48: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	3,  // 49: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	21, // 50: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	23, // 51: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	25, // 52: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	29, // 53: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	30, // 54: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	27, // 55: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	31, // 56: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	32, // 57: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	35, // 58: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	36, // 59: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	38, // 60: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	39, // 61: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	41, // 62: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	43, // 63: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	4,  // 64: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	22, // 65: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	24, // 66: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	26, // 67: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	34, // 68: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	34, // 69: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	28, // 70: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	34, // 71: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	33, // 72: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	19, // 73: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	37, // 74: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	34, // 75: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	40, // 76: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	42, // 77: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	44, // 78: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	64, // [64:79] is the sub-list for method output_type
+	49, // [49:64] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -2966,19 +3829,21 @@ func file_agbox_v1_sandbox_proto_init() {
 	if File_agbox_v1_sandbox_proto != nil {
 		return
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[11].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[16].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
+		(*SandboxEvent_ImagePull)(nil),
+		(*SandboxEvent_SpecChange)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[31].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   43,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -4,14 +4,18 @@
 // change. Additions take field numbers and enum values from 100 up; a number is never used twice:
 //
 //   SandboxState          100 PAUSED (handed out)
-//   EventType             100 SANDBOX_RESTARTED; handed out: 101 IMAGE_PULLING, 102 SANDBOX_PAUSED,
-//                         103 SANDBOX_REHYDRATED, 104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET,
-//                         120-139 agents, 140-149 drain
+//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 104 SANDBOX_SPEC_CHANGED; handed out:
+//                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
+//                         140-149 drain
+//   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
 //   CreateSandboxRequest  100 name
-//   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs
-//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed
+//   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
+//                         106 ports, 107 restarts
+//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
-//   CreateSpec            handed out: 100-129 runtime settings, 130-139 lifetimes, 140-149 network policy
+//   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,
+//                         140-149 network policy
+//   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
 
@@ -42,6 +46,7 @@ const (
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
 	SandboxService_ResumeSandbox_FullMethodName          = "/agbox.v1.SandboxService/ResumeSandbox"
 	SandboxService_StopSandbox_FullMethodName            = "/agbox.v1.SandboxService/StopSandbox"
+	SandboxService_UpdateSandbox_FullMethodName          = "/agbox.v1.SandboxService/UpdateSandbox"
 	SandboxService_DeleteSandbox_FullMethodName          = "/agbox.v1.SandboxService/DeleteSandbox"
 	SandboxService_DeleteSandboxes_FullMethodName        = "/agbox.v1.SandboxService/DeleteSandboxes"
 	SandboxService_SubscribeSandboxEvents_FullMethodName = "/agbox.v1.SandboxService/SubscribeSandboxEvents"
@@ -70,6 +75,11 @@ type SandboxServiceClient interface {
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
+	// memory_limit, pids_limit, restart_policy and on_log_limit, and the limits and restart_policy of its services. Anything
+	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
+	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
+	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*UpdateSandboxResponse, error)
 	// DeleteSandbox asks for removal of everything the sandbox holds. Idempotent.
 	DeleteSandbox(ctx context.Context, in *DeleteSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// DeleteSandboxes asks for removal of every sandbox whose labels equal all pairs of the selector.
@@ -148,6 +158,16 @@ func (c *sandboxServiceClient) StopSandbox(ctx context.Context, in *StopSandboxR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
 	err := c.cc.Invoke(ctx, SandboxService_StopSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*UpdateSandboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateSandboxResponse)
+	err := c.cc.Invoke(ctx, SandboxService_UpdateSandbox_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +272,11 @@ type SandboxServiceServer interface {
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
+	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
+	// memory_limit, pids_limit, restart_policy and on_log_limit, and the limits and restart_policy of its services. Anything
+	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
+	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
+	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error)
 	// DeleteSandbox asks for removal of everything the sandbox holds. Idempotent.
 	DeleteSandbox(context.Context, *DeleteSandboxRequest) (*AcceptedResponse, error)
 	// DeleteSandboxes asks for removal of every sandbox whose labels equal all pairs of the selector.
@@ -293,6 +318,9 @@ func (UnimplementedSandboxServiceServer) ResumeSandbox(context.Context, *ResumeS
 }
 func (UnimplementedSandboxServiceServer) StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StopSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSandbox not implemented")
 }
 func (UnimplementedSandboxServiceServer) DeleteSandbox(context.Context, *DeleteSandboxRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSandbox not implemented")
@@ -440,6 +468,24 @@ func _SandboxService_StopSandbox_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).StopSandbox(ctx, req.(*StopSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_UpdateSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).UpdateSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_UpdateSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).UpdateSandbox(ctx, req.(*UpdateSandboxRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -593,6 +639,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StopSandbox",
 			Handler:    _SandboxService_StopSandbox_Handler,
+		},
+		{
+			MethodName: "UpdateSandbox",
+			Handler:    _SandboxService_UpdateSandbox_Handler,
 		},
 		{
 			MethodName: "DeleteSandbox",

@@ -127,6 +127,56 @@ func (Attempt) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{1}
 }
 
+// What was last told about a service.
+type ServiceMark int32
+
+const (
+	ServiceMark_SERVICE_MARK_UNSPECIFIED ServiceMark = 0
+	ServiceMark_SERVICE_MARK_READY       ServiceMark = 1
+	ServiceMark_SERVICE_MARK_FAILED      ServiceMark = 2
+)
+
+// Enum value maps for ServiceMark.
+var (
+	ServiceMark_name = map[int32]string{
+		0: "SERVICE_MARK_UNSPECIFIED",
+		1: "SERVICE_MARK_READY",
+		2: "SERVICE_MARK_FAILED",
+	}
+	ServiceMark_value = map[string]int32{
+		"SERVICE_MARK_UNSPECIFIED": 0,
+		"SERVICE_MARK_READY":       1,
+		"SERVICE_MARK_FAILED":      2,
+	}
+)
+
+func (x ServiceMark) Enum() *ServiceMark {
+	p := new(ServiceMark)
+	*p = x
+	return p
+}
+
+func (x ServiceMark) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ServiceMark) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_store_v1_store_proto_enumTypes[2].Descriptor()
+}
+
+func (ServiceMark) Type() protoreflect.EnumType {
+	return &file_agbox_store_v1_store_proto_enumTypes[2]
+}
+
+func (x ServiceMark) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ServiceMark.Descriptor instead.
+func (ServiceMark) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
 // Instance identifies this store. Written once.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -186,7 +236,11 @@ type Desired struct {
 	// The name of the sandbox, or empty. Kept after the name itself was released.
 	Name string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
 	// Engine run (see EngineRun) under which the sandbox was last known to run. Empty until the first READY.
-	EngineRun     *EngineRun `protobuf:"bytes,7,opt,name=engine_run,json=engineRun,proto3" json:"engine_run,omitempty"`
+	EngineRun *EngineRun `protobuf:"bytes,7,opt,name=engine_run,json=engineRun,proto3" json:"engine_run,omitempty"`
+	// Host paths that builtin_tools stand for, resolved once at the accept of the create.
+	ToolMounts []*ToolMount `protobuf:"bytes,8,rep,name=tool_mounts,json=toolMounts,proto3" json:"tool_mounts,omitempty"`
+	// An update changed limits that the containers do not have yet.
+	LimitsPending bool `protobuf:"varint,9,opt,name=limits_pending,json=limitsPending,proto3" json:"limits_pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +324,288 @@ func (x *Desired) GetEngineRun() *EngineRun {
 	return nil
 }
 
+func (x *Desired) GetToolMounts() []*ToolMount {
+	if x != nil {
+		return x.ToolMounts
+	}
+	return nil
+}
+
+func (x *Desired) GetLimitsPending() bool {
+	if x != nil {
+		return x.LimitsPending
+	}
+	return false
+}
+
+// ToolMount is one bind mount of a built-in tool.
+type ToolMount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tool  string                 `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
+	// Absolute, without symbolic links.
+	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	Writable      bool   `protobuf:"varint,4,opt,name=writable,proto3" json:"writable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolMount) Reset() {
+	*x = ToolMount{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolMount) ProtoMessage() {}
+
+func (x *ToolMount) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
+func (*ToolMount) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ToolMount) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolMount) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ToolMount) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *ToolMount) GetWritable() bool {
+	if x != nil {
+		return x.Writable
+	}
+	return false
+}
+
+// Progress is what a sandbox's present run has come to: what a pass must not do or say twice. A resume begins with an
+// empty one, but for hooks_done.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By service name.
+	Services map[string]*ServiceProgress `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of the primary, by its restart policy.
+	Restarts *Restarts `protobuf:"bytes,2,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	// How many hooks of required services, in order, have ended well. A resume does not repeat them.
+	HooksDone     uint32 `protobuf:"varint,3,opt,name=hooks_done,json=hooksDone,proto3" json:"hooks_done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Progress) GetServices() map[string]*ServiceProgress {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *Progress) GetRestarts() *Restarts {
+	if x != nil {
+		return x.Restarts
+	}
+	return nil
+}
+
+func (x *Progress) GetHooksDone() uint32 {
+	if x != nil {
+		return x.HooksDone
+	}
+	return 0
+}
+
+type ServiceProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Mark  ServiceMark            `protobuf:"varint,1,opt,name=mark,proto3,enum=agbox.store.v1.ServiceMark" json:"mark,omitempty"`
+	// Of the last failure.
+	ErrorCode     string    `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage  string    `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	Restarts      *Restarts `protobuf:"bytes,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceProgress) Reset() {
+	*x = ServiceProgress{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceProgress) ProtoMessage() {}
+
+func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
+func (*ServiceProgress) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ServiceProgress) GetMark() ServiceMark {
+	if x != nil {
+		return x.Mark
+	}
+	return ServiceMark_SERVICE_MARK_UNSPECIFIED
+}
+
+func (x *ServiceProgress) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *ServiceProgress) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *ServiceProgress) GetRestarts() *Restarts {
+	if x != nil {
+		return x.Restarts
+	}
+	return nil
+}
+
+// Restarts says how long a restart policy waits next.
+type Restarts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Restarts since the last create or resume.
+	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Restarts in a row, each less than the reset time after the one before.
+	Row uint32 `protobuf:"varint,2,opt,name=row,proto3" json:"row,omitempty"`
+	// Unix nanoseconds of the last one.
+	LastAt        int64 `protobuf:"varint,3,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restarts) Reset() {
+	*x = Restarts{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restarts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restarts) ProtoMessage() {}
+
+func (x *Restarts) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
+func (*Restarts) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Restarts) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Restarts) GetRow() uint32 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
+
+func (x *Restarts) GetLastAt() int64 {
+	if x != nil {
+		return x.LastAt
+	}
+	return 0
+}
+
 // EngineRun identifies one life of the engine on one boot of the host. Two that differ mean that one of them died.
 type EngineRun struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -283,7 +619,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +631,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +644,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -335,7 +671,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +683,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +696,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -380,7 +716,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +728,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +741,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -432,7 +768,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +780,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +793,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -500,15 +836,18 @@ type ExecEnd struct {
 	StartedAt int64 `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt   int64 `protobuf:"varint,6,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// Sequence of the terminal event.
-	Sequence      uint64 `protobuf:"varint,7,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	OomKilled     bool   `protobuf:"varint,8,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sequence  uint64 `protobuf:"varint,7,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	OomKilled bool   `protobuf:"varint,8,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// Bytes that are not in the logs because of their limit.
+	StdoutDroppedBytes int64 `protobuf:"varint,9,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
+	StderrDroppedBytes int64 `protobuf:"varint,10,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +859,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +872,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -592,13 +931,27 @@ func (x *ExecEnd) GetOomKilled() bool {
 	return false
 }
 
+func (x *ExecEnd) GetStdoutDroppedBytes() int64 {
+	if x != nil {
+		return x.StdoutDroppedBytes
+	}
+	return 0
+}
+
+func (x *ExecEnd) GetStderrDroppedBytes() int64 {
+	if x != nil {
+		return x.StderrDroppedBytes
+	}
+	return 0
+}
+
 var File_agbox_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\"\x1e\n" +
 	"\bInstance\x12\x12\n" +
-	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"\x9c\x02\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"\xff\x02\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -609,7 +962,33 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12\x12\n" +
 	"\x04name\x18\x06 \x01(\tR\x04name\x128\n" +
 	"\n" +
-	"engine_run\x18\a \x01(\v2\x19.agbox.store.v1.EngineRunR\tengineRun\"G\n" +
+	"engine_run\x18\a \x01(\v2\x19.agbox.store.v1.EngineRunR\tengineRun\x12:\n" +
+	"\vtool_mounts\x18\b \x03(\v2\x19.agbox.store.v1.ToolMountR\n" +
+	"toolMounts\x12%\n" +
+	"\x0elimits_pending\x18\t \x01(\bR\rlimitsPending\"k\n" +
+	"\tToolMount\x12\x12\n" +
+	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x81\x02\n" +
+	"\bProgress\x12B\n" +
+	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
+	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
+	"\n" +
+	"hooks_done\x18\x03 \x01(\rR\thooksDone\x1a\\\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xbc\x01\n" +
+	"\x0fServiceProgress\x12/\n" +
+	"\x04mark\x18\x01 \x01(\x0e2\x1b.agbox.store.v1.ServiceMarkR\x04mark\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
+	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\x124\n" +
+	"\brestarts\x18\x04 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\"K\n" +
+	"\bRestarts\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\rR\x03row\x12\x17\n" +
+	"\alast_at\x18\x03 \x01(\x03R\x06lastAt\"G\n" +
 	"\tEngineRun\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12!\n" +
 	"\fengine_start\x18\x02 \x01(\tR\vengineStart\"(\n" +
@@ -624,7 +1003,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x02 \x01(\x03R\tcreatedAt\x12)\n" +
 	"\x10started_sequence\x18\x03 \x01(\x04R\x0fstartedSequence\x12.\n" +
-	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\xf5\x01\n" +
+	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\xd9\x02\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +
@@ -636,7 +1015,10 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\bended_at\x18\x06 \x01(\x03R\aendedAt\x12\x1a\n" +
 	"\bsequence\x18\a \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
-	"oom_killed\x18\b \x01(\bR\toomKilled*b\n" +
+	"oom_killed\x18\b \x01(\bR\toomKilled\x120\n" +
+	"\x14stdout_dropped_bytes\x18\t \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
+	"\x14stderr_dropped_bytes\x18\n" +
+	" \x01(\x03R\x12stderrDroppedBytes*b\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rRUN_STATE_RUN\x10\x01\x12\x12\n" +
@@ -645,7 +1027,11 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\aAttempt\x12\x17\n" +
 	"\x13ATTEMPT_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eATTEMPT_CREATE\x10\x01\x12\x12\n" +
-	"\x0eATTEMPT_RESUME\x10\x02B4Z2github.com/agbox/agbox/apis/agbox/store/v1;storev1b\x06proto3"
+	"\x0eATTEMPT_RESUME\x10\x02*\\\n" +
+	"\vServiceMark\x12\x1c\n" +
+	"\x18SERVICE_MARK_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12SERVICE_MARK_READY\x10\x01\x12\x17\n" +
+	"\x13SERVICE_MARK_FAILED\x10\x02B4Z2github.com/agbox/agbox/apis/agbox/store/v1;storev1b\x06proto3"
 
 var (
 	file_agbox_store_v1_store_proto_rawDescOnce sync.Once
@@ -659,28 +1045,40 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_agbox_store_v1_store_proto_rawDescData
 }
 
-var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_agbox_store_v1_store_proto_goTypes = []any{
-	(RunState)(0),       // 0: agbox.store.v1.RunState
-	(Attempt)(0),        // 1: agbox.store.v1.Attempt
-	(*Instance)(nil),    // 2: agbox.store.v1.Instance
-	(*Desired)(nil),     // 3: agbox.store.v1.Desired
-	(*EngineRun)(nil),   // 4: agbox.store.v1.EngineRun
-	(*NameRef)(nil),     // 5: agbox.store.v1.NameRef
-	(*ExecRef)(nil),     // 6: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil), // 7: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),     // 8: agbox.store.v1.ExecEnd
+	(RunState)(0),           // 0: agbox.store.v1.RunState
+	(Attempt)(0),            // 1: agbox.store.v1.Attempt
+	(ServiceMark)(0),        // 2: agbox.store.v1.ServiceMark
+	(*Instance)(nil),        // 3: agbox.store.v1.Instance
+	(*Desired)(nil),         // 4: agbox.store.v1.Desired
+	(*ToolMount)(nil),       // 5: agbox.store.v1.ToolMount
+	(*Progress)(nil),        // 6: agbox.store.v1.Progress
+	(*ServiceProgress)(nil), // 7: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),        // 8: agbox.store.v1.Restarts
+	(*EngineRun)(nil),       // 9: agbox.store.v1.EngineRun
+	(*NameRef)(nil),         // 10: agbox.store.v1.NameRef
+	(*ExecRef)(nil),         // 11: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),     // 12: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),         // 13: agbox.store.v1.ExecEnd
+	nil,                     // 14: agbox.store.v1.Progress.ServicesEntry
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
-	0, // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
-	1, // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	4, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
+	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
+	9,  // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	5,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	14, // 4: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	8,  // 5: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	2,  // 6: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	8,  // 7: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	7,  // 8: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -693,8 +1091,8 @@ func file_agbox_store_v1_store_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   7,
+			NumEnums:      3,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
