@@ -109,7 +109,7 @@ func (p *pass) ensureImage(ctx context.Context) error {
 		return failure
 	}
 	p.ops.start(ctx, p.rec.ID, plan.EnsureImage, func(ctx context.Context) error {
-		_, err := p.cfg.Engine.EnsureImage(ctx, ref)
+		_, err := p.cfg.Engine.EnsureImage(ctx, ref, dockerx.PullOptions{})
 		return err
 	})
 	return &waitingError{"pulling image " + ref}

@@ -45,7 +45,7 @@ type Engine interface {
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
 	RemoveNetwork(ctx context.Context, id string) error
 	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
-	EnsureImage(ctx context.Context, ref string) (dockerx.Image, error)
+	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
 	VolumeExists(ctx context.Context, name string) (bool, error)
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 }

@@ -36,23 +36,30 @@ func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
 	return out, nil
 }
 
+// PullOptions say how an image is made to be there. The zero value pulls it only when it is not.
+type PullOptions struct {
+	// Always asks the registry even when the image is there. A registry that can't answer is an error then.
+	Always bool
+}
+
 // EnsureImage returns a local image and pulls it first when it is not there. Pulls of one reference are shared. A caller
-// that leaves does not end a pull that others wait for; the last one does, and so does Options.PullTimeout. A local
-// image is never pulled again, whatever the registry has by now.
+// that leaves does not end a pull that others wait for; the last one does, and so does Options.PullTimeout. Without
+// Always, a local image is never pulled again, whatever the registry has by now.
 //
 // Errors that trying again does not mend: ErrNotFound, the registry has no such image, or keeps it from us;
 // ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry wants a password or refused ours.
 // ErrUnavailable is everything else: engine or registry not reachable, a pull that broke off or took too long.
-func (e *Engine) EnsureImage(ctx context.Context, ref string) (Image, error) {
-	img, err := e.InspectImage(ctx, ref)
-	if !errdefs.IsNotFound(err) {
-		return img, err
+func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Image, error) {
+	if !o.Always || isImageID(ref) {
+		if img, err := e.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
+			return img, err
+		}
 	}
 	name, err := pullName(ref)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
-	img, err = e.pulls.Do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
+	img, err := e.pulls.Do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
 	if errors.Is(err, flight.ErrClosed) {
 		err = errdefs.ErrUnavailable
 	}
@@ -64,7 +71,7 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string) (Image, error) {
 
 // pullName returns the full form of ref, with the tag "latest" if it has none.
 func pullName(ref string) (string, error) {
-	if isFullID(strings.TrimPrefix(ref, "sha256:")) {
+	if isImageID(ref) {
 		return "", fmt.Errorf("no image with this ID: %w", errdefs.ErrNotFound)
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
@@ -73,6 +80,9 @@ func pullName(ref string) (string, error) {
 	}
 	return reference.TagNameOnly(named).String(), nil
 }
+
+// isImageID reports whether ref names an image by its content, which no registry can change.
+func isImageID(ref string) bool { return isFullID(strings.TrimPrefix(ref, "sha256:")) }
 
 // pull runs one pull to its end.
 func (e *Engine) pull(ctx context.Context, name string) (Image, error) {

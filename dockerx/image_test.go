@@ -50,7 +50,7 @@ func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
 				fmt.Fprint(w, tc.body)
 			})
 			e, _ := newEngine(t, s.host)
-			_, err := e.EnsureImage(t.Context(), tc.ref)
+			_, err := e.EnsureImage(t.Context(), tc.ref, PullOptions{})
 			wantClass(t, err, tc.want)
 		})
 	}

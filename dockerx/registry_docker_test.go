@@ -156,7 +156,7 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 				defer cancel()
 			}
-			img, err := e.EnsureImage(ctx, r.ref("1"))
+			img, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
 			if i == 0 {
 				wantClass(t, err, context.DeadlineExceeded)
 			} else if err != nil || img.User != "nobody" || img.WorkingDir != "/tmp" || img.ID == "" {
@@ -184,9 +184,9 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 
 func TestPullOfWhatIsNotThere(t *testing.T) {
 	e, _ := newEngine(t, "")
-	_, err := e.EnsureImage(t.Context(), newRegistry(t).ref("2"))
+	_, err := e.EnsureImage(t.Context(), newRegistry(t).ref("2"), PullOptions{})
 	wantClass(t, err, errdefs.ErrNotFound)
-	_, err = e.EnsureImage(t.Context(), "127.0.0.1:1/x/y:1") // nobody listens
+	_, err = e.EnsureImage(t.Context(), "127.0.0.1:1/x/y:1", PullOptions{}) // nobody listens
 	wantClass(t, err, errdefs.ErrUnavailable)
 }
 
@@ -216,7 +216,7 @@ func TestPullThatTheRegistryRefuses(t *testing.T) {
 			}))
 			defer s.Close()
 			e, _ := newEngine(t, "")
-			_, err := e.EnsureImage(t.Context(), strings.TrimPrefix(s.URL, "http://")+"/x/y:1")
+			_, err := e.EnsureImage(t.Context(), strings.TrimPrefix(s.URL, "http://")+"/x/y:1", PullOptions{})
 			wantClass(t, err, tc.want)
 		})
 	}
@@ -231,13 +231,13 @@ func TestPullFromARegistryThatHangs(t *testing.T) {
 	}
 	defer e.Close()
 	start := time.Now()
-	_, err = e.EnsureImage(t.Context(), r.ref("1"))
+	_, err = e.EnsureImage(t.Context(), r.ref("1"), PullOptions{})
 	wantClass(t, err, errdefs.ErrUnavailable)
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("took %s", took)
 	}
 	r.release()
-	if _, err := e.EnsureImage(t.Context(), r.ref("1")); err != nil {
+	if _, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{}); err != nil {
 		t.Errorf("after the registry came back: %v", err)
 	}
 }
@@ -248,7 +248,7 @@ func TestPullEndsWithItsLastWaiter(t *testing.T) {
 	e, seen := newEngine(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err := e.EnsureImage(ctx, r.ref("1"))
+	_, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
 	wantClass(t, err, context.DeadlineExceeded)
 	for range 100 {
 		if ops, errs := seen.take(); len(ops) > 0 && ops[len(ops)-1] == OpPullImage {

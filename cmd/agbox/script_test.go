@@ -73,12 +73,12 @@ type world struct {
 // slowPulls is an engine whose pulls of images named "stuck" last as long as they may; others fail at once.
 type slowPulls struct{ *dockertest.Fake }
 
-func (e slowPulls) EnsureImage(ctx context.Context, ref string) (dockerx.Image, error) {
+func (e slowPulls) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
 	if strings.HasPrefix(ref, "stuck") {
 		<-ctx.Done()
 		return dockerx.Image{}, ctx.Err()
 	}
-	return e.Fake.EnsureImage(ctx, ref)
+	return e.Fake.EnsureImage(ctx, ref, o)
 }
 
 func newWorld(t testing.TB, dir string) (*world, error) {

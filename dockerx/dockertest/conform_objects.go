@@ -83,14 +83,14 @@ func checkImages(w *world) {
 	}
 	byID, err := w.e.InspectImage(w.ctx, img.ID)
 	w.ok(err)
-	there, err := w.e.EnsureImage(w.ctx, ConformImage)
+	there, err := w.e.EnsureImage(w.ctx, ConformImage, dockerx.PullOptions{})
 	w.ok(err)
 	if byID.ID != img.ID || there.ID != img.ID {
 		w.Errorf("by ID %s, ensured %s, want %s", byID.ID, there.ID, img.ID)
 	}
 	_, err = w.e.InspectImage(w.ctx, "agbox-conform-no-such-image:1")
 	w.refused(err, errdefs.ErrNotFound)
-	_, err = w.e.EnsureImage(w.ctx, "Not A Reference")
+	_, err = w.e.EnsureImage(w.ctx, "Not A Reference", dockerx.PullOptions{})
 	w.refused(err, errdefs.ErrInvalidArgument)
 }
 
@@ -116,7 +116,7 @@ func checkContext(w *world) {
 	if _, err := w.e.ListContainers(ctx, w.labels); !errors.Is(err, context.Canceled) {
 		w.Errorf("list with a cancelled context: %v", err)
 	}
-	if _, err := w.e.EnsureImage(ctx, "agbox-conform-no-such-image:1"); !errors.Is(err, context.Canceled) {
+	if _, err := w.e.EnsureImage(ctx, "agbox-conform-no-such-image:1", dockerx.PullOptions{}); !errors.Is(err, context.Canceled) {
 		w.Errorf("pull with a cancelled context: %v", err)
 	}
 	ctx, cancel = context.WithDeadline(w.ctx, time.Now().Add(-time.Second))

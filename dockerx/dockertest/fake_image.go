@@ -80,12 +80,13 @@ func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, err
 }
 
 // EnsureImage implements Engine: pulls what AddRemoteImage offered, in PullDelay, shared as dockerx.Engine shares them.
-func (f *Fake) EnsureImage(ctx context.Context, ref string) (dockerx.Image, error) {
-	img, err := f.InspectImage(ctx, ref)
-	if !errdefs.IsNotFound(err) {
-		return img, err
+func (f *Fake) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
+	if !o.Always {
+		if img, err := f.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
+			return img, err
+		}
 	}
-	img, err = f.pulls.Do(ctx, ref, func(ctx context.Context) (dockerx.Image, error) { return f.pull(ctx, ref) })
+	img, err := f.pulls.Do(ctx, ref, func(ctx context.Context) (dockerx.Image, error) { return f.pull(ctx, ref) })
 	if err != nil {
 		return dockerx.Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}

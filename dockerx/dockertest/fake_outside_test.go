@@ -123,7 +123,7 @@ func TestPullsAreSharedAndTakeTheirTime(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				if img, err := f.EnsureImage(t.Context(), "r:1"); err != nil || img.User != "u" {
+				if img, err := f.EnsureImage(t.Context(), "r:1", dockerx.PullOptions{}); err != nil || img.User != "u" {
 					t.Errorf("%+v, %v", img, err)
 				}
 			})
@@ -132,12 +132,12 @@ func TestPullsAreSharedAndTakeTheirTime(t *testing.T) {
 		if took := time.Since(start); took != time.Minute || f.Calls(dockerx.OpPullImage) != 1 {
 			t.Errorf("%d pulls in %s", f.Calls(dockerx.OpPullImage), took)
 		}
-		if _, err := f.EnsureImage(t.Context(), "r:2"); !errdefs.IsNotFound(err) {
+		if _, err := f.EnsureImage(t.Context(), "r:2", dockerx.PullOptions{}); !errdefs.IsNotFound(err) {
 			t.Errorf("what is not offered: %v", err)
 		}
 		f.RemoveImage("r:1")
 		f.Fail(dockerx.OpPullImage, 1, nil, false)
-		if _, err := f.EnsureImage(t.Context(), "r:1"); !errdefs.IsUnavailable(err) {
+		if _, err := f.EnsureImage(t.Context(), "r:1", dockerx.PullOptions{}); !errdefs.IsUnavailable(err) {
 			t.Errorf("a failing pull: %v", err)
 		}
 	})
