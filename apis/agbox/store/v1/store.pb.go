@@ -417,7 +417,12 @@ type Progress struct {
 	// Of the primary, by its restart policy.
 	Restarts *Restarts `protobuf:"bytes,2,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	// How many hooks of required services, in order, have ended well. A resume does not repeat them.
-	HooksDone     uint32 `protobuf:"varint,3,opt,name=hooks_done,json=hooksDone,proto3" json:"hooks_done,omitempty"`
+	HooksDone uint32 `protobuf:"varint,3,opt,name=hooks_done,json=hooksDone,proto3" json:"hooks_done,omitempty"`
+	// The primary was started for this run.
+	PrimaryStarted bool `protobuf:"varint,4,opt,name=primary_started,json=primaryStarted,proto3" json:"primary_started,omitempty"`
+	// The life for which everything is being started again after the engine's or the host's death; absent when that is not
+	// under way. The started flags are then of that life.
+	RestartRun    *EngineRun `protobuf:"bytes,5,opt,name=restart_run,json=restartRun,proto3" json:"restart_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -473,13 +478,29 @@ func (x *Progress) GetHooksDone() uint32 {
 	return 0
 }
 
+func (x *Progress) GetPrimaryStarted() bool {
+	if x != nil {
+		return x.PrimaryStarted
+	}
+	return false
+}
+
+func (x *Progress) GetRestartRun() *EngineRun {
+	if x != nil {
+		return x.RestartRun
+	}
+	return nil
+}
+
 type ServiceProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mark  ServiceMark            `protobuf:"varint,1,opt,name=mark,proto3,enum=agbox.store.v1.ServiceMark" json:"mark,omitempty"`
 	// Of the last failure.
-	ErrorCode     string    `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	ErrorMessage  string    `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
-	Restarts      *Restarts `protobuf:"bytes,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	ErrorCode    string    `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string    `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	Restarts     *Restarts `protobuf:"bytes,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	// The container was started for this run: one that is not alive has died since.
+	Started       bool `protobuf:"varint,5,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -540,6 +561,13 @@ func (x *ServiceProgress) GetRestarts() *Restarts {
 		return x.Restarts
 	}
 	return nil
+}
+
+func (x *ServiceProgress) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 // Restarts says how long a restart policy waits next.
@@ -970,21 +998,25 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x81\x02\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xe6\x02\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
 	"\n" +
-	"hooks_done\x18\x03 \x01(\rR\thooksDone\x1a\\\n" +
+	"hooks_done\x18\x03 \x01(\rR\thooksDone\x12'\n" +
+	"\x0fprimary_started\x18\x04 \x01(\bR\x0eprimaryStarted\x12:\n" +
+	"\vrestart_run\x18\x05 \x01(\v2\x19.agbox.store.v1.EngineRunR\n" +
+	"restartRun\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
-	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xbc\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +
 	"\x0fServiceProgress\x12/\n" +
 	"\x04mark\x18\x01 \x01(\x0e2\x1b.agbox.store.v1.ServiceMarkR\x04mark\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
 	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\x124\n" +
-	"\brestarts\x18\x04 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\"K\n" +
+	"\brestarts\x18\x04 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x18\n" +
+	"\astarted\x18\x05 \x01(\bR\astarted\"K\n" +
 	"\bRestarts\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\rR\x03row\x12\x17\n" +
@@ -1071,14 +1103,15 @@ var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	5,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
 	14, // 4: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
 	8,  // 5: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	2,  // 6: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	8,  // 7: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	7,  // 8: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	9,  // 6: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	2,  // 7: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	8,  // 8: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	7,  // 9: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
