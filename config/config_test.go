@@ -2,18 +2,20 @@ package config
 
 import (
 	"errors"
+	"flag"
 	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/BurntSushi/toml"
+	"pgregory.net/rapid"
 )
 
 func TestDefaultIsValid(t *testing.T) {
@@ -22,50 +24,117 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
-	const file = "examples/agboxd.toml"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+var update = flag.Bool("update", false, "write the files that are made from the table of keys")
+
+func TestWhatIsWrittenFromTheTableIsUpToDate(t *testing.T) {
+	for file, want := range map[string]string{
+		"examples/agboxd.toml": Example(), "../docs/configuration.md": Reference(),
+	} {
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is not as the table says (%v); run: go test ./config -update", file, err)
+		}
 	}
-	got, err := Parse(file, data)
+}
+
+func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
+	got, set, err := parse("example", []byte(Example()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := Default(); got != want {
 		t.Errorf("the example is not the default:\n got %+v\nwant %+v", got, want)
 	}
-	var raw map[string]map[string]any
-	if _, err := toml.DecodeFile(file, &raw); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range Keys() {
-		section, name, _ := strings.Cut(key, ".")
-		if _, ok := raw[section][name]; !ok {
-			t.Errorf("the example lacks %s", key)
+	for _, k := range Keys() {
+		if !set[k.Name] {
+			t.Errorf("the example lacks %s", k.Name)
 		}
 	}
 }
 
-func TestKeysAreTagged(t *testing.T) {
-	keys := Keys()
-	if !slices.Contains(keys, "runtime.idle_ttl") || len(keys) != 17 {
-		t.Errorf("Keys() = %d: %q", len(keys), keys)
-	}
-	for _, key := range keys {
-		if strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") {
-			t.Errorf("a field has no toml tag: %q", key)
+func TestTheTableHasEveryFieldInOrder(t *testing.T) {
+	var tags []string
+	sections := reflect.TypeFor[Config]()
+	for i := range sections.NumField() {
+		section := sections.Field(i)
+		for j := range section.Type.NumField() {
+			tags = append(tags, section.Tag.Get("toml")+"."+section.Type.Field(j).Tag.Get("toml"))
 		}
+	}
+	if !slices.Equal(names(), tags) {
+		t.Errorf("the table and the types differ:\n%q\n%q", names(), tags)
+	}
+	for _, k := range Keys() {
+		if k.Meaning == "" || k.Range() == "" || k.Type() == "" {
+			t.Errorf("%s is not described: %+v", k.Name, k)
+		}
+	}
+}
+
+func TestReloadTakesOverWhatItCan(t *testing.T) {
+	old, next := Default(), Default()
+	next.Runtime.IdleTTL, next.Log.Level = time.Hour, "debug"
+	next.Runtime.Workers, next.HTTP.Listen = 3, "off"
+	merged, changed, restart := old.Reload(next)
+	want := Default()
+	want.Runtime.IdleTTL, want.Log.Level = time.Hour, "debug"
+	if merged != want {
+		t.Errorf("merged %+v", merged)
+	}
+	if !slices.Equal(changed, []string{"runtime.idle_ttl", "log.level"}) {
+		t.Errorf("changed %q", changed)
+	}
+	if !slices.Equal(restart, []string{"http.listen", "runtime.workers"}) {
+		t.Errorf("need a restart: %q", restart)
+	}
+	if same, changed, restart := merged.Reload(merged); same != merged || changed != nil || restart != nil {
+		t.Errorf("the same again: %q %q", changed, restart)
+	}
+}
+
+func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := Default()
+		want.Runtime.IdleTTL = time.Duration(rapid.Int64Range(int64(time.Second), 1<<62).Draw(t, "idle"))
+		want.Runtime.StopGrace = time.Duration(rapid.Int64Range(0, 3600).Draw(t, "grace")) * time.Second
+		want.Runtime.EventHistoryLimit = rapid.IntRange(100, 1<<40).Draw(t, "history")
+		want.Artifacts.ExecLogMaxBytes = Size(rapid.Int64Min(0).Draw(t, "log"))
+		want.Docker.CredentialsDir = "/" + rapid.StringMatching(`[a-zäöü "\\#$]+`).Draw(t, "dir")
+		var b strings.Builder
+		if err := Write(&b, want, func(k Key) string { return k.Name }); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Parse("f", []byte(b.String())); err != nil || got != want {
+			t.Fatalf("%v\n%s", err, b.String())
+		}
+	})
+}
+
+func TestOriginOfEachValue(t *testing.T) {
+	p := Paths{ConfigFile: filepath.Join(t.TempDir(), "config.toml"), DataDir: "/d"}
+	if _, o, err := LoadWithOrigin("", p); err != nil || o.File != "" || o.Of("log.level") != "default" {
+		t.Errorf("without a file: %+v, %v", o, err)
+	}
+	if err := os.WriteFile(p.ConfigFile, []byte("[log]\nlevel = \"info\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, o, err := LoadWithOrigin("", p)
+	if err != nil || o.Of("log.level") != p.ConfigFile || o.Of("log.format") != "default" {
+		t.Errorf("with a file: %+v, %v", o, err)
 	}
 }
 
 func TestParseKeepsDefaultsOfWhatIsNotSet(t *testing.T) {
-	got, err := Parse("f", []byte("[runtime]\nidle_ttl = \"0\"\nworkers = 3\n[artifacts]\nexec_log_limit = 0\n"))
+	got, err := Parse("f", []byte("[runtime]\nidle_ttl = \"0\"\nworkers = 3\n[artifacts]\nexec_log_max_bytes = 0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.Runtime.IdleTTL, want.Runtime.Workers, want.Artifacts.ExecLogLimit = 0, 3, 0
+	want.Runtime.IdleTTL, want.Runtime.Workers, want.Artifacts.ExecLogMaxBytes = 0, 3, 0
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -91,6 +160,9 @@ func TestParseErrors(t *testing.T) {
 		"keys are case-sensitive in their suggestion": {
 			"[runtime]\nwrokers = 5", []string{"runtime.wrokers: unknown key; did you mean runtime.workers?"},
 		},
+		"a key that was renamed names its new name": {
+			"[artifacts]\nexec_log_limit = 5", []string{"artifacts.exec_log_limit: unknown key; did you mean artifacts.exec_log_max_bytes?"},
+		},
 		"everything wrong is said at once": {
 			"[runtime]\nworkers = 0\nengine_death = \"panic\"\nfoo_bar_baz_qux = 1\n[docker]\nsubnet_pool = \"10.213.0.1/16\"",
 			[]string{
@@ -101,7 +173,7 @@ func TestParseErrors(t *testing.T) {
 			},
 		},
 		"a bad duration names its key":     {"[runtime]\nidle_ttl = \"soon\"", []string{"file.toml", "runtime.idle_ttl"}},
-		"a bad size names its key":         {"[artifacts]\nexec_log_limit = \"big\"", []string{"exec_log_limit", "GiB"}},
+		"a bad size names its key":         {"[artifacts]\nexec_log_max_bytes = \"big\"", []string{"exec_log_max_bytes", "GiB"}},
 		"a bad block names its key":        {"[docker]\nsubnet_pool = \"lots\"", []string{"docker.subnet_pool"}},
 		"a wrong type names its key":       {"[http]\nlisten = 5", []string{"listen"}},
 		"broken TOML names the line":       {"[runtime\n", []string{"file.toml", "line"}},
@@ -140,6 +212,15 @@ func TestValidateEachKey(t *testing.T) {
 		{"docker.subnet_pool", func(c *Config) { c.Docker.SubnetPool = netip.Prefix{} }},
 		{"docker.pull_timeout", func(c *Config) { c.Docker.PullTimeout = 0 }},
 		{"runtime.idle_ttl", func(c *Config) { c.Runtime.IdleTTL = -time.Second }},
+		{"docker.credentials_dir", func(c *Config) { c.Docker.CredentialsDir = "~/.docker" }},
+		{"runtime.cleanup_ttl", func(c *Config) { c.Runtime.CleanupTTL = 1 }},
+		{"runtime.event_history_limit", func(c *Config) { c.Runtime.EventHistoryLimit = 99 }},
+		{"runtime.event_history_limit", func(c *Config) { c.Runtime.EventHistoryLimit = -1 }},
+		{"runtime.health_timeout", func(c *Config) { c.Runtime.HealthTimeout = 0 }},
+		{"runtime.hook_timeout", func(c *Config) { c.Runtime.HookTimeout = 2 * time.Hour }},
+		{"runtime.pids_limit", func(c *Config) { c.Runtime.PidsLimit = 63 }},
+		{"runtime.pids_limit", func(c *Config) { c.Runtime.PidsLimit = 4194305 }},
+		{"artifacts.on_log_limit", func(c *Config) { c.Artifacts.OnLogLimit = "stop" }},
 		{"runtime.event_retention_ttl", func(c *Config) { c.Runtime.EventRetentionTTL = time.Millisecond }},
 		{"runtime.interrupted_create", func(c *Config) { c.Runtime.InterruptedCreate = "" }},
 		{"runtime.engine_death", func(c *Config) { c.Runtime.EngineDeath = "Restart" }},
@@ -150,7 +231,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"runtime.orphan_sweep", func(c *Config) { c.Runtime.OrphanSweep = "dryrun" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
-		{"artifacts.exec_log_limit", func(c *Config) { c.Artifacts.ExecLogLimit = -1 }},
+		{"artifacts.exec_log_max_bytes", func(c *Config) { c.Artifacts.ExecLogMaxBytes = -1 }},
 		{"log.level", func(c *Config) { c.Log.Level = "loud" }},
 		{"log.format", func(c *Config) { c.Log.Format = "xml" }},
 	}
@@ -164,7 +245,7 @@ func TestValidateEachKey(t *testing.T) {
 			t.Errorf("%s: error %v", tt.key, err)
 		}
 	}
-	for _, key := range Keys() {
+	for _, key := range names() {
 		if !tried[key] {
 			t.Errorf("%s has no bad value here", key)
 		}
@@ -180,9 +261,11 @@ func TestValidateAccepts(t *testing.T) {
 		"engine on TCP":                     func(c *Config) { c.Docker.Host = "tcp://127.0.0.1:2375" },
 		"no idle stop":                      func(c *Config) { c.Runtime.IdleTTL = 0 },
 		"history for ever":                  func(c *Config) { c.Runtime.EventRetentionTTL = 0 },
+		"a short history":                   func(c *Config) { c.Runtime.EventHistoryLimit = 100 },
+		"execs that end at the limit":       func(c *Config) { c.Artifacts.OnLogLimit = OnLogLimitKill },
 		"no grace":                          func(c *Config) { c.Runtime.StopGrace = 0 },
 		"logs somewhere else":               func(c *Config) { c.Artifacts.ExecOutputRoot = "/srv/logs" },
-		"logs without limit":                func(c *Config) { c.Artifacts.ExecLogLimit = 0 },
+		"logs without limit":                func(c *Config) { c.Artifacts.ExecLogMaxBytes = 0 },
 		"the largest pool":                  func(c *Config) { c.Docker.SubnetPool = netip.MustParsePrefix("10.0.0.0/8") },
 		"an orphan sweep that only reports": func(c *Config) { c.Runtime.OrphanSweep = OrphanSweepDryRun },
 	} {

@@ -1,88 +1,91 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"reflect"
-	"strings"
-
-	"github.com/BurntSushi/toml"
+	"time"
 )
 
-// Keys returns every key that a file may set, as section.key, in the order of the types.
-func Keys() []string {
-	var keys []string
-	sections := reflect.TypeFor[Config]()
-	for i := range sections.NumField() {
-		section := sections.Field(i)
-		for j := range section.Type.NumField() {
-			keys = append(keys, section.Tag.Get("toml")+"."+section.Type.Field(j).Tag.Get("toml"))
-		}
-	}
-	return keys
+// Key is one key of a configuration file.
+type Key struct {
+	// Name is section.key.
+	Name string
+	// Reload says that a running daemon takes a new value over on SIGHUP.
+	Reload bool
+	// Meaning is one or two sentences.
+	Meaning string
+
+	rule rule
 }
 
-// unknownKeys returns an error for every key of the file that nothing reads.
-func unknownKeys(meta toml.MetaData) error {
-	var errs []error
-	known := Keys()
-	for _, key := range topmost(meta.Undecoded()) {
-		text := fmt.Sprintf("%s: unknown key", key)
-		if near := nearest(key, known); near != "" {
-			text += fmt.Sprintf("; did you mean %s?", near)
-		} else {
-			text += "; remove it"
-		}
-		errs = append(errs, errors.New(text))
-	}
-	return errors.Join(errs...)
+// Keys returns every key that a file may set, in the order of the types. It is what is documented, checked, shown and
+// reloaded; docs/configuration.md and config/examples/agboxd.toml are written from it.
+func Keys() []Key { return table }
+
+var table = []Key{
+	{"http.listen", false, `Where /metrics, /healthz and /readyz are served. Keep it on loopback: there is no password. ` +
+		`A port that is taken is tried again and does not keep the daemon from starting.`, listenRule},
+
+	{"docker.host", false, `The engine. Empty: $DOCKER_HOST, else /var/run/docker.sock.`, engineRule},
+	{"docker.subnet_pool", false, `The IPv4 block that the networks of sandboxes are cut from. It must not be in use on this host.`, subnetRule},
+	{"docker.pull_timeout", false, `How long the pull of one image may take.`, between(time.Second, 24*time.Hour)},
+	{"docker.credentials_dir", false, `The directory whose config.json, as "docker login" writes it, has the credentials for pulls. ` +
+		`Empty: the Docker CLI's own, $DOCKER_CONFIG or ~/.docker of the daemon's user.`, directory},
+
+	{"runtime.idle_ttl", true, `Stop a sandbox that has had no exec for so long. A sandbox's spec.idle_ttl comes first.`, fromOr("never", time.Second)},
+	{"runtime.cleanup_ttl", true, `Delete a sandbox that has been STOPPED or FAILED for so long.`, fromOr("never", time.Second)},
+	{"runtime.event_retention_ttl", true, `Keep the record and the events of a deleted sandbox for so long.`, fromOr("ever", time.Second)},
+	{"runtime.event_history_limit", true, `The most events that are kept of one live sandbox: past it the oldest events of execs go, those of the sandbox stay.`, countOrNone(100)},
+	{"runtime.interrupted_create", false, `A create that the end of the daemon cut off: "resume" goes on with it, "fail" makes the sandbox FAILED.`,
+		oneOf(InterruptedCreateResume, InterruptedCreateFail)},
+	{"runtime.engine_death", false, `What ran when the engine or the host died: "restart" starts the same containers again, "fail" makes the sandbox FAILED.`,
+		oneOf(EngineDeathRestart, EngineDeathFail)},
+	{"runtime.health_timeout", true, `The longest wait for a required service to become healthy, whatever its healthcheck allows.`, between(time.Second, time.Hour)},
+	{"runtime.hook_timeout", true, `How long one post_start_on_primary hook may run.`, between(time.Second, time.Hour)},
+	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, between(0, time.Hour)},
+	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, between(0, time.Hour)},
+	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value is for containers made from then on.`, count(64, 4194304)},
+	{"runtime.resync_interval", false, `Compare everything with the engine this often, whatever events came.`, between(time.Second, time.Hour)},
+	{"runtime.workers", false, `How many sandboxes, and how many execs, are worked on at the same time.`, count(1, 64)},
+	{"runtime.orphan_sweep", true, `What is left of deleted sandboxes: "remove" removes it, "dry-run" only reports it.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
+
+	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
+		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
+	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
+	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" what is past it, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit comes first.`,
+		oneOf(OnLogLimitDrop, OnLogLimitKill)},
+
+	{"log.level", true, `The least severe level that is logged.`, levels},
+	{"log.format", false, `The form of the daemon's own log.`, oneOf(LogFormatJSON, LogFormatText)},
 }
 
-// topmost drops keys inside tables that are unknown themselves.
-func topmost(keys []toml.Key) []string {
-	var top []string
-	for _, key := range keys {
-		name := key.String()
-		if len(top) == 0 || !strings.HasPrefix(name, top[len(top)-1]+".") {
-			top = append(top, name)
+// Type names the kind of the key's value for people.
+func (k Key) Type() string { return k.rule.kind }
+
+// Range says which values are accepted.
+func (k Key) Range() string { return k.rule.text }
+
+// Value returns the key's value in c, as a file has it.
+func (k Key) Value(c Config) string { return literal(k.field(&c).Interface()) }
+
+// field returns the settable field of c that the key names.
+func (k Key) field(c *Config) reflect.Value { return fields(reflect.ValueOf(c).Elem())[k.Name] }
+
+// fields returns all fields of a Config by the names of their keys.
+func fields(c reflect.Value) map[string]reflect.Value {
+	byName := map[string]reflect.Value{}
+	for i := range c.NumField() {
+		section, tag := c.Field(i), c.Type().Field(i).Tag.Get("toml")
+		for j := range section.NumField() {
+			byName[tag+"."+section.Type().Field(j).Tag.Get("toml")] = section.Field(j)
 		}
 	}
-	return top
+	return byName
 }
 
-// nearest returns the known key that key most probably means: the same last part in another section (or in none), or
-// the smallest number of edits, at most a third of its length. Empty when none is near.
-func nearest(key string, known []string) string {
-	best, bestEdits := "", len(key)/3+1
-	for _, candidate := range known {
-		_, last, _ := strings.Cut(candidate, ".")
-		if key == last || strings.HasSuffix(key, "."+last) {
-			return candidate
-		}
-		if n := edits(key, candidate); n < bestEdits {
-			best, bestEdits = candidate, n
-		}
+func names() []string {
+	var list []string
+	for _, k := range table {
+		list = append(list, k.Name)
 	}
-	return best
-}
-
-// edits is the Levenshtein distance: how many single bytes to insert, delete or replace.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return list
 }

@@ -23,43 +23,75 @@ const maxFileBytes = 1 << 20
 //
 // The error is complete: it names the file, and every unknown key and every value that is refused, with the way out.
 func Load(file string, p Paths) (Config, error) {
-	c, err := load(file, p.ConfigFile)
+	c, _, err := LoadWithOrigin(file, p)
+	return c, err
+}
+
+// Origin says where the values of a configuration come from.
+type Origin struct {
+	// File is the file that was read; empty when there is none at the default place.
+	File string
+	set  map[string]bool
+}
+
+// Of is the file for a key that it sets, else "default".
+func (o Origin) Of(key string) string {
+	if o.set[key] {
+		return o.File
+	}
+	return "default"
+}
+
+// LoadWithOrigin is Load that also says where the values come from.
+func LoadWithOrigin(file string, p Paths) (Config, Origin, error) {
+	c, origin, err := load(file, p.ConfigFile)
 	if err != nil {
-		return Config{}, err
+		return Config{}, Origin{}, err
 	}
 	if c.Artifacts.ExecOutputRoot == "" {
 		c.Artifacts.ExecOutputRoot = filepath.Join(p.DataDir, "exec-logs")
 	}
-	return c, nil
+	return c, origin, nil
 }
 
-func load(named, fallback string) (Config, error) {
+func load(named, fallback string) (Config, Origin, error) {
 	file := cmp.Or(named, fallback)
 	data, err := read(file)
 	if named == "" && errors.Is(err, fs.ErrNotExist) {
-		return Default(), nil
+		return Default(), Origin{}, nil
 	}
 	if err != nil {
-		return Config{}, fmt.Errorf("configuration file %s cannot be read: %w", file, err)
+		return Config{}, Origin{}, fmt.Errorf("configuration file %s cannot be read: %w", file, err)
 	}
-	return Parse(file, data)
+	c, set, err := parse(file, data)
+	return c, Origin{File: file, set: set}, err
 }
 
 // Parse reads a configuration from data; file is its name for error texts. Nothing that depends on paths is filled in.
 func Parse(file string, data []byte) (Config, error) {
+	c, _, err := parse(file, data)
+	return c, err
+}
+
+// parse also returns the names of the keys that data sets.
+func parse(file string, data []byte) (Config, map[string]bool, error) {
 	c := Default()
 	meta, err := toml.Decode(string(data), &c)
 	if err != nil {
-		return Config{}, fmt.Errorf("configuration file %s: %w", file, err)
+		return Config{}, nil, fmt.Errorf("configuration file %s: %w", file, err)
 	}
 	if err := errors.Join(unknownKeys(meta), c.Validate()); err != nil {
 		separator := " "
 		if strings.Contains(err.Error(), "\n") {
 			separator = "\n" // one line each
 		}
-		return Config{}, fmt.Errorf("configuration file %s:%s%w", file, separator, err)
+		return Config{}, nil, fmt.Errorf("configuration file %s:%s%w", file, separator, err)
 	}
-	return c, nil
+	set := map[string]bool{}
+	for _, key := range meta.Keys() {
+		set[key.String()] = true
+	}
+	return c, set, nil
 }
 
 // read returns the content of a regular file. It does not wait for the writer of a FIFO.

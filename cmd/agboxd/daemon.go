@@ -143,7 +143,7 @@ func (d *daemon) connect(paths config.Paths, shimDir string, m *metrics.Metrics)
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
 		ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		IdleTTL: r.IdleTTL, StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
-		LogLimit: int64(d.cfg.Artifacts.ExecLogLimit), ResyncInterval: r.ResyncInterval, Workers: r.Workers,
+		LogLimit: int64(d.cfg.Artifacts.ExecLogMaxBytes), ResyncInterval: r.ResyncInterval, Workers: r.Workers,
 		EventRetention:        r.EventRetentionTTL,
 		FailInterruptedCreate: r.InterruptedCreate == config.InterruptedCreateFail,
 		FailOnEngineDeath:     r.EngineDeath == config.EngineDeathFail,

@@ -1,0 +1,19 @@
+package config
+
+// Reload returns c with all that a running daemon can take over from next, the names of the keys that were taken over,
+// and those of the keys that differ but need a restart of the daemon.
+func (c Config) Reload(next Config) (merged Config, changed, needRestart []string) {
+	merged = c
+	for _, k := range table {
+		from, to := k.field(&next), k.field(&merged)
+		switch {
+		case from.Interface() == to.Interface():
+		case k.Reload:
+			to.Set(from)
+			changed = append(changed, k.Name)
+		default:
+			needRestart = append(needRestart, k.Name)
+		}
+	}
+	return merged, changed, needRestart
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// unknownKeys returns an error for every key of the file that nothing reads.
+func unknownKeys(meta toml.MetaData) error {
+	var errs []error
+	known := names()
+	for _, key := range topmost(meta.Undecoded()) {
+		text := fmt.Sprintf("%s: unknown key", key)
+		if near := nearest(key, known); near != "" {
+			text += fmt.Sprintf("; did you mean %s?", near)
+		} else {
+			text += "; remove it"
+		}
+		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
+}
+
+// topmost drops keys inside tables that are unknown themselves.
+func topmost(keys []toml.Key) []string {
+	var top []string
+	for _, key := range keys {
+		name := key.String()
+		if len(top) == 0 || !strings.HasPrefix(name, top[len(top)-1]+".") {
+			top = append(top, name)
+		}
+	}
+	return top
+}
+
+// renamed are the keys that had another name once.
+var renamed = map[string]string{"artifacts.exec_log_limit": "artifacts.exec_log_max_bytes"}
+
+// nearest returns the known key that key most probably means: its newer name, the same last part in another section (or
+// in none), or the smallest number of edits, at most a third of its length. Empty when none is near.
+func nearest(key string, known []string) string {
+	if now := renamed[key]; now != "" {
+		return now
+	}
+	best, bestEdits := "", len(key)/3+1
+	for _, candidate := range known {
+		_, last, _ := strings.Cut(candidate, ".")
+		if key == last || strings.HasSuffix(key, "."+last) {
+			return candidate
+		}
+		if n := edits(key, candidate); n < bestEdits {
+			best, bestEdits = candidate, n
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance: how many single bytes to insert, delete or replace.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// lineWidth is where comments are broken.
+const lineWidth = 110
+
+// Write writes c as a file that Parse accepts. Beside each value stands what note says of its key.
+func Write(w io.Writer, c Config, note func(Key) string) error {
+	var b strings.Builder
+	sections(&b, func(k Key) {
+		_, name, _ := strings.Cut(k.Name, ".")
+		fmt.Fprintf(&b, "%s = %s # %s\n", name, k.Value(c), note(k))
+	})
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+const exampleHead = `# The configuration of agboxd: every key, with its default. A file needs only the keys that it changes.
+# Place: $XDG_CONFIG_HOME/agents-sandbox/config.toml (~/.config/agents-sandbox/config.toml), or agboxd --config FILE.
+# Durations are written like "90s", "10m" or "168h"; sizes like "512KiB" or "1GiB". Unknown keys are errors.
+# SIGHUP (systemctl reload agboxd) takes a changed file over; keys marked "restart" need a restart instead.
+# This file is written from the table in config/keys.go: go test ./config -update
+
+`
+
+// Example returns a file that has every key with its default, and its description.
+func Example() string {
+	var b strings.Builder
+	b.WriteString(exampleHead)
+	sections(&b, func(k Key) {
+		_, name, _ := strings.Cut(k.Name, ".")
+		comment(&b, k.Meaning)
+		comment(&b, "Values: "+k.Range()+"."+restart(k))
+		fmt.Fprintf(&b, "%s = %s\n", name, k.Value(Default()))
+	})
+	return b.String()
+}
+
+// sections calls key for each key, with the header of its section before the first.
+func sections(b *strings.Builder, key func(Key)) {
+	last := ""
+	for _, k := range table {
+		section, _, _ := strings.Cut(k.Name, ".")
+		if section != last && last != "" {
+			b.WriteString("\n")
+		}
+		if section != last {
+			fmt.Fprintf(b, "[%s]\n", section)
+		}
+		last = section
+		key(k)
+	}
+}
+
+func restart(k Key) string {
+	if k.Reload {
+		return ""
+	}
+	return " (restart)"
+}
+
+// comment writes text in lines of at most lineWidth bytes.
+func comment(b *strings.Builder, text string) {
+	line := "#"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > lineWidth {
+			b.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
+
+const referenceHead = `# Configuration
+
+agboxd reads ` + "`$XDG_CONFIG_HOME/agents-sandbox/config.toml`" + ` (` + "`~/.config/agents-sandbox/config.toml`" + `) if it is there, or the file
+that ` + "`agboxd --config FILE`" + ` names. It is TOML; a key that is not in this list is an error. A file needs only the
+keys that it changes; [config/examples/agboxd.toml](../config/examples/agboxd.toml) has all of them.
+
+Durations are written like ` + "`\"90s\"`, `\"10m\"` or `\"168h\"`" + `, sizes like ` + "`\"4096\"`, `\"512KiB\"`, `\"10MB\"` or `\"1GiB\"`" + ` (bytes
+without a unit).
+
+- ` + "`agboxd config check [--config FILE]`" + ` says all that is wrong with a file, and exits with 2 when something is.
+- ` + "`agboxd config show [--config FILE]`" + ` prints the effective values, and where each comes from.
+- SIGHUP (` + "`systemctl reload agboxd`" + `) makes a running daemon read its file again. It takes over the keys marked *yes* below
+  and names in its log those that changed but need a restart. A file that is wrong changes nothing and is an error in
+  the log and in ` + "`agboxd_config_reloads_total{result=\"error\"}`" + `.
+
+This page is written from the table in config/keys.go: ` + "`go test ./config -update`" + `.
+
+| key | type | default | values | reload | meaning |
+|---|---|---|---|---|---|
+`
+
+// Reference returns the documentation of all keys in Markdown.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	for _, k := range table {
+		reload := "restart"
+		if k.Reload {
+			reload = "yes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s | %s | %s |\n", k.Name, k.Type(), k.Value(Default()), k.Range(), reload, k.Meaning)
+	}
+	return b.String()
+}
+
+// literal is how a file has a value.
+func literal(value any) string {
+	switch v := value.(type) {
+	case int:
+		return strconv.Itoa(v)
+	case time.Duration:
+		return strconv.Quote(short(v))
+	}
+	return strconv.Quote(fmt.Sprint(value))
+}
+
+// short is d without the zero parts that its String has: "30m", not "30m0s".
+func short(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
