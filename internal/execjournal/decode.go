@@ -11,7 +11,7 @@ import (
 )
 
 // ValidExecID tells whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. Wider than the
-// API's rule, so that internal execs have names of their own.
+// API's rule, so that internal execs have names of their own; see Internal.
 func ValidExecID(id string) bool {
 	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && all(id, func(c byte) bool { return idByte(c) || c == '.' })
 }
@@ -87,6 +87,8 @@ func DecodeJournal(data []byte, execID string) (Journal, error) {
 // problem says what keeps r from being carried out, or "". It names no value: they may be secrets.
 func (r Request) problem() string {
 	switch {
+	case r.ExecID == MainID:
+		return "exec ID " + MainID + " is the main process's"
 	case len(r.Command) == 0 || r.Command[0] == "":
 		return "command is empty"
 	case !all2(r.Command, cleanString):
@@ -97,6 +99,8 @@ func (r Request) problem() string {
 		return "user is not a name or a number"
 	case r.LogLimitBytes < 0:
 		return "log_limit_bytes is negative"
+	case r.LogLimitAction != "" && r.LogLimitAction != LogLimitKill && r.LogLimitAction != LogLimitDrop:
+		return "log_limit_action is neither kill nor drop"
 	case r.CancelGraceMillis < 0 || r.CancelGraceMillis > 3600_000:
 		return "cancel_grace_ms is not within 0 and one hour"
 	}
@@ -120,6 +124,8 @@ func (j Journal) problem(execID string) string {
 		return "journal in an unknown state"
 	case j.StartedAtNanos < 0 || j.EndedAtNanos < 0 || j.StdoutBytes < 0 || j.StderrBytes < 0:
 		return "journal with a negative time or size"
+	case j.StdoutDroppedBytes < 0 || j.StderrDroppedBytes < 0:
+		return "journal with a negative number of dropped bytes"
 	case j.ExitCode < 0 || j.ExitCode > 255 || j.Signal < 0 || j.Signal > 64:
 		return "journal with an exit code or signal out of range"
 	case j.Signal != 0 && j.ExitCode != 128+j.Signal:

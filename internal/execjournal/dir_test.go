@@ -354,6 +354,12 @@ func TestWatchTellsEveryJournal(t *testing.T) {
 	expect(t, told, [2]string{"box1", "e2"})
 	write(t, p.Logs, LostName("e3"), "")
 	expect(t, told, [2]string{"box1", "e3"})
+	if _, err := d.Close("box1", "_hook.0", testNonce, "x"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, told, [2]string{"box1", "_hook.0"})
+	write(t, p.Logs, LostName("_hook.1"), "")
+	expect(t, told, [2]string{"box1", "_hook.1"})
 	if _, err := d.Prepare("box2"); err != nil { // while Watch runs
 		t.Fatal(err)
 	}

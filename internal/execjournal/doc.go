@@ -10,6 +10,7 @@
 //	├──<exec_id>.lock                                                  shim, flock(2) held while the exec is alive
 //	├──<exec_id>.journal                                               shim; daemon only to close an exec that has none
 //	├──<exec_id>.stdout.log, .stderr.log                               shim
+//	├──_main.stdout.log, _main.stderr.log                              shim; of the container's command, all its starts
 //	├──<exec_id>.lost                                                  shim; empty, a bell: the lock was given up without an end
 //	└──.<exec_id>.*.tmp                                                either, on the way to one of the above
 //	<runRoot>/<16 hex>/ctl/               /run/agbox/ctl/              (ro)
@@ -26,6 +27,8 @@
 //   - A journal appears complete and durable (temporary file, fsync, link or rename, fsync of the directory).
 //   - The end is in the journal before the lock is free. So "started, lock free, still no end" means that the exec's
 //     supervisor was killed; the lock is given up only when nothing of its process tree is left.
+//   - IDs of clients begin with a letter or a digit, those of internal execs (hooks: "_hook.0") with "_". The latter are
+//     handled like any other.
 //   - The daemon takes the lock (shared, for an instant) only when a started journal exists, so a look never makes the
 //     shim's own attempt fail.
 //

@@ -1,5 +1,10 @@
 package execjournal
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Version is the version of all three files. Readers refuse a higher one.
 const Version = 1
 
@@ -29,6 +34,27 @@ const (
 	StateClosed = "closed"
 )
 
+// Values of Request.LogLimitAction.
+const (
+	// LogLimitKill ends the exec; its log holds exactly the bytes up to the limit.
+	LogLimitKill = "kill"
+	// LogLimitDrop lets the command go on. What is past the limit is read and dropped, and the log ends with one
+	// DroppedMarker beyond its limit.
+	LogLimitDrop = "drop"
+)
+
+// DroppedMarker is the end of a log of which something was dropped: exactly limit bytes of output, and then this.
+func DroppedMarker(limit int64) string {
+	return fmt.Sprintf("\n[agbox: output limit of %d bytes reached; what follows was dropped]\n", limit)
+}
+
+// MainID names the logs of the container's main process. It is no exec: it has no request, lock or journal.
+const MainID = "_main"
+
+// Internal tells whether id is of an exec of the daemon's own, such as a hook, or MainID. Clients' IDs begin with a letter
+// or a digit, so none of theirs is.
+func Internal(id string) bool { return strings.HasPrefix(id, "_") }
+
 // ErrorStartFailed is the Journal.ErrorCode of a command that could not be started.
 const ErrorStartFailed = "EXEC_START_FAILED"
 
@@ -44,11 +70,15 @@ type Request struct {
 	Cwd string `json:"cwd,omitempty"`
 	// Env is laid over the environment of the container's PID 1.
 	Env map[string]string `json:"env,omitempty"`
-	// User is "name", "uid", "name:group" or "uid:gid"; empty means agbox where the image has it, else the image's own
-	// user, else root.
+	// User is "name", "uid", "name:group" or "uid:gid"; empty means the user that init was given for the sandbox, else agbox
+	// where the image has it, else the image's own user, else root.
 	User string `json:"user,omitempty"`
-	// LogLimitBytes bounds each of the two logs; 0 means no limit. The byte after the limit ends the exec.
+	// LogLimitBytes bounds each of the two logs; 0 means no limit.
 	LogLimitBytes int64 `json:"log_limit_bytes,omitempty"`
+	// LogLimitAction says what the byte after the limit does: LogLimitKill, which is also what empty means, or
+	// LogLimitDrop. A shim of the first release does not know the field and kills: a container keeps the shim it was made
+	// with.
+	LogLimitAction string `json:"log_limit_action,omitempty"`
 	// CancelGraceMillis is the time between TERM and KILL; 0 to one hour.
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
 }
@@ -80,7 +110,8 @@ type Journal struct {
 	Cancelled bool `json:"cancelled,omitempty"`
 	// Stopped: the end came from the stop of the container. Nothing of the process tree is left.
 	Stopped bool `json:"stopped,omitempty"`
-	// LogLimit: a log reached its limit; the bytes up to it are kept.
+	// LogLimit: the command wrote more than a log may hold under LogLimitKill, whether or not it had to be ended for it.
+	// Under LogLimitDrop never: the dropped bytes tell.
 	LogLimit bool `json:"log_limit,omitempty"`
 	// LogLost: the disk stayed full until the exec was cancelled or stopped; the last bytes of its output are missing.
 	LogLost bool `json:"log_lost,omitempty"`
@@ -88,9 +119,14 @@ type Journal struct {
 	ErrorCode string `json:"error_code,omitempty"`
 	// Error is one sentence without secrets: why the command could not start, or why the exec was closed.
 	Error string `json:"error,omitempty"`
-	// StdoutBytes and StderrBytes are what the logs held when the command ended; children that outlive it may add more.
+	// StdoutBytes and StderrBytes are what the logs held when the command ended, a DroppedMarker included; children that
+	// outlive it may add more.
 	StdoutBytes int64 `json:"stdout_bytes,omitempty"`
 	StderrBytes int64 `json:"stderr_bytes,omitempty"`
+	// StdoutDroppedBytes and StderrDroppedBytes are what was read past the limit until then. What children that outlive the
+	// command write past it is counted nowhere.
+	StdoutDroppedBytes int64 `json:"stdout_dropped_bytes,omitempty"`
+	StderrDroppedBytes int64 `json:"stderr_dropped_bytes,omitempty"`
 }
 
 // Names of the files of one exec. No name is another exec's: an exec ID has no leading dot, and no suffix ends another.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
 const testNonce = "0123456789abcdef0123456789abcdef"
@@ -12,7 +14,8 @@ const testNonce = "0123456789abcdef0123456789abcdef"
 func TestRequestRoundTrip(t *testing.T) {
 	want := Request{
 		Version: Version, ExecID: "e1", Nonce: testNonce, Command: []string{"sh", "-c", "<&>\n\x01é"},
-		Cwd: "/w", Env: map[string]string{"A": "b=c"}, User: "u:g", LogLimitBytes: 5, CancelGraceMillis: 7,
+		Cwd: "/w", Env: map[string]string{"A": "b=c"}, User: "u:g", LogLimitBytes: 5, LogLimitAction: LogLimitDrop,
+		CancelGraceMillis: 7,
 	}
 	data, err := Encode(want)
 	if err != nil {
@@ -24,6 +27,27 @@ func TestRequestRoundTrip(t *testing.T) {
 	}
 	if _, err := DecodeRequest(data, "e2"); !errors.Is(err, ErrMalformed) {
 		t.Errorf("for another exec: %v", err)
+	}
+}
+
+// These are what the second release added. They decode for ever as well.
+func TestAddedFieldsDecode(t *testing.T) {
+	j, err := DecodeJournal([]byte(`{"version":1,"exec_id":"_hook.0","nonce":"`+testNonce+`","state":"ended",
+		"stdout_bytes":70,"stdout_dropped_bytes":5,"stderr_dropped_bytes":6}`), "_hook.0")
+	want := Journal{
+		Version: 1, ExecID: "_hook.0", Nonce: testNonce, State: StateEnded, StdoutBytes: 70, StdoutDroppedBytes: 5, StderrDroppedBytes: 6,
+	}
+	if err != nil || j != want {
+		t.Errorf("journal %+v, %v", j, err)
+	}
+	r, err := DecodeRequest([]byte(`{"version":1,"exec_id":"_hook.0","nonce":"`+testNonce+`","command":["a"],
+		"log_limit_bytes":1,"log_limit_action":"drop","cancel_grace_ms":2}`), "_hook.0")
+	if err != nil || r.LogLimitAction != LogLimitDrop {
+		t.Errorf("request %+v, %v", r, err)
+	}
+	const marker = "\n[agbox: output limit of 1000 bytes reached; what follows was dropped]\n"
+	if got := DroppedMarker(1000); got != marker {
+		t.Errorf("marker %q", got)
 	}
 }
 
@@ -71,6 +95,9 @@ func TestJournalOutOfRangeIsMalformed(t *testing.T) {
 		"time negative":           "{" + good + `,"ended_at_ns":-1}`,
 		"time too high":           "{" + good + `,"ended_at_ns":9223372036854775808}`,
 		"size negative":           "{" + good + `,"stdout_bytes":-5}`,
+		"dropped negative":        "{" + good + `,"stdout_dropped_bytes":-1}`,
+		"dropped negative too":    "{" + good + `,"stderr_dropped_bytes":-1}`,
+		"dropped too many":        "{" + good + `,"stdout_dropped_bytes":9223372036854775808}`,
 		"unknown state":           "{" + good + `,"state":"paused"}`,
 		"no nonce":                "{" + good + `,"nonce":""}`,
 		"other exec":              "{" + good + `,"exec_id":"e2"}`,
@@ -99,6 +126,8 @@ func TestRequestThatCannotBeCarriedOut(t *testing.T) {
 		"empty key":         func(r *Request) { r.Env = map[string]string{"": ""} },
 		"NUL in a value":    func(r *Request) { r.Env = map[string]string{"A": "\x00"} },
 		"negative limit":    func(r *Request) { r.LogLimitBytes = -1 },
+		"unknown action":    func(r *Request) { r.LogLimitAction = "rotate" },
+		"the main process":  func(r *Request) { r.ExecID = MainID },
 		"negative grace":    func(r *Request) { r.CancelGraceMillis = -1 },
 		"grace of a day":    func(r *Request) { r.CancelGraceMillis = 86400_000 },
 		"newline in user":   func(r *Request) { r.User = "a\nb" },
@@ -110,20 +139,35 @@ func TestRequestThatCannotBeCarriedOut(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if why := good.problem(); why != "" {
-		t.Error(why)
+	for _, action := range []string{"", LogLimitKill, LogLimitDrop} {
+		good.LogLimitAction = action
+		if why := good.problem(); why != "" {
+			t.Errorf("action %q: %s", action, why)
+		}
 	}
 }
 
 func TestNamesOfTwoExecsNeverMeet(t *testing.T) {
-	ids := []string{"a", "a.lock", "a.journal", "a.stdout", "a.stdout.log", "a.lost", "b"}
+	ids := []string{
+		"a", "a.lock", "a.journal", "a.stdout", "a.stdout.log", "a.lost", "b", MainID, "_hook.0", "_hook.0.end", "_hook.1", "_hook.10",
+	}
 	seen := make(map[string]string)
 	for _, id := range ids {
 		if !ValidExecID(id) {
 			t.Fatalf("%q is refused", id)
 		}
+		for _, file := range []string{RequestName(id), CancelName(id)} {
+			if got, cancel, ok := RequestID(file); got != id || cancel != (file == CancelName(id)) || !ok {
+				t.Errorf("%q is read as of %q, %v, %v", file, got, cancel, ok)
+			}
+		}
+		for _, file := range []string{JournalName(id), LostName(id)} {
+			if got, ok := journalOwner(file); got != id || !ok {
+				t.Errorf("%q is read as of %q, %v", file, got, ok)
+			}
+		}
 		for _, name := range []string{
-			JournalName(id), LockName(id), LostName(id), StdoutName(id), StderrName(id),
+			RequestName(id), CancelName(id), TempName(id, "json"), TempName(id, "cancel"), JournalName(id), LockName(id), LostName(id), StdoutName(id), StderrName(id),
 			TempName(id, "close"), TempName(id, "journal"), TempName(id, "end"),
 		} {
 			if other, ok := seen[name]; ok {
@@ -137,6 +181,29 @@ func TestNamesOfTwoExecsNeverMeet(t *testing.T) {
 			t.Errorf("%q is accepted", id)
 		}
 	}
+}
+
+func TestNoClientsIDIsInternal(t *testing.T) {
+	for _, id := range []string{MainID, "_hook.0", "_hook.12.3", "_abc", "____"} {
+		if !Internal(id) || !ValidExecID(id) || len(validate.ExecID(id)) == 0 || len(validate.SandboxID(id)) == 0 {
+			t.Errorf("%q is not an internal ID alone", id)
+		}
+	}
+	for _, id := range []string{"exec-1", "hook_0", "0000", "a_hook"} {
+		if Internal(id) || len(validate.ExecID(id)) != 0 {
+			t.Errorf("%q is not a client's ID", id)
+		}
+	}
+}
+
+func FuzzNoClientsIDIsInternal(f *testing.F) {
+	f.Add("_hook.0")
+	f.Add("hook")
+	f.Fuzz(func(t *testing.T, id string) {
+		if len(validate.ExecID(id)) == 0 && (Internal(id) || !ValidExecID(id)) {
+			t.Errorf("%q", id)
+		}
+	})
 }
 
 func TestSentenceFitsTheJournal(t *testing.T) {
