@@ -1,0 +1,61 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxTailBytes is the most that Tail returns.
+const MaxTailBytes = 1 << 20
+
+// MainLogPaths returns the host paths of the two logs of the container's main process. They need not exist; read them as
+// hostile files. They hold the output of all its starts, the oldest first.
+func (d *Dir) MainLogPaths(sandboxID string) (stdout, stderr string) {
+	return d.LogPaths(sandboxID, MainID)
+}
+
+// Tail returns the end of a log: at most limit bytes, and at most MaxTailBytes. execID may be MainID. It follows no symlink,
+// opens no device and waits for no FIFO. The bytes are the command's own: any bytes, possibly from the middle of a
+// character. Errors: invalid argument; not found; ErrMalformed for what is not a regular file; else the I/O error.
+func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error) {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return nil, err
+	}
+	dir, err := openDir(d.Paths(sandboxID).Logs)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	name := StdoutName(execID)
+	if stderr {
+		name = StderrName(execID)
+	}
+	fd, err := openRegular(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFoundf("%w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	data, err := readTail(fd, int64(min(max(limit, 0), MaxTailBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("read the end of %s: %w", name, err)
+	}
+	return data, nil
+}
+
+func readTail(fd int, limit int64) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	size := min(st.Size, limit)
+	if _, err := unix.Seek(fd, st.Size-size, unix.SEEK_SET); err != nil {
+		return nil, err
+	}
+	return readFull(fd, int(size))
+}
