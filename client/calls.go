@@ -8,7 +8,7 @@ import (
 
 // Ping tells who answers and whether the engine does.
 func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
-	return call(ctx, c, c.sandboxes.Ping, &agboxv1.PingRequest{})
+	return read(ctx, c, c.sandboxes.Ping, &agboxv1.PingRequest{})
 }
 
 // CreateSandbox records a sandbox; it converges afterwards, see WaitSandbox. With a sandbox_id of the caller's own a
@@ -20,13 +20,13 @@ func (c *Client) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 
 // GetSandbox reads one sandbox, also a deleted one while its history is retained.
 func (c *Client) GetSandbox(ctx context.Context, sandboxID string) (*agboxv1.SandboxHandle, error) {
-	resp, err := call(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: sandboxID})
+	resp, err := read(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: sandboxID})
 	return resp.GetSandbox(), err
 }
 
 // ListSandboxes reads sandboxes, newest first, without their specs. An empty selector selects all.
 func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selector map[string]string) ([]*agboxv1.SandboxHandle, error) {
-	resp, err := call(ctx, c, c.sandboxes.ListSandboxes, &agboxv1.ListSandboxesRequest{IncludeDeleted: includeDeleted, LabelSelector: selector})
+	resp, err := read(ctx, c, c.sandboxes.ListSandboxes, &agboxv1.ListSandboxesRequest{IncludeDeleted: includeDeleted, LabelSelector: selector})
 	return resp.GetSandboxes(), err
 }
 
@@ -40,6 +40,13 @@ func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
 func (c *Client) StopSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
 	return err
+}
+
+// UpdateSandbox changes the spec of a live sandbox to create_spec (over config_yaml), where that can be done in place, and
+// says what differed. With dry_run nothing is changed. What can't be changed in place fails it as a whole; ImmutableFields
+// tells the paths. Repeating it changes nothing more.
+func (c *Client) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRequest) (*agboxv1.UpdateSandboxResponse, error) {
+	return call(ctx, c, c.sandboxes.UpdateSandbox, req)
 }
 
 // DeleteSandbox asks for removal of everything the sandbox holds. Repeating it changes nothing.
@@ -69,7 +76,7 @@ func (c *Client) CancelExec(ctx context.Context, execID string) error {
 
 // GetExec reads one exec, running or ended.
 func (c *Client) GetExec(ctx context.Context, execID string) (*agboxv1.ExecStatus, error) {
-	resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: execID})
+	resp, err := read(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: execID})
 	return resp.GetExec(), err
 }
 
@@ -79,7 +86,7 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agbo
 	if sandboxID != "" {
 		req.SandboxId = &sandboxID
 	}
-	resp, err := call(ctx, c, c.sandboxes.ListActiveExecs, req)
+	resp, err := read(ctx, c, c.sandboxes.ListActiveExecs, req)
 	return resp.GetExecs(), err
 }
 

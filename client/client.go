@@ -30,10 +30,27 @@ type Client struct {
 	admin     agboxv1.AdminServiceClient
 	socket    string // empty when the connection is the caller's
 	close     func() error
+	conn      *grpc.ClientConn // nil when the connection is the caller's
+	patience  time.Duration
+	onAway    func()
+}
+
+// Options change how a Client behaves.
+type Options struct {
+	// Patience is how long a call keeps trying while no daemon can be reached, as during its restart. A call that only
+	// reads is also repeated when its answer was lost; one that asks for something is sent once, when a connection
+	// stands. Where the socket's directory is missing or closed to us, nothing is waited for. 0: calls fail at once. Waits
+	// and Events have rules of their own.
+	Patience time.Duration
+	// OnAway is called when a call has waited for a daemon for a second; nil: never. It must be safe for concurrent use.
+	OnAway func()
 }
 
 // Dial prepares a client for the socket, a path. It does no I/O: the first call tells whether a daemon answers.
-func Dial(socket string) (*Client, error) {
+func Dial(socket string) (*Client, error) { return DialWith(socket, Options{}) }
+
+// DialWith is Dial with options.
+func DialWith(socket string, o Options) (*Client, error) {
 	socket = SocketPath(socket)
 	// Not the "unix:" scheme: it reads the path as part of a URL, and a path may hold a "%" or a "?".
 	conn, err := grpc.NewClient("passthrough:///agboxd",
@@ -51,7 +68,8 @@ func Dial(socket string) (*Client, error) {
 		return nil, err
 	}
 	c := New(conn)
-	c.socket, c.close = socket, conn.Close
+	c.socket, c.close, c.conn = socket, conn.Close, conn
+	c.patience, c.onAway = o.Patience, o.OnAway
 	return c, nil
 }
 
@@ -66,11 +84,3 @@ func New(conn grpc.ClientConnInterface) *Client {
 
 // Close ends the connection if Dial made it. Calls that are under way fail.
 func (c *Client) Close() error { return c.close() }
-
-// call runs one unary method with a deadline and typed errors.
-func call[Req, Resp any](ctx context.Context, c *Client, method func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req, opts ...grpc.CallOption) (Resp, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	resp, err := method(ctx, req, opts...)
-	return resp, c.fromStatus(err)
-}

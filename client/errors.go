@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -47,6 +48,18 @@ func Reason(err error) string {
 	}
 	return ""
 }
+
+// ImmutableFields returns the paths for which an UpdateSandbox was refused: they differ and can't be changed in place. It
+// is empty for every other error.
+func ImmutableFields(err error) []string {
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != reasonImmutable || e.Metadata["fields"] == "" {
+		return nil
+	}
+	return strings.Split(e.Metadata["fields"], ",")
+}
+
+const reasonImmutable = "SANDBOX_FIELD_IMMUTABLE"
 
 // IsNotFound reports whether the sandbox or exec is not known.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }

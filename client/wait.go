@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,17 +20,34 @@ const (
 	Ready   Condition = "ready"
 	Stopped Condition = "stopped"
 	Deleted Condition = "deleted"
+	Failed  Condition = "failed"
 )
+
+// servicePrefix begins the condition of a service.
+const servicePrefix = "service="
+
+// ServiceReady is met while the service of that name is READY, "service=NAME".
+func ServiceReady(name string) Condition { return Condition(servicePrefix + name) }
+
+// service returns the name in a ServiceReady.
+func (w Condition) service() (name string, ok bool) {
+	return strings.CutPrefix(string(w), servicePrefix)
+}
 
 // FailedError says that a sandbox went where the awaited condition cannot come true any more.
 type FailedError struct {
 	Sandbox *agboxv1.SandboxHandle
 	Want    Condition
+	// Why says it when the sandbox's own state and error do not; otherwise empty.
+	Why string
 }
 
 // Error names the sandbox, its state and why.
 func (e *FailedError) Error() string {
 	sb := e.Sandbox
+	if e.Why != "" {
+		return fmt.Sprintf("sandbox %s will not be %s: %s", sb.GetSandboxId(), e.Want, e.Why)
+	}
 	text := fmt.Sprintf("sandbox %s will not be %s: it is %s", sb.GetSandboxId(), e.Want, StateName(sb.GetState()))
 	if sb.GetErrorCode() != "" {
 		text += fmt.Sprintf(" (%s: %s)", sb.GetErrorCode(), sb.GetErrorMessage())
@@ -49,11 +68,23 @@ func trimEnum(name, prefix string) string {
 	return name
 }
 
+// WaitOptions change how WaitSandboxWith waits.
+type WaitOptions struct {
+	// OnEvent is called, in order, with events that come while waiting, from the waiting goroutine. Some are left out where
+	// a newer state is known already. nil: not wanted.
+	OnEvent func(*agboxv1.SandboxEvent)
+}
+
 // WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
 // delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, StopSandbox or
 // DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted. While no daemon answers it
 // keeps trying, from the first read on, so give ctx a deadline.
 func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Condition) (*agboxv1.SandboxHandle, error) {
+	return c.WaitSandboxWith(ctx, sandboxID, want, WaitOptions{})
+}
+
+// WaitSandboxWith is WaitSandbox with options.
+func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Condition, o WaitOptions) (*agboxv1.SandboxHandle, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sb, err := c.readSandbox(ctx, sandboxID)
@@ -64,7 +95,7 @@ func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Conditi
 		if done, err := judge(sb, want); done {
 			return sb, err
 		}
-		next, err := c.afterNextState(ctx, sb)
+		next, err := c.afterNextState(ctx, sb, o.OnEvent)
 		if IsNotFound(err) && want == Deleted {
 			return sb, nil
 		}
@@ -80,18 +111,42 @@ func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
 	switch {
 	case state == agboxv1.SandboxState_SANDBOX_STATE_READY && want == Ready && sb.GetDesiredState() == "",
 		state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && want == Stopped,
-		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && want == Deleted:
+		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && want == Deleted,
+		state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && want == Failed:
 		return true, nil
 	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED,
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETING && want != Deleted,
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return true, &FailedError{Sandbox: sb, Want: want}
 	}
+	if name, ok := want.service(); ok {
+		return judgeService(sb, want, name)
+	}
+	return false, nil
+}
+
+// judgeService looks at one service of a live sandbox. One that has failed and that no policy brings back won't be ready.
+func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done bool, err error) {
+	all := slices.Concat(sb.GetRequiredServices(), sb.GetOptionalServices())
+	i := slices.IndexFunc(all, func(s *agboxv1.ServiceSpec) bool { return s.GetName() == name })
+	if i < 0 {
+		return true, &FailedError{Sandbox: sb, Want: want, Why: fmt.Sprintf("it has no service %q", name)}
+	}
+	policy := all[i].GetRestartPolicy()
+	for _, s := range sb.GetServices() {
+		switch {
+		case s.GetName() != name:
+		case s.GetState() == "READY":
+			return sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_STOPPED, nil // said of a run that is over
+		case s.GetState() == "FAILED" && (policy == "" || policy == "never"):
+			return true, &FailedError{Sandbox: sb, Want: want, Why: fmt.Sprintf("the service failed (%s: %s)", s.GetErrorCode(), s.GetErrorMessage())}
+		}
+	}
 	return false, nil
 }
 
 // afterNextState blocks until an event with a state is newer than sb, and reads the sandbox again.
-func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle) (*agboxv1.SandboxHandle, error) {
+func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle, observe func(*agboxv1.SandboxEvent)) (*agboxv1.SandboxHandle, error) {
 	id := sb.GetSandboxId()
 	for e, err := range c.Events(ctx, id, EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
 		if IsOutOfRange(err) {
@@ -99,6 +154,9 @@ func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle) 
 		}
 		if err != nil {
 			return nil, err
+		}
+		if observe != nil {
+			observe(e)
 		}
 		if e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
 			break
@@ -109,14 +167,14 @@ func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle) 
 
 func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 	return again(ctx, func() (*agboxv1.SandboxHandle, error) {
-		resp, err := call(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id}, grpc.WaitForReady(true))
+		resp, err := once(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id}, grpc.WaitForReady(true))
 		return resp.GetSandbox(), err
 	})
 }
 
 func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, error) {
 	return again(ctx, func() (*agboxv1.ExecStatus, error) {
-		resp, err := call(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: id}, grpc.WaitForReady(true))
+		resp, err := once(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: id}, grpc.WaitForReady(true))
 		return resp.GetExec(), err
 	})
 }
