@@ -143,7 +143,7 @@ func (p *player) do(a act) error {
 	switch a.what {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
-		if _, err := p.store.CreateSandbox(ctx, id, "", &agboxv1.CreateSpec{Image: image}); err != nil {
+		if _, err := p.store.CreateSandbox(ctx, id, "", &agboxv1.CreateSpec{Image: image}, nil); err != nil {
 			return err
 		}
 		p.boxes = append(p.boxes, id)

@@ -11,57 +11,49 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. Errors:
-// Refusals SANDBOX_ID_ALREADY_EXISTS (also for IDs of the past) and SANDBOX_NAME_ALREADY_EXISTS; ErrInvalidArgument;
-// ErrUnavailable.
-func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec) (Sandbox, error) {
+// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. tools are
+// kept with the intent. A fixed host port of the spec is its own from here until it is FAILED or to be deleted. Errors:
+// Refusals SANDBOX_ID_ALREADY_EXISTS (also for IDs of the past), SANDBOX_NAME_ALREADY_EXISTS and
+// SANDBOX_PORT_ALREADY_IN_USE; ErrInvalidArgument; ErrUnavailable.
+func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (Sandbox, error) {
 	if err := checkID("sandbox ID", id); err != nil {
 		return Sandbox{}, err
 	}
 	if spec == nil || len(name) > maxIDBytes {
 		return Sandbox{}, fmt.Errorf("create sandbox %s: no spec, or a name of %d bytes: %w", id, len(name), errdefs.ErrInvalidArgument)
 	}
-	spec = proto.CloneOf(spec)
-	var created *Sandbox
-	err := s.update(ctx, func(t *txn) error {
-		var err error
-		created, err = t.create(id, name, spec)
-		return err
-	})
-	if err != nil {
+	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Progress: &storev1.Progress{}}
+	sb.Desired = proto.CloneOf(&storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name, ToolMounts: tools})
+	if err := s.update(ctx, func(t *txn) error { return t.create(sb) }); err != nil {
 		return Sandbox{}, err
 	}
-	return created.copied(), nil
+	return sb.copied(), nil
 }
 
-func (t *txn) create(id, name string, spec *agboxv1.CreateSpec) (*Sandbox, error) {
-	if get(t.tx, bucketSandboxID, []byte(id)) != nil {
-		return nil, sandboxExists(id)
+// create records sb, whose spec and intent are given.
+func (t *txn) create(sb *Sandbox) error {
+	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
+		return sandboxExists(sb.ID)
 	}
-	if name != "" && t.nameHolder(name) != "" {
-		return nil, nameExists(id, name)
+	if sb.Name != "" && t.nameHolder(sb.Name) != "" {
+		return nameExists(sb.ID, sb.Name)
+	}
+	if err := t.checkPorts(sb); err != nil {
+		return err
 	}
 	nanos := uint64(t.now.UnixNano())
-	sb := &Sandbox{ID: id, Name: name, Spec: spec, CreatedAt: fromNanos(nanos)}
-	if err := t.putInt(bucketSandboxID, id, nanos); err != nil {
-		return nil, err
+	sb.CreatedAt = fromNanos(nanos)
+	if err := t.putInt(bucketSandboxID, sb.ID, nanos); err != nil {
+		return err
 	}
-	if err := t.put(bucketConfig, id, spec); err != nil {
-		return nil, err
+	if err := t.put(bucketConfig, sb.ID, sb.Spec); err != nil {
+		return err
 	}
-	if err := t.holdName(id, name); err != nil {
-		return nil, err
+	if err := t.holdName(sb.ID, sb.Name); err != nil {
+		return err
 	}
-	sb.Desired = &storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name}
-	if err := t.intend(sb, storev1.RunState_RUN_STATE_RUN, ""); err != nil {
-		return nil, err
-	}
-	accepted := agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_ACCEPTED, SandboxState: agboxv1.SandboxState_SANDBOX_STATE_PENDING}
-	if err := t.append(sb, &accepted); err != nil {
-		return nil, err
-	}
-	t.keep(sb, "")
-	return sb, nil
+	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
+		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
 
 func (t *txn) holdName(id, name string) error {

@@ -29,12 +29,17 @@ import (
 //	│  └──*name*          : <agbox.store.v1.NameRef>       - held until the delete is requested
 //	├──sandbox-state
 //	│  └──*sandbox id*    : <uint64 sequence>              - first event of the present unbroken run of its state
+//	├──sandbox-progress
+//	│  └──*sandbox id*    : <agbox.store.v1.Progress>      - what the present run has come to; none means empty
+//	├──sandbox-trimmed
+//	│  └──*sandbox id*    : <uint64 sequence>              - highest event that the history limit dropped; none means 0
 //	├──sandbox-deleted-at
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - written with SANDBOX_DELETED; the last to go in a purge
 //	├──exec-refs
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
-//	│  └──*sequence*      : <agbox.v1.SandboxEvent>        - uint64 key; the newest one with a state is the state
+//	│  └──*sequence*      : <agbox.v1.SandboxEvent>        - uint64 key; the newest one with a state is the state. No gap
+//	│                                                        after sandbox-trimmed; up to it, exec events are missing
 //	├──exec-config:*sandbox id*
 //	│  └──*exec id*       : <agbox.v1.CreateExecRequest>
 //	├──exec-desired:*sandbox id*
@@ -49,6 +54,8 @@ const (
 	bucketDesired   = "sandbox-desired"
 	bucketNames     = "sandbox-names"
 	bucketState     = "sandbox-state"
+	bucketProgress  = "sandbox-progress"
+	bucketTrimmed   = "sandbox-trimmed"
 	bucketDeletedAt = "sandbox-deleted-at"
 	bucketExecRefs  = "exec-refs"
 

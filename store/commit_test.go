@@ -55,7 +55,7 @@ func TestALackOfSpaceThatTheMetaPageContradictsIsFatal(t *testing.T) {
 	s := open(t, o)
 	create(t, s, "box")
 	lie = true
-	_, err := s.CreateSandbox(ctx, "unsure", "", spec())
+	_, err := s.CreateSandbox(ctx, "unsure", "", spec(), nil)
 	if !errdefs.IsUnavailable(err) || fatal != 1 {
 		t.Fatalf("%v, fatal %d times", err, fatal)
 	}
@@ -78,14 +78,14 @@ func TestALackOfSpaceSpoilsNothing(t *testing.T) {
 	}
 	s := open(t, o)
 	full = true
-	if _, err := s.CreateSandbox(ctx, "box", "web", spec()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "disk full") {
+	if _, err := s.CreateSandbox(ctx, "box", "web", spec(), nil); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "disk full") {
 		t.Fatal(err)
 	}
 	if _, held := s.SandboxByName("web"); held || len(s.LiveIDs()) != 0 {
 		t.Fatal("the index shows what is not in the file")
 	}
 	full = false
-	_, err := s.CreateSandbox(ctx, "box", "web", spec())
+	_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
 	must(t, err)
 	if len(observed) != 2 || observed[0] == nil || observed[1] != nil {
 		t.Fatalf("%v", observed)

@@ -58,7 +58,7 @@ func writeUntilKilled() int {
 // oneLife takes a sandbox from its create to the request to delete it.
 func oneLife(s *Store, id string, ack func(string, ...any)) error {
 	ctx := context.Background()
-	if _, err := s.CreateSandbox(ctx, id, "name-"+id, spec()); err != nil {
+	if _, err := s.CreateSandbox(ctx, id, "name-"+id, spec(), nil); err != nil {
 		return err
 	}
 	ack("sandbox %s 1", id)

@@ -96,7 +96,7 @@ func afterwards(s *Store, o Options, n int) error {
 // createUntilError returns how many sandboxes there are then.
 func createUntilError(s *Store, from int) (int, error) {
 	for i := from; ; i++ {
-		if _, err := s.CreateSandbox(context.Background(), boxID(i), "", spec()); err != nil {
+		if _, err := s.CreateSandbox(context.Background(), boxID(i), "", spec(), nil); err != nil {
 			return i, err
 		}
 	}

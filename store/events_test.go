@@ -114,7 +114,7 @@ func TestListOrderAndFilter(t *testing.T) {
 	c.pass(time.Second)
 	create(t, s, "box-z")
 	makeDeleted(t, s, "box-gone")
-	_, err := s.CreateSandbox(ctx, "other", "", &agboxv1.CreateSpec{Image: "x"})
+	_, err := s.CreateSandbox(ctx, "other", "", &agboxv1.CreateSpec{Image: "x"}, nil)
 	must(t, err)
 	s = reopen(t, s)
 	ids := func(f Filter) (ids []string) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -148,7 +147,7 @@ func (s *Store) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd
 		return fmt.Errorf("end exec %s: state %d is not terminal: %w", execID, end.GetState(), errdefs.ErrInvalidArgument)
 	}
 	end = proto.CloneOf(end)
-	end.ErrorMessage = strings.ToValidUTF8(end.GetErrorMessage(), "\uFFFD") // words of programs: no reason to lose an end
+	end.ErrorMessage = valid(end.GetErrorMessage())
 	return s.update(ctx, func(t *txn) error { return t.endExec(execID, typ, end) })
 }
 

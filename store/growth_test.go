@@ -62,7 +62,7 @@ func growBeyondTheLimit(dir string) error {
 	}
 	more := accepted + 10
 	for i := accepted; i < more; i++ {
-		if _, err := s.CreateSandbox(context.Background(), boxID(i), "", spec()); err != nil {
+		if _, err := s.CreateSandbox(context.Background(), boxID(i), "", spec(), nil); err != nil {
 			return fmt.Errorf("with space again: %w", err)
 		}
 	}

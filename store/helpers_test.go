@@ -67,7 +67,7 @@ func spec() *agboxv1.CreateSpec {
 
 func create(t testing.TB, s *Store, id string) Sandbox {
 	t.Helper()
-	sb, err := s.CreateSandbox(context.Background(), id, "", spec())
+	sb, err := s.CreateSandbox(context.Background(), id, "", spec(), nil)
 	must(t, err)
 	return sb
 }

@@ -92,6 +92,9 @@ func (sb *Sandbox) copied() Sandbox {
 	if sb.Desired != nil {
 		c.Desired = proto.CloneOf(sb.Desired)
 	}
+	if sb.Progress != nil {
+		c.Progress = proto.CloneOf(sb.Progress)
+	}
 	c.ActiveExecs = append([]string(nil), sb.ActiveExecs...)
 	return c
 }

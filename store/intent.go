@@ -63,8 +63,9 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 	})
 }
 
-// RequestResume asks a STOPPED sandbox to run again. changed is false when a resume is under way already. Errors:
-// Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+// RequestResume asks a STOPPED sandbox to run again. Of its progress only the hooks that ended are kept. changed is
+// false when a resume is under way already. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notStopped(id))
@@ -78,6 +79,9 @@ func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err
 		}
 		sb.Desired = proto.CloneOf(sb.Desired)
 		sb.Desired.Attempt = storev1.Attempt_ATTEMPT_RESUME
+		if _, err := t.progress(sb, &storev1.Progress{HooksDone: sb.Progress.GetHooksDone()}); err != nil {
+			return false, err
+		}
 		return true, t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
 			agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 	})
@@ -93,6 +97,36 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 		}
 		return t.requestDelete(sb, reason)
 	})
+}
+
+// reasonCleanup is the reason of a delete that nobody but the clock asked for.
+const reasonCleanup = "cleanup_ttl"
+
+// RequestCleanup asks for the removal of a sandbox, with reason cleanup_ttl, if at the time of the commit it is STOPPED
+// and wanted so, or FAILED, and has been since at least after ago. Otherwise, or when after is not positive, it changes
+// nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		if after <= 0 || !sb.atRest() || t.now.Sub(sb.StateChangedAt) < after {
+			return false, nil
+		}
+		return t.requestDelete(sb, reasonCleanup)
+	})
+}
+
+// atRest reports whether nothing runs and nothing is wanted to.
+func (sb *Sandbox) atRest() bool {
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+		return true
+	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+		return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP
+	}
+	return false
 }
 
 func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error) {

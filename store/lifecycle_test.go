@@ -52,14 +52,14 @@ func TestPlainLifeGivesTheSevenEvents(t *testing.T) {
 
 func TestCreateReservesIDAndName(t *testing.T) {
 	s := open(t, testOptions(t))
-	sb, err := s.CreateSandbox(ctx, "box-1", "web", spec())
+	sb, err := s.CreateSandbox(ctx, "box-1", "web", spec(), nil)
 	must(t, err)
 	if sb.State != pending || sb.LastSequence != 1 || sb.Desired.GetGeneration() != 1 || sb.Name != "web" {
 		t.Fatalf("%+v", sb)
 	}
-	_, err = s.CreateSandbox(ctx, "box-1", "other", spec())
+	_, err = s.CreateSandbox(ctx, "box-1", "other", spec(), nil)
 	refusedFor(t, err, "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox_id box-1 already exists")
-	_, err = s.CreateSandbox(ctx, "box-2", "web", spec())
+	_, err = s.CreateSandbox(ctx, "box-2", "web", spec(), nil)
 	refusedFor(t, err, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name web already exists")
 	if ok, err := s.Reserved(ctx, "box-2"); ok || err != nil {
 		t.Fatal("a refused accept kept its ID", err)
@@ -69,7 +69,7 @@ func TestCreateReservesIDAndName(t *testing.T) {
 	if _, held := s.SandboxByName("web"); held {
 		t.Fatal("a delete request keeps the name")
 	}
-	_, err = s.CreateSandbox(ctx, "box-2", "web", spec())
+	_, err = s.CreateSandbox(ctx, "box-2", "web", spec(), nil)
 	must(t, err)
 	s = reopen(t, s)
 	if sb, held := s.SandboxByName("web"); !held || sb.ID != "box-2" {
@@ -80,7 +80,7 @@ func TestCreateReservesIDAndName(t *testing.T) {
 func TestReturnedValuesAreCopies(t *testing.T) {
 	s := open(t, testOptions(t))
 	given := spec()
-	sb, err := s.CreateSandbox(ctx, "box-1", "", given)
+	sb, err := s.CreateSandbox(ctx, "box-1", "", given, nil)
 	must(t, err)
 	given.Image, sb.Spec.Image = "changed", "changed"
 	sb.Desired.Generation = 9
@@ -156,7 +156,7 @@ func TestDeleteMatching(t *testing.T) {
 	for _, id := range []string{"box-c", "box-a", "box-b"} {
 		create(t, s, id)
 	}
-	_, err := s.CreateSandbox(ctx, "other", "", &agboxv1.CreateSpec{Image: "x"})
+	_, err := s.CreateSandbox(ctx, "other", "", &agboxv1.CreateSpec{Image: "x"}, nil)
 	must(t, err)
 	_, err = s.RequestDelete(ctx, "box-b", "delete_requested")
 	must(t, err)

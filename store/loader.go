@@ -58,9 +58,22 @@ func (l loader) sandbox(id string, activeExecs []string) *Sandbox {
 	}
 	sb.Desired = l.desired(id)
 	sb.Name = sb.Desired.GetName()
+	sb.Progress = l.progress(id)
 	found := l.state(sb)
-	sb.Corrupt = sb.Spec == nil || sb.Desired == nil || !found
+	sb.Corrupt = sb.Spec == nil || sb.Desired == nil || sb.Progress == nil || !found
 	return sb
+}
+
+// progress returns nil when the record does not decode: going on from an empty one would do things twice.
+func (l loader) progress(id string) *storev1.Progress {
+	if get(l.tx, bucketProgress, []byte(id)) == nil {
+		return &storev1.Progress{}
+	}
+	var p storev1.Progress
+	if l.message(bucketProgress, id, id, &p) != nil {
+		return nil
+	}
+	return &p
 }
 
 func (l loader) desired(id string) *storev1.Desired {

@@ -78,7 +78,7 @@ func openWithLittleAddressSpace() int {
 		s, err = Open(context.Background(), Options{Path: os.Getenv(pathEnv)})
 	}
 	if err == nil {
-		_, err = s.CreateSandbox(context.Background(), "box", "", spec())
+		_, err = s.CreateSandbox(context.Background(), "box", "", spec(), nil)
 	}
 	if err == nil {
 		err = s.Close()

@@ -119,7 +119,7 @@ func (m *machine) nameTaken(name string) bool {
 func (m *machine) create() {
 	id, _ := m.pick()
 	name := rapid.SampledFrom(modelNames).Draw(m.t, "name")
-	_, err := m.s.CreateSandbox(ctx, id, name, spec())
+	_, err := m.s.CreateSandbox(ctx, id, name, spec(), nil)
 	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name), err) {
 		return
 	}

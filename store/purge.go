@@ -41,7 +41,7 @@ func (t *txn) beginPurge(id string) error {
 	}
 	t.purged = append(t.purged, id)
 	t.touched = append(t.touched, touch{id, ""})
-	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState} {
+	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed} {
 		if err := t.delete(bucket, id); err != nil {
 			return err
 		}

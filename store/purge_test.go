@@ -32,7 +32,7 @@ func TestPurgeForgetsAllButTheIDs(t *testing.T) {
 	if reserved, err := s.Reserved(ctx, "box"); !reserved || err != nil {
 		t.Fatal(reserved, err)
 	}
-	_, err = s.CreateSandbox(ctx, "box", "", spec())
+	_, err = s.CreateSandbox(ctx, "box", "", spec(), nil)
 	refusedFor(t, err, "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox_id box already exists")
 	if err := s.PurgeSandbox(ctx, "box"); !errdefs.IsNotFound(err) {
 		t.Fatalf("second purge: %v", err)

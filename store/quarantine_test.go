@@ -39,7 +39,7 @@ func TestACorruptConfigOrIntentIsQuarantined(t *testing.T) {
 			o := testOptions(t)
 			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			s := open(t, o)
-			_, err := s.CreateSandbox(ctx, "bad", "web", spec())
+			_, err := s.CreateSandbox(ctx, "bad", "web", spec(), nil)
 			must(t, err)
 			report(t, s, "bad", phase(agboxv1.EventType_SANDBOX_READY, ready))
 			makeReady(t, s, "good")
@@ -61,7 +61,7 @@ func TestACorruptConfigOrIntentIsQuarantined(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			_, err = s.CreateSandbox(ctx, "other", "web", spec())
+			_, err = s.CreateSandbox(ctx, "other", "web", spec(), nil)
 			refusedFor(t, err, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name web already exists")
 			if c := s.Corrupt(); len(c) != 1 || c[0].Bucket != bucket || c[0].SandboxID != "bad" {
 				t.Fatalf("%v", c)

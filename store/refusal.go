@@ -62,6 +62,10 @@ func notReadyToStop(id string) error {
 	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
 }
 
+func beingDeleted(id string) error {
+	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted")
+}
+
 func notReadyToExec(id string) error {
 	return refuseSandbox("SANDBOX_NOT_READY", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
 }

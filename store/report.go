@@ -13,9 +13,9 @@ import (
 )
 
 // Report appends the events that a reconcile pass calls for, in one transaction with what they change. A SANDBOX_DELETED
-// also records the time of deletion; after it the sandbox is no longer live. Intent and generation never change here. A
-// report without anything new writes nothing. Errors: ErrAborted when the intent is no longer r.Generation, or the
-// sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are not for Report;
+// also records the time of deletion; after it the sandbox is no longer live. What was asked for never changes here, nor
+// does the generation. A report without anything new writes nothing. Errors: ErrAborted when the intent is no longer
+// r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are not for Report;
 // ErrFailedPrecondition for a SANDBOX_DELETED that nobody asked for or while execs are active; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
@@ -23,11 +23,12 @@ func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	if err != nil {
 		return fmt.Errorf("report on sandbox %s: %w", id, err)
 	}
-	run := r.EngineRun
-	if run != nil {
-		run = proto.CloneOf(run)
+	r.Events = events
+	if r.EngineRun != nil {
+		r.EngineRun = proto.CloneOf(r.EngineRun)
 	}
-	return s.update(ctx, func(t *txn) error { return t.report(id, r.Generation, events, run) })
+	r.Progress = validProgress(r.Progress)
+	return s.update(ctx, func(t *txn) error { return t.report(id, r) })
 }
 
 // reportable copies the events and checks that each is one that a pass may write.
@@ -37,41 +38,62 @@ func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error)
 		typ, state := ev.GetEventType(), ev.GetSandboxState()
 		deleted := typ == agboxv1.EventType_SANDBOX_DELETED
 		switch {
-		case typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED, isExecEvent(typ):
+		case typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED, isExecEvent(typ), typ == agboxv1.EventType_SANDBOX_SPEC_CHANGED:
 			return nil, fmt.Errorf("event %s: %w", typ, errdefs.ErrInvalidArgument)
-		case deleted != (state == agboxv1.SandboxState_SANDBOX_STATE_DELETED), deleted && i < len(events)-1:
+		case deleted != (state == agboxv1.SandboxState_SANDBOX_STATE_DELETED), deleted && i < len(events)-1,
+			typ == agboxv1.EventType_IMAGE_PULLING && state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED:
 			return nil, fmt.Errorf("event %s with state %s: %w", typ, state, errdefs.ErrInvalidArgument)
 		}
 		ev = proto.CloneOf(ev)
 		if p := ev.GetSandboxPhase(); p != nil { // words of the engine: no reason to lose a state
-			p.ErrorMessage = strings.ToValidUTF8(p.GetErrorMessage(), "\uFFFD")
+			p.ErrorMessage = valid(p.GetErrorMessage())
+		}
+		if p := ev.GetService(); p != nil {
+			p.ErrorMessage = valid(p.GetErrorMessage())
 		}
 		out = append(out, ev)
 	}
 	return out, nil
 }
 
-func (t *txn) report(id string, generation uint64, events []*agboxv1.SandboxEvent, run *storev1.EngineRun) error {
+// valid makes UTF-8 of the words of programs, which protobuf would refuse otherwise.
+func valid(words string) string { return strings.ToValidUTF8(words, "\uFFFD") }
+
+// validProgress copies p; nil stays nil.
+func validProgress(p *storev1.Progress) *storev1.Progress {
+	if p == nil {
+		return nil
+	}
+	p = proto.CloneOf(p)
+	for _, svc := range p.GetServices() {
+		if svc != nil {
+			svc.ErrorMessage = valid(svc.GetErrorMessage())
+		}
+	}
+	return p
+}
+
+func (t *txn) report(id string, r Report) error {
 	gone := fmt.Errorf("report on sandbox %s: it is deleted: %w", id, errdefs.ErrAborted)
 	sb, err := t.sandbox(id, gone)
 	if err != nil {
 		return err
 	}
-	if have := sb.Desired.GetGeneration(); have != generation {
-		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, generation, errdefs.ErrAborted)
+	if have := sb.Desired.GetGeneration(); have != r.Generation {
+		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, r.Generation, errdefs.ErrAborted)
 	}
-	newRun := run != nil && !proto.Equal(run, sb.Desired.GetEngineRun())
-	if len(events) == 0 && !newRun {
+	learned, err := t.learn(sb, r)
+	if err != nil {
+		return err
+	}
+	progressed, err := t.progress(sb, r.Progress)
+	if err != nil {
+		return err
+	}
+	if len(r.Events) == 0 && !learned && !progressed {
 		return nil
 	}
-	if newRun {
-		sb.Desired = proto.CloneOf(sb.Desired)
-		sb.Desired.EngineRun = run
-		if err := t.put(bucketDesired, id, sb.Desired); err != nil {
-			return err
-		}
-	}
-	for _, ev := range events {
+	for _, ev := range r.Events {
 		if err := t.append(sb, ev); err != nil {
 			return err
 		}
@@ -81,6 +103,32 @@ func (t *txn) report(id string, generation uint64, events []*agboxv1.SandboxEven
 		return t.deleted(sb)
 	}
 	return nil
+}
+
+// learn stages what a pass found out beside the intent: it changes nothing that was asked for.
+func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
+	newRun := r.EngineRun != nil && !proto.Equal(r.EngineRun, sb.Desired.GetEngineRun())
+	applied := r.LimitsApplied && sb.Desired.GetLimitsPending()
+	if !newRun && !applied {
+		return false, nil
+	}
+	sb.Desired = proto.CloneOf(sb.Desired)
+	if newRun {
+		sb.Desired.EngineRun = r.EngineRun
+	}
+	if applied {
+		sb.Desired.LimitsPending = false
+	}
+	return true, t.put(bucketDesired, sb.ID, sb.Desired)
+}
+
+// progress stages p as the progress of sb, unless it is nil or the same.
+func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool, err error) {
+	if p == nil || proto.Equal(p, sb.Progress) {
+		return false, nil
+	}
+	sb.Progress = p
+	return true, t.put(bucketProgress, sb.ID, p)
 }
 
 // deleted stages the end of a sandbox's life.

@@ -49,7 +49,7 @@ func TestTheFileIsAsDrawn(t *testing.T) {
 
 func oneOfEverything(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := s.CreateSandbox(ctx, "box", "web", spec())
+	_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
 	must(t, err)
 	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
 	startExec(t, s, "box", "exec-1")

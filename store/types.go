@@ -37,7 +37,7 @@ type Sandbox struct {
 	IdleSince time.Time
 	// Progress is what the present run has come to; never nil unless Corrupt.
 	Progress *storev1.Progress
-	// Corrupt is true when the config or the desired state does not decode. Such a sandbox is served with what is
+	// Corrupt is true when the config, the desired state or the progress does not decode. Such a sandbox is served with what is
 	// readable, is not in LiveIDs, and every write to it is ErrDataLoss.
 	Corrupt bool
 }

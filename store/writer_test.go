@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
 // gate lets a test hold the writer inside a commit.
@@ -81,7 +83,7 @@ func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
 	var refused, accepted atomic.Int32
 	for range 50 { // all want one ID and one name; the group's later ones see the first
 		wg.Go(func() {
-			_, err := s.CreateSandbox(ctx, "same", "name", spec())
+			_, err := s.CreateSandbox(ctx, "same", "name", spec(), nil)
 			switch {
 			case err == nil:
 				accepted.Add(1)
@@ -97,8 +99,8 @@ func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
 	}
 	wg.Go(func() { // stages a good deal before it fails
 		err := s.update(ctx, func(t *txn) error {
-			_, err := t.create("half", "half", spec())
-			return errors.Join(err, errdefs.ErrAborted)
+			half := &Sandbox{ID: "half", Name: "half", Spec: spec(), Desired: &storev1.Desired{Name: "half"}, Progress: &storev1.Progress{}}
+			return errors.Join(t.create(half), errdefs.ErrAborted)
 		})
 		if !errdefs.IsAborted(err) {
 			t.Error(err)
@@ -127,7 +129,7 @@ func TestAContextThatEndsInTheQueueMeansNothingHappened(t *testing.T) {
 	<-g.entered
 	short, cancel := context.WithCancel(ctx)
 	errs := make(chan error, 1)
-	go func() { _, err := s.CreateSandbox(short, "box", "", spec()); errs <- err }()
+	go func() { _, err := s.CreateSandbox(short, "box", "", spec(), nil); errs <- err }()
 	queued(t, s, 1)
 	cancel()
 	if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -143,7 +145,7 @@ func TestATakenRequestIsWaitedFor(t *testing.T) {
 	s := open(t, o)
 	short, cancel := context.WithCancel(ctx)
 	errs := make(chan error, 1)
-	go func() { _, err := s.CreateSandbox(short, "box", "", spec()); errs <- err }()
+	go func() { _, err := s.CreateSandbox(short, "box", "", spec(), nil); errs <- err }()
 	<-g.entered
 	cancel()
 	select {
@@ -168,7 +170,7 @@ func TestNobodyReadsWhatIsNotYetDurable(t *testing.T) {
 	}
 	s := open(t, o)
 	created := make(chan error, 1)
-	go func() { _, err := s.CreateSandbox(ctx, "box", "", spec()); created <- err }()
+	go func() { _, err := s.CreateSandbox(ctx, "box", "", spec(), nil); created <- err }()
 	<-visible
 	read := make(chan bool, 1)
 	go func() { reserved, _ := s.Reserved(ctx, "box"); read <- reserved }()
@@ -203,7 +205,7 @@ func TestCloseCommitsWhatIsQueued(t *testing.T) {
 	g.open()
 	must(t, s.Close())
 	wg.Wait()
-	if _, err := s.CreateSandbox(ctx, "late", "", spec()); !errdefs.IsUnavailable(err) {
+	if _, err := s.CreateSandbox(ctx, "late", "", spec(), nil); !errdefs.IsUnavailable(err) {
 		t.Fatalf("write after close: %v", err)
 	}
 	if _, err := s.Reserved(ctx, "first"); !errdefs.IsUnavailable(err) {
@@ -231,12 +233,12 @@ func TestAFailedSyncIsFatal(t *testing.T) {
 	s := open(t, o)
 	create(t, s, "box")
 	fail = true
-	_, err := s.CreateSandbox(ctx, "lost", "", spec())
+	_, err := s.CreateSandbox(ctx, "lost", "", spec(), nil)
 	if !errdefs.IsUnavailable(err) || len(fatal) != 1 || !errors.Is(fatal[0], broken) {
 		t.Fatalf("%v, %v", err, fatal)
 	}
 	fail = false
-	if _, err := s.CreateSandbox(ctx, "later", "", spec()); !errdefs.IsUnavailable(err) || len(fatal) != 1 {
+	if _, err := s.CreateSandbox(ctx, "later", "", spec(), nil); !errdefs.IsUnavailable(err) || len(fatal) != 1 {
 		t.Fatalf("a write after the fatal one: %v, %v", err, fatal)
 	}
 	if sb, err := s.Sandbox(ctx, "box"); err != nil || sb.State != pending {

@@ -23,7 +23,7 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 	if id == "" {
 		id = uuid.NewString()
 	}
-	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec)
+	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, nil)
 	if err != nil {
 		return nil, err
 	}

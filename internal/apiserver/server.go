@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -22,7 +23,7 @@ import (
 // Store is what the server needs of the store.
 type Store interface {
 	InstanceID() string
-	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec) (store.Sandbox, error)
+	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestResume(ctx context.Context, id string) (changed bool, err error)
 	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// hostPort is a port on the host that a spec fixes.
+type hostPort struct {
+	port     uint32
+	protocol string // never empty
+}
+
+func (p hostPort) String() string { return fmt.Sprintf("%d/%s", p.port, p.protocol) }
+
+// portClaim is a fixed host port and where the spec says so.
+type portClaim struct {
+	hostPort
+	field string
+}
+
+// portClaims returns the fixed host ports of the primary and of all services, in the order of the spec.
+func portClaims(spec *agboxv1.CreateSpec) []portClaim {
+	claims := claimsOf(nil, "", spec.GetPorts())
+	for i, svc := range spec.GetRequiredServices() {
+		claims = claimsOf(claims, fmt.Sprintf("required_services[%d].", i), svc.GetPorts())
+	}
+	for i, svc := range spec.GetOptionalServices() {
+		claims = claimsOf(claims, fmt.Sprintf("optional_services[%d].", i), svc.GetPorts())
+	}
+	return claims
+}
+
+func claimsOf(claims []portClaim, prefix string, ports []*agboxv1.PortSpec) []portClaim {
+	for i, p := range ports {
+		if p.GetHostPort() == 0 {
+			continue
+		}
+		protocol := strings.ToLower(p.GetProtocol())
+		if protocol == "" {
+			protocol = "tcp"
+		}
+		claims = append(claims, portClaim{hostPort{p.GetHostPort(), protocol}, fmt.Sprintf("%sports[%d].host_port", prefix, i)})
+	}
+	return claims
+}
+
+// checkPorts refuses sb when a live sandbox has one of its fixed host ports. Only then are other specs looked at.
+func (t *txn) checkPorts(sb *Sandbox) error {
+	claims := portClaims(sb.Spec)
+	if len(claims) == 0 {
+		return nil
+	}
+	holders := t.portHolders()
+	for _, c := range claims {
+		if holder, taken := holders[c.hostPort]; taken {
+			return portTaken(sb.ID, holder, c)
+		}
+	}
+	return nil
+}
+
+func (t *txn) portHolders() map[hostPort]string {
+	holders := map[hostPort]string{}
+	for _, id := range t.liveIDs() {
+		sb := t.live(id)
+		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED || sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+			continue
+		}
+		for _, c := range portClaims(sb.Spec) {
+			holders[c.hostPort] = id
+		}
+	}
+	return holders
+}
+
+func portTaken(id, holder string, c portClaim) error {
+	return &Refusal{
+		Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": id, "field": c.field},
+		Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.hostPort, holder), Class: errdefs.ErrAlreadyExists,
+	}
+}
