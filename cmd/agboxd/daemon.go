@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +39,9 @@ const stopTimeout = time.Second
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o options, stderr io.Writer) error {
+	hangups := make(chan os.Signal, 1) // from the first moment: one that comes early must not kill, and is not lost
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
 	if err != nil {
 		return &exitError{exitUsage, err}
@@ -50,16 +55,20 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	defer lockFile.Close()
-	d, err := assemble(ctx, cfg, paths, o, newLogger(cfg, stderr))
+	level := &slog.LevelVar{}
+	level.Set(cfg.Log.Level.Level())
+	d, err := assemble(ctx, cfg, paths, o, newLogger(cfg.Log.Format, level, stderr))
 	if err != nil {
 		return err
 	}
-	return d.run(ctx)
+	d.level = level
+	d.load = func() (config.Config, error) { return config.Load(o.configFile, paths) }
+	return d.run(ctx, hangups)
 }
 
-func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
-	if cfg.Log.Format == config.LogFormatText {
+func newLogger(format string, level slog.Leveler, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == config.LogFormatText {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))
@@ -68,7 +77,10 @@ func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 // daemon is everything that serves.
 type daemon struct {
 	cfg      config.Config
+	load     func() (config.Config, error)
 	log      *slog.Logger
+	level    *slog.LevelVar
+	metrics  *metrics.Metrics
 	store    *store.Store
 	engine   *dockerx.Engine
 	execs    *execjournal.Dir
@@ -89,11 +101,12 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	}
 	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := metrics.New(d.registry, metricSets())
-	if d.store, err = openStore(ctx, paths, m, log); err != nil {
+	d.metrics = metrics.New(d.registry, metricSets())
+	d.metrics.ConfigLoaded(time.Now())
+	if d.store, err = openStore(ctx, paths, d.metrics, log); err != nil {
 		return nil, err
 	}
-	if err := d.connect(paths, shimDir, m); err != nil {
+	if err := d.connect(paths, shimDir); err != nil {
 		return nil, errors.Join(err, d.store.Close())
 	}
 	return d, nil
@@ -125,7 +138,8 @@ func openStore(ctx context.Context, paths config.Paths, m *metrics.Metrics, log 
 	return s, nil
 }
 
-func (d *daemon) connect(paths config.Paths, shimDir string, m *metrics.Metrics) error {
+func (d *daemon) connect(paths config.Paths, shimDir string) error {
+	m := d.metrics
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("read the boot ID: %w", err)
@@ -179,11 +193,13 @@ func listen(path string) (net.Listener, error) {
 }
 
 // run serves until ctx ends, then stops in order: calls, loops, HTTP, store.
-func (d *daemon) run(ctx context.Context) error {
+func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
+	r := &reloader{load: d.load, apply: d.apply, done: d.metrics.ConfigReloaded, log: d.log, now: d.cfg}
+	wg.Go(func() { r.run(loops, hangups) })
 	if d.cfg.HTTP.Listen != config.HTTPOff {
 		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
 	}
@@ -204,6 +220,11 @@ func (d *daemon) run(ctx context.Context) error {
 	stopLoops()
 	wg.Wait()
 	return errors.Join(err, d.store.Close(), d.engine.Close())
+}
+
+// apply hands the keys that a reload may change to those who use them.
+func (d *daemon) apply(cfg config.Config) {
+	d.level.Set(cfg.Log.Level.Level())
 }
 
 func (d *daemon) shutdownAPI() {

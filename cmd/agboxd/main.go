@@ -76,16 +76,17 @@ func command(stderr io.Writer) *cobra.Command {
 		Use:   "agboxd",
 		Short: "Keep sandboxes as they are wanted",
 		Long: "agboxd records what is wanted and converges Docker to it. It serves gRPC on a unix socket (see agbox) and\n" +
-			"metrics and readiness over HTTP. It may be killed at any moment; the next start goes on.",
+			"metrics and readiness over HTTP. It may be killed at any moment; the next start goes on. SIGHUP makes it read its\n" +
+			"configuration file again.",
 		Version: version, SilenceErrors: true, SilenceUsage: true, Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), o, stderr)
 		},
 	}
-	root.Flags().StringVar(&o.configFile, "config", "", "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)")
+	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore())
+	root.AddCommand(checkStore(), configCommand())
 	return root
 }
 

@@ -33,6 +33,8 @@ type Metrics struct {
 	unknown     prometheus.Gauge
 	resync      prometheus.Gauge
 	engineUp    prometheus.Gauge
+	reloads     *prometheus.CounterVec
+	loaded      prometheus.Gauge
 	queue       queueMetrics
 }
 
@@ -70,6 +72,8 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		unknown:     f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
 		resync:      f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
 		engineUp:    f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
+		reloads:     f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
+		loaded:      f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
 		queue:       newQueueMetrics(f),
 	}
 	m.zero(sets)
@@ -91,6 +95,7 @@ func (m *Metrics) zero(sets Sets) {
 			m.engine.WithLabelValues(op, r)
 		}
 		m.commits.WithLabelValues(r)
+		m.reloads.WithLabelValues(r)
 	}
 }
 
@@ -140,6 +145,17 @@ func (m *Metrics) EngineUp(up bool) {
 		v = 1
 	}
 	m.engineUp.Set(v)
+}
+
+// ConfigLoaded records that the configuration was read, at the start or by a reload.
+func (m *Metrics) ConfigLoaded(at time.Time) { m.loaded.Set(float64(at.UnixNano()) / 1e9) }
+
+// ConfigReloaded counts one reload of the configuration.
+func (m *Metrics) ConfigReloaded(err error) {
+	m.reloads.WithLabelValues(outcome(err)).Inc()
+	if err == nil {
+		m.ConfigLoaded(time.Now())
+	}
 }
 
 func outcome(err error) string {

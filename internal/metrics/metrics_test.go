@@ -61,6 +61,8 @@ func TestWhatIsCounted(t *testing.T) {
 	m.OrphanRemoved()
 	m.Resynced(time.Unix(1000, 0), 2)
 	m.EngineUp(true)
+	m.ConfigLoaded(time.Unix(2000, 0))
+	m.ConfigReloaded(fault)
 	States(reg, []string{"ready", "failed"}, func() map[string]int { return map[string]int{"ready": 3} })
 	samples := gather(t, reg)
 	for key, want := range map[string]float64{
@@ -76,8 +78,12 @@ func TestWhatIsCounted(t *testing.T) {
 		"agboxd_unknown_sandboxes{}":                     2,
 		"agboxd_last_resync_timestamp_seconds{}":         1000,
 		"agboxd_engine_up{}":                             1,
-		"agboxd_sandboxes{state=ready}":                  3,
-		"agboxd_sandboxes{state=failed}":                 0,
+		"agboxd_config_reloads_total{result=error}":      1,
+		"agboxd_config_reloads_total{result=ok}":         0,
+
+		"agboxd_config_last_reload_success_timestamp_seconds{}": 2000,
+		"agboxd_sandboxes{state=ready}":                         3,
+		"agboxd_sandboxes{state=failed}":                        0,
 	} {
 		if v, ok := samples[key]; !ok || v != want {
 			t.Errorf("%s is %v (there: %t), want %v", key, v, ok, want)

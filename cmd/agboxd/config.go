@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/config"
+)
+
+const configFlagHelp = "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)"
+
+// configCommand looks at configuration files. It needs no daemon and changes nothing.
+func configCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "config", Short: "Check or show the configuration", Args: usageArgs(cobra.NoArgs),
+		Long: "The keys are described in docs/configuration.md. SIGHUP makes a running agboxd read its file again.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&file, "config", "", configFlagHelp)
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "check", Short: "Say all that is wrong with a configuration file; exit with 2 if something is", Args: usageArgs(cobra.NoArgs),
+			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, file) },
+		},
+		&cobra.Command{
+			Use: "show", Short: "Print the effective values, and where each comes from", Args: usageArgs(cobra.NoArgs),
+			RunE: func(cmd *cobra.Command, _ []string) error { return showConfig(cmd, file) },
+		},
+	)
+	return cmd
+}
+
+func checkConfig(cmd *cobra.Command, file string) error {
+	_, origin, paths, err := effective(file)
+	if err != nil {
+		return err
+	}
+	verdict := "ok"
+	if origin.File == "" {
+		verdict = "there is none, and none is needed; the defaults hold"
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "configuration file %s: %s\n", cmp.Or(origin.File, paths.ConfigFile), verdict)
+	return err
+}
+
+func showConfig(cmd *cobra.Command, file string) error {
+	cfg, origin, _, err := effective(file)
+	if err != nil {
+		return err
+	}
+	return config.Write(cmd.OutOrStdout(), cfg, func(k config.Key) string { return origin.Of(k.Name) })
+}
+
+// effective loads the configuration as the daemon of this user would.
+func effective(file string) (config.Config, config.Origin, config.Paths, error) {
+	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	if err != nil {
+		return config.Config{}, config.Origin{}, paths, &exitError{exitUsage, err}
+	}
+	cfg, origin, err := config.LoadWithOrigin(file, paths)
+	if err != nil {
+		return config.Config{}, config.Origin{}, paths, &exitError{exitUsage, err}
+	}
+	return cfg, origin, paths, nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/config"
+)
+
+// homed gives the process directories of its own and returns the place of the configuration file.
+func homed(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("XDG_DATA_HOME", filepath.Join(dir, "data"))
+	t.Setenv("XDG_RUNTIME_DIR", run)
+	file := filepath.Join(dir, "agents-sandbox", "config.toml")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func writeConfig(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome runs one command line.
+func outcome(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(context.Background(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestConfigCheck(t *testing.T) {
+	file := homed(t)
+	if code, out, errs := outcome("config", "check"); code != exitOK || errs != "" ||
+		out != "configuration file "+file+": there is none, and none is needed; the defaults hold\n" {
+		t.Errorf("without a file: %d %q %q", code, out, errs)
+	}
+	writeConfig(t, file, "[runtime]\nidle_ttl = \"5m\"\n")
+	if code, out, errs := outcome("config", "check"); code != exitOK || errs != "" || out != "configuration file "+file+": ok\n" {
+		t.Errorf("a good file: %d %q %q", code, out, errs)
+	}
+	other := filepath.Join(t.TempDir(), "other.toml")
+	writeConfig(t, other, "[runtime]\nworkers = 0\nidle = 5\n[log]\nlevel = \"loud\"\n")
+	code, out, errs := outcome("config", "check", "--config", other)
+	if code != exitUsage || out != "" {
+		t.Errorf("a bad file: %d %q", code, out)
+	}
+	for _, want := range []string{other, "runtime.workers: 0 is out of range", "runtime.idle: unknown key", `log.level: "loud" is not known`} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q lacks %q", errs, want)
+		}
+	}
+	if code, _, errs := outcome("config", "check", "--config", other+"x"); code != exitUsage || !strings.Contains(errs, "no such file") {
+		t.Errorf("an absent file that was named: %d %q", code, errs)
+	}
+}
+
+func TestConfigShow(t *testing.T) {
+	file := homed(t)
+	writeConfig(t, file, "[runtime]\nidle_ttl = \"300s\"\n")
+	code, out, errs := outcome("config", "show")
+	if code != exitOK || errs != "" {
+		t.Fatalf("%d %q", code, errs)
+	}
+	for _, want := range []string{
+		"[runtime]\nidle_ttl = \"5m\" # " + file + "\n", "workers = 8 # default\n",
+		`exec_output_root = "` + filepath.Join(os.Getenv("XDG_DATA_HOME"), "agents-sandbox/exec-logs") + `" # default`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s\nlacks %q", out, want)
+		}
+	}
+	if _, err := config.Parse("shown", []byte(out)); err != nil {
+		t.Errorf("what is shown is no configuration: %v", err)
+	}
+}
+
+// lines is a log that can be waited for.
+type lines struct {
+	mu   sync.Mutex
+	text string
+	more chan struct{}
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text += string(p)
+	close(l.more)
+	l.more = make(chan struct{})
+	return len(p), nil
+}
+
+// next waits for a line with all parts, returns it and forgets the lines up to it.
+func (l *lines) next(t *testing.T, parts ...string) string {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		l.mu.Lock()
+		rest, more := l.text, l.more
+		for line := range strings.Lines(l.text) {
+			rest = rest[len(line):]
+			if all(line, parts) {
+				l.text = rest
+				l.mu.Unlock()
+				return line
+			}
+		}
+		l.mu.Unlock()
+		select {
+		case <-more:
+		case <-deadline:
+			t.Fatalf("no line with %q ", parts)
+		}
+	}
+}
+
+func all(line string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(line, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// The daemon needs no engine for any of this. A signal that comes while it starts is not lost.
+func TestHangupReloadsTheConfiguration(t *testing.T) {
+	file := homed(t)
+	const engine = "[http]\nlisten = \"127.0.0.1:0\"\n[docker]\nhost = \"unix:///nonexistent/docker.sock\"\n"
+	shim := filepath.Join(t.TempDir(), "shim")
+	writeConfig(t, shim, "no program")
+	writeConfig(t, file, engine)
+	ctx, stop := context.WithCancel(context.Background())
+	log, ended := &lines{more: make(chan struct{})}, make(chan int)
+	go func() { ended <- run(ctx, []string{"--shim", shim}, log, log) }()
+	defer func() {
+		stop()
+		if code := <-ended; code != exitOK {
+			t.Errorf("the daemon ended with %d", code)
+		}
+	}()
+	hangup := func(text string) {
+		t.Helper()
+		writeConfig(t, file, engine+text)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := "http://" + field(t, log.next(t, "http serves"), "listen")
+
+	hangup("[runtime]\nidle_ttl = \"1h\"\nworkers = 3\n[log]\nlevel = \"debug\"\n")
+	log.next(t, `"INFO"`, "configuration is reloaded", `["runtime.idle_ttl","log.level"]`)
+	log.next(t, `"WARN"`, "need a restart", `["runtime.workers"]`)
+
+	hangup("[runtime]\nidle_ttl = \"soon\"\n")
+	log.next(t, `"ERROR"`, "not reloaded; the old values hold", "runtime.idle_ttl")
+
+	hangup("[runtime]\nidle_ttl = \"1h\"\n") // what a bad file did not change has not changed
+	log.next(t, `"INFO"`, "configuration is reloaded", `["log.level"]`)
+	scrape(t, url, `agboxd_config_reloads_total{result="ok"} 2`, `agboxd_config_reloads_total{result="error"} 1`)
+}
+
+// field is the value of a key of a JSON line.
+func field(t *testing.T, line, key string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(line, `"`+key+`":"`)
+	value, _, _ := strings.Cut(rest, `"`)
+	if !ok {
+		t.Fatalf("%s has no %s", line, key)
+	}
+	return value
+}
+
+func scrape(t *testing.T, url string, want ...string) {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if !all(body.String(), want) {
+		t.Errorf("the metrics lack one of %q", want)
+	}
+}
