@@ -32,10 +32,11 @@ func (s *supervisor) finish(buf []byte) {
 			return
 		}
 		j.LogLost = j.LogLost || !stored
-		j.LogLimit = j.LogLimit || st.over
 	}
-	if s.streams[0] != nil && s.streams[1] != nil {
-		j.StdoutBytes, j.StderrBytes = s.streams[0].written, s.streams[1].written
+	j.LogLimit = j.LogLimit || s.over()
+	if out, errOut := s.streams[0], s.streams[1]; out != nil && errOut != nil {
+		j.StdoutBytes, j.StderrBytes = out.written, errOut.written
+		j.StdoutDroppedBytes, j.StderrDroppedBytes = out.dropped, errOut.dropped
 	}
 	if err := s.rec.end(j); err != nil {
 		say("exec %s: record the end: %v", j.ExecID, err)

@@ -159,7 +159,11 @@ func (s *supervisor) spawn(who identity) *startError {
 	defer unix.Close(null)
 	files := [3]int{null}
 	for i, log := range s.logs {
-		st, end, err := openStream(log, s.request.LogLimitBytes, who)
+		st := &stream{
+			pipe: -1, log: log, limit: s.request.LogLimitBytes,
+			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
+		}
+		end, err := st.open(who)
 		if err != nil {
 			return cannotRun("%v", err)
 		}

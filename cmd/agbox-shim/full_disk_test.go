@@ -107,3 +107,23 @@ func TestFullDiskStartsNothingUntilThereIsRoom(t *testing.T) {
 	}
 	b.read(marker)
 }
+
+func TestFullDiskKeepsTheMarkerForLater(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.sh("head -c 1000000 /dev/zero; exit 9")
+	r.LogLimitBytes, r.LogLimitAction = 500_000, execjournal.LogLimitDrop
+	b.start(r)
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	must(t, unix.Mount("tmpfs", b.paths.Logs, "tmpfs", unix.MS_REMOUNT, "size=8m"))
+	j := b.ended(r)
+	out, _ := b.logs(r)
+	wantCut(t, out, 500_000, 1, 500_000, j.StdoutBytes)
+	if j.ExitCode != 9 || j.LogLost || j.StdoutDroppedBytes != 500_000 {
+		t.Errorf("%+v", j)
+	}
+}

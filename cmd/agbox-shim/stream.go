@@ -4,29 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // stream copies one pipe of the command into its log.
 //
-// The log holds exactly the first limit bytes; what comes after is read and dropped, so that the command can act on its
-// TERM. A byte that was read is never dropped for lack of space: it waits in pending, and nothing is read meanwhile, so
+// The log holds exactly the first limit bytes of output; what comes after is read and dropped, so that the command can go
+// on, or act on its TERM. With mark, one line at the end of the log says so. A byte that was read is never dropped for lack of space: it waits in pending, and nothing is read meanwhile, so
 // that the command waits too.
 type stream struct {
-	pipe    int // read end, non-blocking; -1 after the end
+	pipe    int // read end, non-blocking; -1 before the start and after the end
 	log     int
-	limit   int64 // 0: none
-	written int64
-	over    bool   // there was more than limit
+	limit   int64  // 0: none
+	mark    bool   // the first byte that is dropped leaves a marker
+	taken   int64  // bytes of output that are in the log or pending
+	dropped int64  // bytes of output that are past the limit
+	written int64  // bytes that we added to the log
 	pending []byte // read, but not yet in the log
 }
 
-// openStream makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
-func openStream(log int, limit int64, who identity) (*stream, int, error) {
+// open makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
+func (s *stream) open(who identity) (int, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, -1, fmt.Errorf("make a pipe: %w", err)
+		return -1, fmt.Errorf("make a pipe: %w", err)
 	}
 	err := unix.SetNonblock(p[0], true) // the write end is another description and stays blocking
 	if err == nil && int(who.uid) != unix.Geteuid() {
@@ -35,9 +40,10 @@ func openStream(log int, limit int64, who identity) (*stream, int, error) {
 	if err != nil {
 		unix.Close(p[0])
 		unix.Close(p[1])
-		return nil, -1, fmt.Errorf("set up a pipe: %w", err)
+		return -1, fmt.Errorf("set up a pipe: %w", err)
 	}
-	return &stream{pipe: p[0], log: log, limit: limit}, p[1], nil
+	s.pipe = p[0]
+	return p[1], nil
 }
 
 // readable tells whether poll(2) should wait for the pipe.
@@ -54,13 +60,23 @@ func (s *stream) pump(buf []byte) int {
 		s.pipe = -1
 		return 0
 	}
-	keep := buf[:n]
-	if room := s.limit - s.written; s.limit > 0 && int64(n) > room {
-		s.over = true
-		keep = keep[:room]
-	}
-	s.pending = slices.Clone(s.store(keep)) // buf is not ours to keep
+	s.accept(buf[:n])
 	return n
+}
+
+// accept stores output, or drops what is past the limit. Nothing may be pending.
+func (s *stream) accept(data []byte) {
+	keep, end := data, ""
+	if room := s.limit - s.taken; s.limit > 0 && int64(len(data)) > room {
+		if s.mark && s.dropped == 0 {
+			end = execjournal.DroppedMarker(s.limit)
+		}
+		keep = data[:room]
+		s.dropped += int64(len(data) - len(keep))
+	}
+	s.taken += int64(len(keep))
+	s.pending = slices.Concat(s.store(keep), []byte(end)) // data is not ours to keep
+	s.flush()
 }
 
 // flush stores what is pending, as far as the disk takes it.
@@ -101,6 +117,46 @@ func (s *stream) drain(buf []byte) bool {
 		left -= n
 	}
 	return len(s.pending) == 0
+}
+
+// anyPending tells whether the disk did not take something.
+func anyPending(streams [2]*stream) bool {
+	for _, st := range streams {
+		if st != nil && len(st.pending) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// copyOutput sleeps until a signal, output, or due (zero: never), and copies what output there is: one piece of each stream,
+// so that a flood delays no signal.
+func copyOutput(sig *signals, streams [2]*stream, due time.Time, buf []byte) {
+	fds := []unix.PollFd{{Fd: int32(sig.fd), Events: unix.POLLIN}}
+	polled := []*stream{nil}
+	for _, st := range streams {
+		if st != nil && st.readable() {
+			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
+			polled = append(polled, st)
+		}
+	}
+	if n, err := unix.Poll(fds, pollTimeout(due)); n <= 0 || err != nil {
+		return
+	}
+	sig.clear()
+	for i, st := range polled {
+		if st != nil && fds[i].Revents != 0 {
+			st.pump(buf)
+		}
+	}
+}
+
+// pollTimeout is in milliseconds, rounded up; -1 for ever.
+func pollTimeout(due time.Time) int {
+	if due.IsZero() {
+		return -1
+	}
+	return int(max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond)
 }
 
 // sync makes the log durable.

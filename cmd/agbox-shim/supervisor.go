@@ -105,45 +105,24 @@ func (s *supervisor) end(why reason, now time.Time) {
 	}
 }
 
+// over tells whether the command wrote more than it may.
 func (s *supervisor) over() bool {
+	if s.request.LogLimitAction == execjournal.LogLimitDrop {
+		return false
+	}
 	for _, st := range s.streams {
-		if st != nil && st.over {
+		if st != nil && st.dropped > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// wait sleeps until a signal, output, or the next due time, and copies what output there is: one piece of each stream, so
-// that a flood delays no signal.
+// wait sleeps until a signal, output, or the next due time, and copies what output there is.
 func (s *supervisor) wait(buf []byte) {
-	fds := []unix.PollFd{{Fd: int32(s.sig.fd), Events: unix.POLLIN}}
-	polled := []*stream{nil}
-	for _, st := range s.streams {
-		if st == nil {
-			continue
-		}
-		if len(st.pending) > 0 && s.retryAt.IsZero() {
-			s.later()
-		}
-		if st.readable() {
-			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
-			polled = append(polled, st)
-		}
+	if s.retryAt.IsZero() && anyPending(s.streams) {
+		s.later()
 	}
-	if n, err := unix.Poll(fds, s.timeout()); n <= 0 || err != nil {
-		return
-	}
-	s.sig.clear()
-	for i, st := range polled {
-		if st != nil && fds[i].Revents != 0 {
-			st.pump(buf)
-		}
-	}
-}
-
-// timeout is in milliseconds, rounded up; -1 for ever.
-func (s *supervisor) timeout() int {
 	var due time.Time
 	if s.kill.why != notEnding && !s.alone {
 		due = s.kill.due
@@ -151,8 +130,5 @@ func (s *supervisor) timeout() int {
 	if !s.retryAt.IsZero() && (due.IsZero() || s.retryAt.Before(due)) {
 		due = s.retryAt
 	}
-	if due.IsZero() {
-		return -1
-	}
-	return int(max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond)
+	copyOutput(s.sig, s.streams, due, buf)
 }
