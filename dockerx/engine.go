@@ -47,7 +47,7 @@ type Engine struct {
 	subnets     *subnet.Allocator
 	routes      func() ([]netip.Prefix, error) // of the host
 	networks    directory
-	pulls       *flight.Group[Image]
+	pulls       *flight.Group[Image, PullProgress]
 	run         runSource
 }
 
@@ -67,7 +67,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, routes: hostRoutes, run: hostRunSource,
-		pulls: flight.NewGroup[Image](),
+		pulls: flight.NewGroup[Image, PullProgress](),
 	}
 	if e.pullTimeout <= 0 {
 		e.pullTimeout = defaultPullTimeout

@@ -58,7 +58,10 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpRemoveNetwork: func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
 	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
-	OpPullImage:     func(ctx context.Context, e *Engine) error { _, err := e.pull(ctx, "x"); return err },
+	OpPullImage: func(ctx context.Context, e *Engine) error {
+		_, err := e.pull(ctx, "x", func(PullProgress) {})
+		return err
+	},
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
 	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
 	OpRemoveVolume:  func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },

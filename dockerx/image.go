@@ -40,6 +40,19 @@ func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
 type PullOptions struct {
 	// Always asks the registry even when the image is there. A registry that can't answer is an error then.
 	Always bool
+	// Progress is called while a pull goes on, with the present numbers when it begins or is joined, then when there are
+	// newer ones, at most four times a second, and for the last ones when it ended well; never when nothing is pulled,
+	// nor after EnsureImage has returned. A slow one holds up its own EnsureImage, not the pull. May be nil.
+	Progress func(PullProgress)
+}
+
+// PullProgress is how far a pull is. No number ever falls while it goes on.
+type PullProgress struct {
+	// Current of Total bytes have come: compressed, of the layers whose size the engine has told of so far. Layers that the
+	// engine has already have none.
+	Current, Total int64
+	// Done of Layers are in place; both are 0 until the registry has answered.
+	Done, Layers int
 }
 
 // EnsureImage returns a local image and pulls it first when it is not there. Pulls of one reference are shared. A caller
@@ -59,7 +72,9 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
-	img, err := e.pulls.Do(ctx, name, func(ctx context.Context) (Image, error) { return e.pull(ctx, name) })
+	img, err := e.pulls.Do(ctx, name, func(ctx context.Context, report func(PullProgress)) (Image, error) {
+		return e.pull(ctx, name, report)
+	}, o.Progress)
 	if errors.Is(err, flight.ErrClosed) {
 		err = errdefs.ErrUnavailable
 	}
@@ -85,14 +100,14 @@ func pullName(ref string) (string, error) {
 func isImageID(ref string) bool { return isFullID(strings.TrimPrefix(ref, "sha256:")) }
 
 // pull runs one pull to its end.
-func (e *Engine) pull(ctx context.Context, name string) (Image, error) {
+func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
 	err := e.doWithin(ctx, OpPullImage, e.pullTimeout, func(ctx context.Context, c *client.Client) error {
 		stream, err := c.ImagePull(ctx, name, image.PullOptions{})
 		if err != nil {
 			return pullRefusal(err)
 		}
 		defer stream.Close()
-		return readPull(stream)
+		return readPull(stream, report)
 	})
 	if err != nil {
 		return Image{}, err

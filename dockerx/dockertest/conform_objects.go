@@ -90,8 +90,15 @@ func checkImages(w *world) {
 	}
 	_, err = w.e.InspectImage(w.ctx, "agbox-conform-no-such-image:1")
 	w.refused(err, errdefs.ErrNotFound)
-	_, err = w.e.EnsureImage(w.ctx, "Not A Reference", dockerx.PullOptions{})
-	w.refused(err, errdefs.ErrInvalidArgument)
+	same, err := w.e.EnsureImage(w.ctx, img.ID, dockerx.PullOptions{Always: true})
+	w.ok(err)
+	if same.ID != img.ID {
+		w.Errorf("an ID, always: %s, want %s", same.ID, img.ID)
+	}
+	for _, always := range []bool{false, true} {
+		_, err = w.e.EnsureImage(w.ctx, "Not A Reference", dockerx.PullOptions{Always: always})
+		w.refused(err, errdefs.ErrInvalidArgument)
+	}
 }
 
 func checkVolumes(w *world) {

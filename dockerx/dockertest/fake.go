@@ -30,6 +30,9 @@ type Fake struct {
 	StopBehavior func(id string) time.Duration
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
+	// PullSteps is what a pull tells of its progress, spread evenly over PullDelay, the last one at its end. Set it before
+	// use.
+	PullSteps []dockerx.PullProgress
 	// ListLag is for how long lists still show a container that ended as running. Docker tells of the end before its lists
 	// know of it; an inspect waits for the truth. Set it before use.
 	ListLag time.Duration
@@ -38,7 +41,7 @@ type Fake struct {
 	RefuseDoubledNames bool
 
 	inFlight sync.WaitGroup
-	pulls    *flight.Group[dockerx.Image]
+	pulls    *flight.Group[dockerx.Image, dockerx.PullProgress]
 
 	mu         sync.Mutex
 	closed     bool
@@ -52,6 +55,7 @@ type Fake struct {
 	volumes    map[string]map[string]string
 	images     map[string]dockerx.Image // local, by reference
 	registry   map[string]dockerx.Image // to be pulled
+	refusals   map[string]error         // of pulls, by reference
 	missing    map[string]bool          // host paths that do not exist
 
 	history []dockerx.Event
@@ -69,11 +73,12 @@ type Fake struct {
 // NewFake returns an engine that is up, empty, and runs with live-restore.
 func NewFake() *Fake {
 	f := &Fake{
-		pulls:    flight.NewGroup[dockerx.Image](),
+		pulls:    flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
 		life:     1,
 		lost:     make(chan struct{}),
 		live:     true,
 		registry: map[string]dockerx.Image{},
+		refusals: map[string]error{},
 		missing:  map[string]bool{},
 		streams:  map[*stream]bool{},
 		faults:   map[string][]fault{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -24,6 +25,14 @@ func (f *Fake) AddRemoteImage(ref string, img dockerx.Image) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.registry[ref] = f.withID(img)
+}
+
+// FailPulls has every pull of ref end with err, after PullDelay; nil ends that. The messages of the real engine are found
+// in dockerx.EnsureImage's errors, their classes are what counts.
+func (f *Fake) FailPulls(ref string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusals[ref] = err
 }
 
 // RemoveImage takes an image out of the engine; containers made from it stay.
@@ -81,36 +90,66 @@ func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, err
 
 // EnsureImage implements Engine: pulls what AddRemoteImage offered, in PullDelay, shared as dockerx.Engine shares them.
 func (f *Fake) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
-	if !o.Always {
+	if !o.Always || strings.HasPrefix(ref, "sha256:") {
 		if img, err := f.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
 			return img, err
 		}
 	}
-	img, err := f.pulls.Do(ctx, ref, func(ctx context.Context) (dockerx.Image, error) { return f.pull(ctx, ref) })
+	img, err := f.pulls.Do(ctx, ref, func(ctx context.Context, report func(dockerx.PullProgress)) (dockerx.Image, error) {
+		return f.pull(ctx, ref, report)
+	}, o.Progress)
 	if err != nil {
 		return dockerx.Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
 	return copyImage(img), nil
 }
 
-func (f *Fake) pull(ctx context.Context, ref string) (dockerx.Image, error) {
+func (f *Fake) pull(ctx context.Context, ref string, report func(dockerx.PullProgress)) (dockerx.Image, error) {
 	var img dockerx.Image
 	err := f.callUnlocked(ctx, dockerx.OpPullImage, func(ctx context.Context) error {
-		if err := sleep(ctx, f.PullDelay); err != nil {
+		if err := f.download(ctx, report); err != nil {
 			return err
 		}
 		return f.locked(func() error {
-			var ok bool
-			if img, ok = f.registry[ref]; !ok {
-				return fmt.Errorf("manifest unknown: %w", errdefs.ErrNotFound)
-			}
-			f.images[ref] = img
-			return nil
+			var err error
+			img, err = f.fetch(ref)
+			return err
 		})
 	})
 	if err != nil {
 		return dockerx.Image{}, err
 	}
+	return img, nil
+}
+
+// download takes PullDelay and tells of PullSteps meanwhile.
+func (f *Fake) download(ctx context.Context, report func(dockerx.PullProgress)) error {
+	if len(f.PullSteps) == 0 {
+		return sleep(ctx, f.PullDelay)
+	}
+	for i, step := range f.PullSteps {
+		n := time.Duration(len(f.PullSteps))
+		if err := sleep(ctx, f.PullDelay*time.Duration(i+1)/n-f.PullDelay*time.Duration(i)/n); err != nil {
+			return err
+		}
+		report(step)
+	}
+	return nil
+}
+
+// fetch makes what the registry offers a local image. Called with mu held.
+func (f *Fake) fetch(ref string) (dockerx.Image, error) {
+	if _, err := reference.ParseNormalizedNamed(ref); err != nil {
+		return dockerx.Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if err := f.refusals[ref]; err != nil {
+		return dockerx.Image{}, err
+	}
+	img, ok := f.registry[ref]
+	if !ok {
+		return dockerx.Image{}, fmt.Errorf("the registry has no such tag: %w", errdefs.ErrNotFound)
+	}
+	f.images[ref] = img
 	return img, nil
 }
 

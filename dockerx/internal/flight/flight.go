@@ -1,4 +1,4 @@
-// Package flight shares one run of something slow among all who wait for it.
+// Package flight shares one run of something slow, and the news of how far it is, among all who wait for it.
 package flight
 
 import (
@@ -10,42 +10,53 @@ import (
 // ErrClosed is what those get who wait for a Group that was closed.
 var ErrClosed = errors.New("closed")
 
+// Func is what runs. It may report how far it is, as often as it likes: that blocks for nobody.
+type Func[T, P any] func(ctx context.Context, report func(P)) (T, error)
+
 // Group runs one function per key at a time. A waiter who leaves does not end the run for the others; the last one does.
-type Group[T any] struct {
+type Group[T, P any] struct {
 	ctx    context.Context // ends with the Group
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	byKey map[string]*run[T]
+	byKey map[string]*run[T, P]
 }
 
 // run is one of them. value and err are set before done is closed.
-type run[T any] struct {
+type run[T, P any] struct {
 	cancel  context.CancelFunc
 	waiters int // guarded by Group.mu
 	done    chan struct{}
 	value   T
 	err     error
+	news    news[P]
 }
 
 // NewGroup returns an empty one.
-func NewGroup[T any]() *Group[T] {
+func NewGroup[T, P any]() *Group[T, P] {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Group[T]{ctx: ctx, cancel: cancel, byKey: map[string]*run[T]{}}
+	return &Group[T, P]{ctx: ctx, cancel: cancel, byKey: map[string]*run[T, P]{}}
 }
 
 // Close ends all runs and waits for them. Do must not be called afterwards.
-func (g *Group[T]) Close() {
+func (g *Group[T, P]) Close() {
 	g.cancel(ErrClosed)
 	g.wg.Wait()
 }
 
 // Do joins the run of key, or starts one with f, and waits for its end, or for that of ctx. The context of f ends when
 // the last waiter has left, or with the Group; then Do returns ErrClosed.
-func (g *Group[T]) Do(ctx context.Context, key string, f func(context.Context) (T, error)) (T, error) {
+//
+// tell, if not nil, is called by the goroutine of Do: at once with the newest report, the zero P if there is none; then
+// for newer ones, with a pause of Interval after each call; and for the last one when the run has ended well. It holds
+// up this Do and nothing else.
+func (g *Group[T, P]) Do(ctx context.Context, key string, f Func[T, P], tell func(P)) (T, error) {
 	r := g.join(key, f)
 	defer g.leave(key, r)
+	if tell != nil {
+		r.follow(ctx, tell)
+	}
 	select {
 	case <-r.done:
 		return r.value, r.err
@@ -55,16 +66,16 @@ func (g *Group[T]) Do(ctx context.Context, key string, f func(context.Context) (
 	}
 }
 
-func (g *Group[T]) join(key string, f func(context.Context) (T, error)) *run[T] {
+func (g *Group[T, P]) join(key string, f Func[T, P]) *run[T, P] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.byKey[key]
 	if r == nil {
 		ctx, cancel := context.WithCancel(g.ctx)
-		r = &run[T]{cancel: cancel, done: make(chan struct{})}
+		r = &run[T, P]{cancel: cancel, done: make(chan struct{}), news: newNews[P]()}
 		g.byKey[key] = r
 		g.wg.Go(func() {
-			r.value, r.err = f(ctx)
+			r.value, r.err = f(ctx, r.news.report)
 			if r.err != nil && g.ctx.Err() != nil {
 				r.err = context.Cause(g.ctx)
 			}
@@ -77,7 +88,7 @@ func (g *Group[T]) join(key string, f func(context.Context) (T, error)) *run[T] 
 }
 
 // leave ends a run that nobody waits for any more. Whoever asks from now on starts another.
-func (g *Group[T]) leave(key string, r *run[T]) {
+func (g *Group[T, P]) leave(key string, r *run[T, P]) {
 	g.mu.Lock()
 	r.waiters--
 	last := r.waiters == 0
@@ -90,7 +101,7 @@ func (g *Group[T]) leave(key string, r *run[T]) {
 	}
 }
 
-func (g *Group[T]) forget(key string, r *run[T]) {
+func (g *Group[T, P]) forget(key string, r *run[T, P]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.byKey[key] == r {
