@@ -25,6 +25,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/conformance/fakehost"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
@@ -66,7 +67,7 @@ type world struct {
 	dir    string
 	socket string
 	engine *dockertest.Fake
-	host   *host
+	host   *fakehost.Host
 	stop   func(context.Context)
 }
 
@@ -93,7 +94,7 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	for _, ref := range []string{"agbox-base:dev", "x", "other:1", "registry.example.com:5000/some/long/image:v1"} {
 		engine.AddImage(ref, dockerx.Image{})
 	}
-	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: newHost(t, engine)}
+	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: fakehost.New(t, engine)}
 	return w, w.start()
 }
 
@@ -145,7 +146,7 @@ func (w *world) close() {
 	if w.stop != nil {
 		w.stop(context.Background())
 	}
-	w.host.close()
+	w.host.Close()
 	if err := w.engine.Close(); err != nil {
 		w.t.Errorf("close the engine: %v", err)
 	}

@@ -1,0 +1,148 @@
+// Package fakehost is the machine under the fake engine: it plays PID 1 of every container, so that a daemon on the fake
+// runs real commands.
+package fakehost
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+// Host is PID 1 of every container of a fake engine. In primaries it speaks the real protocol of files and runs the
+// commands as processes of this machine, in services it runs the container's own command. They live as long as their
+// container and know nothing of the daemon.
+type Host struct {
+	t      testing.TB
+	engine *dockertest.Fake
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+// box is one life of one container.
+type box struct {
+	ctl, logs string
+	env       []string
+	own       []string      // the command that PID 1 is; nil: PID 1 serves requests, or only waits
+	quit      chan struct{} // closed at its death
+	work      sync.WaitGroup
+
+	mu      sync.Mutex
+	ending  bool               // nothing is started any more
+	dead    bool               // no end is recorded any more
+	running map[string]*runner // by exec ID; a service's own command has ""
+}
+
+type runner struct {
+	cmd       *exec.Cmd
+	cancelled bool
+}
+
+// New takes over the containers of an engine that has none yet. What PID 1 could not do is an error of t.
+func New(t testing.TB, engine *dockertest.Fake) *Host {
+	h := &Host{t: t, engine: engine, boxes: map[string]*box{}}
+	engine.OnStart(h.started)
+	engine.OnStop(func(d dockerx.ContainerDetail) { h.stopped(d.ID) })
+	engine.StopBehavior = h.terminate
+	return h
+}
+
+func (h *Host) started(d dockerx.ContainerDetail) {
+	spec, ok := h.engine.Spec(d.ID)
+	if !ok {
+		return
+	}
+	b := &box{env: spec.Env, quit: make(chan struct{}), running: map[string]*runner{}}
+	for _, m := range spec.Mounts {
+		switch m.Target {
+		case execjournal.ContainerCtl:
+			b.ctl = filepath.Join(m.Source, execjournal.ExecDir)
+		case execjournal.ContainerLogs:
+			b.logs = m.Source
+		}
+	}
+	if b.ctl == "" {
+		b.own = slices.Concat(spec.Entrypoint, spec.Cmd)
+	}
+	h.mu.Lock()
+	h.boxes[d.ID] = b
+	h.mu.Unlock()
+	h.wg.Go(func() {
+		switch {
+		case b.own != nil:
+			h.runOwn(b, d.ID)
+		case b.ctl != "":
+			if err := b.serve(); err != nil {
+				h.t.Errorf("PID 1: %v", err)
+			}
+		}
+	})
+}
+
+// runOwn runs the command that a container is, and ends the container with it.
+func (h *Host) runOwn(b *box, id string) {
+	r := &runner{cmd: b.command(b.own, nil)}
+	b.mu.Lock()
+	err := r.cmd.Start()
+	if b.running[""] = r; b.ending {
+		r.signal(syscall.SIGKILL)
+	}
+	b.mu.Unlock()
+	code := 127 // no such program
+	if err == nil {
+		_ = r.cmd.Wait() // its state says how it ended
+		code, _ = exitOf(r.cmd)
+	}
+	b.mu.Lock()
+	dead := b.dead
+	b.mu.Unlock()
+	if !dead {
+		h.engine.ExitContainer(id, code, false)
+	}
+}
+
+func (h *Host) stopped(id string) {
+	h.mu.Lock()
+	b := h.boxes[id]
+	delete(h.boxes, id)
+	h.mu.Unlock()
+	if b != nil {
+		b.die()
+	}
+}
+
+// terminate is the TERM of a stop: the container ends once all commands have recorded their end.
+func (h *Host) terminate(id string) time.Duration {
+	h.mu.Lock()
+	b := h.boxes[id]
+	h.mu.Unlock()
+	if b != nil {
+		h.wg.Go(func() {
+			b.terminate()
+			if b.own == nil { // otherwise its end is the end of the container
+				h.engine.ExitContainer(id, 143, false)
+			}
+		})
+	}
+	return time.Hour
+}
+
+// Close ends all containers and returns when nothing of them runs.
+func (h *Host) Close() {
+	h.mu.Lock()
+	for id, b := range h.boxes {
+		b.die()
+		delete(h.boxes, id)
+	}
+	h.mu.Unlock()
+	h.wg.Wait()
+}
