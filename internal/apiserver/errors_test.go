@@ -147,12 +147,13 @@ func TestErrorTable(t *testing.T) {
 
 func TestAllBrokenRulesAtOnce(t *testing.T) {
 	f := newFixture(t)
-	spec := &agboxv1.CreateSpec{BuiltinTools: []string{"git"}, Envs: map[string]string{"1": "hidden"}}
+	spec := &agboxv1.CreateSpec{BuiltinTools: []string{"nope"}, Envs: map[string]string{"1": "hidden"}}
 	_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: spec})
-	const message = "create_spec.image is required; builtin_tools is not supported by this version of agboxd; " +
+	const message = "create_spec.image is required; " +
+		`builtin_tools[0] "nope" is not known: write claude, codex, git, uv, npm, apt, opencode; ` +
 		`envs[1] has a bad name: ASCII letters, digits, "_", "." and "-", the first a letter or "_"`
 	refused(t, err, codes.InvalidArgument, "INVALID_SPEC", message, map[string]string{"field": "image"})
-	if got := violations(err); len(got) != 3 || got[1].GetField() != "builtin_tools" {
+	if got := violations(err); len(got) != 3 || got[1].GetField() != "builtin_tools[0]" {
 		t.Errorf("got %v", got)
 	}
 

@@ -13,48 +13,41 @@ import (
 // MaxSpecBytes bounds the encoded size of a CreateSpec and of a CreateExecRequest.
 const MaxSpecBytes = 1 << 20
 
-// Create checks the final spec of a sandbox, after all merging. A spec beyond MaxSpecBytes is not looked at further.
+// Create checks the final spec of a sandbox, after all merging, as Normalize would make it; spec is not changed. A
+// spec beyond MaxSpecBytes is not looked at further.
 func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	if size := proto.Size(spec); size > MaxSpecBytes {
 		errs.add("create_spec", "is %d bytes; the limit is %d", size, MaxSpecBytes)
 		return errs
 	}
+	spec = Normalize(spec)
 	checkUnknown(&errs, "create_spec", spec.ProtoReflect())
-	checkImage(&errs, spec.GetImage())
-	checkMounts(&errs, spec.GetMounts())
-	checkUnsupported(&errs, spec)
+	checkImage(&errs, "", spec.GetImage())
+	checkFiles(&errs, spec)
+	checkServices(&errs, spec)
 	checkLabels(&errs, "labels", spec.GetLabels())
 	checkEnvs(&errs, "envs", spec.GetEnvs())
 	if ttl := spec.GetIdleTtl(); ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() < 0) {
 		errs.add("idle_ttl", "must be 0 (never) or a positive duration")
 	}
+	checkContainer(&errs, "", spec)
+	checkPrimary(&errs, spec)
+	checkHostPorts(&errs, spec)
 	return errs
 }
 
-func checkImage(errs *Errors, image string) {
-	if image == "" {
+// checkImage checks the image of the container whose fields begin with prefix.
+func checkImage(errs *Errors, prefix, image string) {
+	if image == "" && prefix == "" {
 		*errs = append(*errs, Error{Field: "image", Message: "create_spec.image is required"})
 		return
 	}
-	if _, err := reference.ParseAnyReference(image); err != nil {
-		errs.add("image", "%s is not an image reference: %v", short(image), err)
+	if image == "" {
+		errs.add(prefix+"image", "is required")
+		return
 	}
-}
-
-// checkUnsupported refuses by name what this version would otherwise leave out silently.
-func checkUnsupported(errs *Errors, spec *agboxv1.CreateSpec) {
-	for _, f := range []struct {
-		name string
-		used bool
-	}{
-		{"copies", len(spec.GetCopies()) > 0},
-		{"builtin_tools", len(spec.GetBuiltinTools()) > 0},
-		{"required_services", len(spec.GetRequiredServices()) > 0},
-		{"optional_services", len(spec.GetOptionalServices()) > 0},
-	} {
-		if f.used {
-			errs.add(f.name, "is not supported by this version of agboxd")
-		}
+	if _, err := reference.ParseAnyReference(image); err != nil {
+		errs.add(prefix+"image", "%s is not an image reference: %v", short(image), err)
 	}
 }
 

@@ -19,7 +19,7 @@ func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
 	if req.GetSandboxId() == "" {
 		errs.add("sandbox_id", "is required")
 	}
-	checkCommand(&errs, req.GetCommand())
+	checkCommand(&errs, "command", req.GetCommand())
 	if req.GetCwd() != "" {
 		checkPath(&errs, "cwd", req.GetCwd())
 	}
@@ -30,21 +30,25 @@ func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
 	return errs
 }
 
-func checkCommand(errs *Errors, command []string) {
+func checkCommand(errs *Errors, field string, command []string) {
 	if len(command) == 0 {
-		errs.add("command", "must not be empty")
+		errs.add(field, "must not be empty")
 		return
 	}
 	if command[0] == "" {
-		errs.add("command[0]", "must name a program")
+		errs.add(field+"[0]", "must name a program")
 	}
 	for i, arg := range command {
-		at := fmt.Sprintf("command[%d]", i)
-		if strings.Contains(arg, "\x00") {
-			errs.add(at, "must not contain a NUL byte")
-		}
-		if len(arg) > maxArgBytes {
-			errs.add(at, "is %d bytes; the limit is %d", len(arg), maxArgBytes)
-		}
+		checkArg(errs, fmt.Sprintf("%s[%d]", field, i), arg)
+	}
+}
+
+// checkArg checks what becomes one argument of a program.
+func checkArg(errs *Errors, field, arg string) {
+	if strings.Contains(arg, "\x00") {
+		errs.add(field, "must not contain a NUL byte")
+	}
+	if len(arg) > maxArgBytes {
+		errs.add(field, "is %d bytes; the limit is %d", len(arg), maxArgBytes)
 	}
 }

@@ -7,7 +7,10 @@ var (
 	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
 
-const idRule = `must be 4 to 200 ASCII letters, digits, "-" and "_", the first and last a letter or digit`
+const (
+	idRule   = `must be 4 to 200 ASCII letters, digits, "-" and "_", the first and last a letter or digit`
+	nameRule = `must be 1 to 63 lower-case ASCII letters, digits and "-", the first and last a letter or digit`
+)
 
 // SandboxID checks an ID that a client chose for a sandbox. Empty is not valid here; it means "choose one" to callers.
 func SandboxID(id string) Errors { return checkID("sandbox_id", id) }
@@ -25,7 +28,7 @@ func checkID(field, id string) (errs Errors) {
 // Name checks the name of a sandbox: a DNS label.
 func Name(name string) (errs Errors) {
 	if !namePattern.MatchString(name) {
-		errs.add("name", `must be 1 to 63 lower-case ASCII letters, digits and "-", the first and last a letter or digit`)
+		errs.add("name", nameRule)
 	}
 	return errs
 }

@@ -9,38 +9,81 @@ import (
 )
 
 const (
-	maxMounts = 128
+	maxMounts        = 128
+	maxCopies        = 128
+	maxPatterns      = 1024
+	maxPatternBytes  = 4096
+	maxBuiltinListed = 64
 	// maxPathBytes is the kernel's PATH_MAX without the final NUL.
 	maxPathBytes = 4095
 )
 
-// ownTargets are the paths in a container that belong to agboxd. "/var/run" is a link to "/run" in most images.
-var ownTargets = []string{"/run/agbox", "/var/run/agbox", "/var/log/agents-sandbox"}
+var (
+	// ownTargets are the paths in a container that belong to agboxd. "/var/run" is a link to "/run" in most images.
+	ownTargets = []string{"/run/agbox", "/var/run/agbox", "/var/log/agents-sandbox"}
+	// engineFiles are put into each container by the engine when it starts, over what is there.
+	engineFiles = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
+)
 
-func checkMounts(errs *Errors, mounts []*agboxv1.MountSpec) {
+// checkFiles checks all that comes from the host.
+func checkFiles(errs *Errors, spec *agboxv1.CreateSpec) {
+	var all targets
+	all.mounts(errs, spec.GetMounts())
+	all.tools(errs, spec.GetBuiltinTools())
+	all.copies(errs, spec.GetCopies())
+	all.check(errs)
+}
+
+// mounts checks the mounts and adds their targets as far as they are valid.
+func (t *targets) mounts(errs *Errors, mounts []*agboxv1.MountSpec) {
 	if len(mounts) > maxMounts {
 		errs.add("mounts", "has %d entries; the limit is %d", len(mounts), maxMounts)
 		return
 	}
-	first := map[string]int{}
 	for i, m := range mounts {
 		at := fmt.Sprintf("mounts[%d]", i)
 		checkPath(errs, at+".source", m.GetSource())
-		if !checkPath(errs, at+".target", m.GetTarget()) {
-			continue
+		if checkTarget(errs, at+".target", m.GetTarget(), refusedMount) {
+			*t = append(*t, target{path: m.GetTarget(), owner: at, field: at + ".target"})
 		}
-		if why := refusedTarget(m.GetTarget()); why != "" {
-			errs.add(at+".target", "%s %s", short(m.GetTarget()), why)
-		}
-		if j, twice := first[m.GetTarget()]; twice {
-			errs.add(at+".target", "%s is the target of mounts[%d] already", short(m.GetTarget()), j)
-			continue
-		}
-		first[m.GetTarget()] = i
 	}
 }
 
-// checkPath reports whether p is an absolute, clean path.
+// copies checks the copies and adds their targets as far as they are valid.
+func (t *targets) copies(errs *Errors, copies []*agboxv1.CopySpec) {
+	if len(copies) > maxCopies {
+		errs.add("copies", "has %d entries; the limit is %d", len(copies), maxCopies)
+		return
+	}
+	for i, c := range copies {
+		at := fmt.Sprintf("copies[%d]", i)
+		checkPath(errs, at+".source", c.GetSource())
+		if checkTarget(errs, at+".target", c.GetTarget(), refusedCopy) {
+			*t = append(*t, target{path: c.GetTarget(), owner: at, field: at + ".target", copied: true})
+		}
+		checkPatterns(errs, at+".exclude_patterns", c.GetExcludePatterns())
+	}
+}
+
+func checkPatterns(errs *Errors, field string, patterns []string) {
+	if len(patterns) > maxPatterns {
+		errs.add(field, "has %d entries; the limit is %d", len(patterns), maxPatterns)
+		return
+	}
+	for i, p := range patterns {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case strings.TrimSpace(p) == "":
+			errs.add(at, "must not be empty")
+		case strings.ContainsAny(p, "\x00\r\n"):
+			errs.add(at, "must be one line without NUL bytes")
+		case len(p) > maxPatternBytes:
+			errs.add(at, "is %d bytes; the limit is %d", len(p), maxPatternBytes)
+		}
+	}
+}
+
+// checkPath reports whether p is an absolute path without parts that lead elsewhere than they seem to.
 func checkPath(errs *Errors, field, p string) bool {
 	before := len(*errs)
 	switch {
@@ -58,21 +101,54 @@ func checkPath(errs *Errors, field, p string) bool {
 	return len(*errs) == before
 }
 
-// refusedTarget says why nothing can be mounted at target, or returns "".
-func refusedTarget(target string) string {
-	switch target {
+func checkTarget(errs *Errors, field, p string, refused func(string) string) bool {
+	if !checkPath(errs, field, p) {
+		return false
+	}
+	why := refused(p)
+	if why != "" {
+		errs.add(field, "%s %s", short(p), why)
+	}
+	return why == ""
+}
+
+// refusedMount says why nothing can be mounted at p, or returns "".
+func refusedMount(p string) string {
+	switch p {
 	case "/", "/dev", "/sys":
 		return "cannot be mounted over: the container needs its own"
 	}
-	if within(target, "/proc") {
+	if within(p, "/proc") {
 		return "cannot be mounted over: the container needs its own"
 	}
+	return touchesOwn(p)
+}
+
+// refusedCopy says why nothing can be copied to p, or returns "".
+func refusedCopy(p string) string {
+	for _, dir := range []string{"/proc", "/sys", "/dev"} {
+		if within(p, dir) {
+			return "cannot be copied to: the engine mounts " + dir + " when the container starts"
+		}
+	}
+	for _, file := range engineFiles {
+		if p == file {
+			return "cannot be copied to: the engine mounts its own when the container starts"
+		}
+	}
+	if p == "/" {
+		return "cannot be copied to: name the directories one by one"
+	}
+	return touchesOwn(p)
+}
+
+func touchesOwn(p string) string {
 	for _, own := range ownTargets {
-		if within(target, own) {
+		if within(p, own) {
 			return "lies in " + own + ", which is agboxd's own"
 		}
-		if within(own, target) {
-			return "would hide " + own + ", which is agboxd's own"
+		if within(own, p) {
+			return "holds " + own + ", which is agboxd's own"
 		}
 	}
 	return ""

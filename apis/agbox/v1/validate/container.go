@@ -1,0 +1,128 @@
+package validate
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Bounds of the settings of a container.
+const (
+	minCPUs, maxCPUs = 0.01, 1024
+	// maxPids is the kernel's PID_MAX_LIMIT.
+	minPids, maxPids = 64, 4 << 20
+	maxUserBytes     = 64
+	// maxUserID is the engine's.
+	maxUserID = math.MaxInt32
+)
+
+// container has the settings that the primary and the services share.
+type container interface {
+	GetCommand() []string
+	GetUser() string
+	GetWorkingDir() string
+	GetPorts() []*agboxv1.PortSpec
+	GetCpuLimit() float64
+	GetMemoryLimit() string
+	GetPidsLimit() uint32
+	GetRestartPolicy() string
+	GetPullPolicy() string
+}
+
+var (
+	_ container = (*agboxv1.CreateSpec)(nil)
+	_ container = (*agboxv1.ServiceSpec)(nil)
+)
+
+// checkContainer checks the settings of the container whose fields begin with prefix.
+func checkContainer(errs *Errors, prefix string, c container) {
+	if len(c.GetCommand()) > 0 {
+		checkCommand(errs, prefix+"command", c.GetCommand())
+	}
+	checkUser(errs, prefix+"user", c.GetUser())
+	checkWorkingDir(errs, prefix+"working_dir", c.GetWorkingDir())
+	checkPorts(errs, prefix+"ports", c.GetPorts())
+	if cpus := c.GetCpuLimit(); cpus != 0 && !(cpus >= minCPUs && cpus <= maxCPUs) { // NaN is in no range
+		errs.add(prefix+"cpu_limit", "must be 0 (no limit) or %v to %v CPUs", minCPUs, maxCPUs)
+	}
+	checkSize(errs, prefix+"memory_limit", c.GetMemoryLimit())
+	if pids := c.GetPidsLimit(); pids != 0 && (pids < minPids || pids > maxPids) {
+		errs.add(prefix+"pids_limit", "must be 0 (the daemon's default) or %d to %d", minPids, maxPids)
+	}
+	checkWord(errs, prefix+"restart_policy", c.GetRestartPolicy(), "never", "on-failure", "always")
+	checkWord(errs, prefix+"pull_policy", c.GetPullPolicy(), "if-not-present", "always", "never")
+}
+
+// runtimePattern has no slash: with one, engines take the name for the path of a program.
+var runtimePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// checkPrimary checks the settings that only the primary has.
+func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
+	checkSize(errs, "disk_limit", spec.GetDiskLimit())
+	if _, _, err := GPUs(spec.GetGpus()); err != nil {
+		errs.add("gpus", "%v", err)
+	}
+	if name := spec.GetRuntime(); name != "" && !runtimePattern.MatchString(name) {
+		errs.add("runtime", `%s is not the name of a runtime: 1 to 128 ASCII letters, digits, "_", "." and "-", `+
+			`the first a letter or digit`, short(name))
+	}
+	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
+}
+
+// checkWord checks a field that takes one of a few words, or none for its default.
+func checkWord(errs *Errors, field, word string, known ...string) {
+	if word == "" || slices.Contains(known, word) {
+		return
+	}
+	errs.add(field, `%s is not known: write "%s"`, short(word), strings.Join(known, `", "`))
+}
+
+func checkSize(errs *Errors, field, text string) {
+	if _, err := MemoryBytes(text); err != nil {
+		errs.add(field, "%v", err)
+	}
+}
+
+func checkWorkingDir(errs *Errors, field, dir string) {
+	if dir == "" || !checkPath(errs, field, dir) {
+		return
+	}
+	for _, own := range ownTargets {
+		if within(dir, own) {
+			errs.add(field, "%s lies in %s, which is agboxd's own", short(dir), own)
+			return
+		}
+	}
+}
+
+// userPattern is wider than what useradd makes: images bring names of other directories.
+var userPattern = regexp.MustCompile(`^[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?$`)
+
+func checkUser(errs *Errors, field, user string) {
+	if user == "" {
+		return
+	}
+	name, group, both := strings.Cut(user, ":")
+	parts := []string{name}
+	if both {
+		parts = append(parts, group)
+	}
+	for _, part := range parts {
+		if len(part) > maxUserBytes || !userPattern.MatchString(part) {
+			errs.add(field, `%s must be "name", "uid", "name:group" or "uid:gid", each at most %d bytes, not beginning with "-"`,
+				short(user), maxUserBytes)
+			return
+		}
+		if strings.Trim(part, "0123456789") != "" {
+			continue
+		}
+		if id, err := strconv.ParseUint(part, 10, 32); err != nil || id > maxUserID {
+			errs.add(field, "%s has a number beyond %d", short(user), maxUserID)
+			return
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package validate
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Change is one field that differs between two specs.
+type Change struct {
+	// Path is "image", "labels[team]" or "required_services[db].memory_limit". A list that is not of services is one
+	// field.
+	Path string
+	// Old and New are for people; empty is absent. Values of environment variables are never shown.
+	Old, New string
+
+	// field is the last name in Path; empty when services came, went or changed places.
+	field string
+}
+
+// Diff returns what differs between two specs once both are normalized, in the order of the fields. Services are
+// matched by name; their order counts for the required ones only, which start one after the other.
+func Diff(before, after *agboxv1.CreateSpec) []Change {
+	var d differ
+	d.message("", Normalize(before).ProtoReflect(), Normalize(after).ProtoReflect())
+	return d.changes
+}
+
+type differ struct{ changes []Change }
+
+func (d *differ) add(path, before, after, field string) {
+	d.changes = append(d.changes, Change{Path: path, Old: before, New: after, field: field})
+}
+
+// message compares two messages whose paths begin with prefix.
+func (d *differ) message(prefix string, before, after protoreflect.Message) {
+	fields := before.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		path, a, b := prefix+fd.TextName(), before.Get(fd), after.Get(fd)
+		switch {
+		case fd.IsMap():
+			d.entries(path, fd.TextName(), a.Map(), b.Map())
+		case isServices(fd):
+			d.services(path, serviceList(a.List()), serviceList(b.List()))
+		case before.Has(fd) != after.Has(fd) || !a.Equal(b):
+			d.add(path, show(before, fd), show(after, fd), fd.TextName())
+		}
+	}
+}
+
+func (d *differ) entries(path, field string, before, after protoreflect.Map) {
+	a, b := stringMap(before), stringMap(after)
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, key := range sortedKeys(all) {
+		old, was := a[key]
+		now, is := b[key]
+		if was == is && old == now {
+			continue
+		}
+		if field == "envs" {
+			old, now = hidden(was, false), hidden(is, was)
+		}
+		d.add(keyed(path, key), old, now, field)
+	}
+}
+
+// hidden stands for the value of an environment variable.
+func hidden(present, changed bool) string {
+	switch {
+	case !present:
+		return ""
+	case changed:
+		return "(changed)"
+	}
+	return "(set)"
+}
+
+func (d *differ) services(path string, before, after []*agboxv1.ServiceSpec) {
+	var stayed, stay []string // the names in both, in either order
+	for _, s := range before {
+		at := keyed(path, s.GetName())
+		if i := find(after, s.GetName()); i >= 0 {
+			stayed = append(stayed, s.GetName())
+			d.message(at+".", s.ProtoReflect(), after[i].ProtoReflect())
+		} else {
+			d.add(at, "image "+s.GetImage(), "", "")
+		}
+	}
+	for _, s := range after {
+		if find(before, s.GetName()) >= 0 {
+			stay = append(stay, s.GetName())
+		} else {
+			d.add(keyed(path, s.GetName()), "", "image "+s.GetImage(), "")
+		}
+	}
+	if path == "required_services" && !slices.Equal(stayed, stay) {
+		d.add(path, "in the order "+list(stayed), "in the order "+list(stay), "")
+	}
+}
+
+func find(services []*agboxv1.ServiceSpec, name string) int {
+	return slices.IndexFunc(services, func(s *agboxv1.ServiceSpec) bool { return s.GetName() == name })
+}
+
+var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
+
+func isServices(fd protoreflect.FieldDescriptor) bool {
+	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
+}
+
+func serviceList(l protoreflect.List) []*agboxv1.ServiceSpec {
+	all := make([]*agboxv1.ServiceSpec, 0, l.Len())
+	for i := range l.Len() {
+		if s, ok := l.Get(i).Message().Interface().(*agboxv1.ServiceSpec); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func stringMap(m protoreflect.Map) map[string]string {
+	out := make(map[string]string, m.Len())
+	m.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
+		out[key.String()] = value.String()
+		return true
+	})
+	return out
+}

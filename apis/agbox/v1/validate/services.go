@@ -1,0 +1,101 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	// maxServices is what a /25 holds with room for the primary, and every subnet pool holds a /25.
+	maxServices = 100
+	maxHooks    = 64
+)
+
+var (
+	// hostNames are in /etc/hosts of every container, which comes before DNS.
+	hostNames = []string{"localhost", "ip6-localhost", "ip6-loopback", "ip6-localnet", "ip6-mcastprefix", "ip6-allnodes", "ip6-allrouters"}
+	// addressPattern is what resolvers take for an address without asking DNS: "10" is 0.0.0.10.
+	addressPattern = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
+)
+
+// service is a service with its path: "required_services[db]", or the index where the name would mislead.
+type service struct {
+	spec     *agboxv1.ServiceSpec
+	path     string
+	required bool
+}
+
+// services returns the required and then the optional services.
+func services(spec *agboxv1.CreateSpec) []service {
+	var all []service
+	taken := map[string]bool{}
+	add := func(field string, list []*agboxv1.ServiceSpec, required bool) {
+		for i, s := range list {
+			key := s.GetName()
+			if taken[key] || !namePattern.MatchString(key) {
+				key = fmt.Sprint(i)
+			}
+			taken[s.GetName()] = true
+			all = append(all, service{spec: s, path: field + "[" + key + "]", required: required})
+		}
+	}
+	add("required_services", spec.GetRequiredServices(), true)
+	add("optional_services", spec.GetOptionalServices(), false)
+	return all
+}
+
+func checkServices(errs *Errors, spec *agboxv1.CreateSpec) {
+	if n := len(spec.GetRequiredServices()) + len(spec.GetOptionalServices()); n > maxServices {
+		errs.add("required_services", "and optional_services have %d entries together; the limit is %d", n, maxServices)
+		return
+	}
+	first := map[string]string{}
+	for _, s := range services(spec) {
+		checkServiceName(errs, s, first)
+		checkImage(errs, s.path+".", s.spec.GetImage())
+		checkEnvs(errs, s.path+".envs", s.spec.GetEnvs())
+		checkHealthcheck(errs, s.path+".healthcheck", s.spec.GetHealthcheck(), s.required)
+		checkHooks(errs, s)
+		checkContainer(errs, s.path+".", s.spec)
+	}
+}
+
+// checkServiceName checks the name as the DNS name that it becomes. first has the paths of the names before it.
+func checkServiceName(errs *Errors, s service, first map[string]string) {
+	name, field := s.spec.GetName(), s.path+".name"
+	switch other, twice := first[name]; {
+	case !namePattern.MatchString(name):
+		errs.add(field, "%s "+nameRule, short(name))
+	case slices.Contains(hostNames, name):
+		errs.add(field, "%s stands for the container itself in every container", short(name))
+	case addressPattern.MatchString(name):
+		errs.add(field, "%s would be taken for an IP address: put a letter in", short(name))
+	case twice:
+		errs.add(field, "%s is the name of %s already", short(name), other)
+	default:
+		first[name] = s.path
+	}
+}
+
+func checkHooks(errs *Errors, s service) {
+	hooks, field := s.spec.GetPostStartOnPrimary(), s.path+".post_start_on_primary"
+	if len(hooks) > 0 && !s.required {
+		errs.add(field, "is for required services only: nothing waits for an optional one")
+		return
+	}
+	if len(hooks) > maxHooks {
+		errs.add(field, "has %d entries; the limit is %d", len(hooks), maxHooks)
+		return
+	}
+	for i, line := range hooks {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if strings.TrimSpace(line) == "" {
+			errs.add(at, "must not be empty")
+		}
+		checkArg(errs, at, line)
+	}
+}
