@@ -72,3 +72,60 @@ func withHistory(t testing.TB, n, events int) *Store {
 	})
 	return s
 }
+
+// BenchmarkReplay reads 1,000,000 events of one sandbox, half of them of execs, as a subscription does. heap-MB is what
+// lived at the worst of the moments that were looked at.
+func BenchmarkReplay(b *testing.B) {
+	const events = 1_000_000
+	s := withLongHistory(b, events)
+	before, most := heap(), uint64(0)
+	for b.Loop() {
+		for after := uint64(0); after < events; {
+			page, err := s.EventsAfter(b.Context(), "box", Cursor{After: after}, 0)
+			must(b, err)
+			after += uint64(len(page))
+			if after%(events/4) < maxRead {
+				b.StopTimer()
+				most = max(most, heap())
+				b.StartTimer()
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N)*events/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(max(most, before)-before)/(1<<20), "heap-MB")
+}
+
+// BenchmarkOpenLongHistory opens a file with 1,000,000 events of one sandbox.
+func BenchmarkOpenLongHistory(b *testing.B) {
+	s := withLongHistory(b, 1_000_000)
+	must(b, s.Close())
+	for b.Loop() {
+		s, err := Open(b.Context(), s.o)
+		must(b, err)
+		must(b, s.Close())
+	}
+}
+
+// withLongHistory makes one sandbox with so many events, of services and of execs, as their writers write them.
+func withLongHistory(t testing.TB, events int) *Store {
+	t.Helper()
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	for n := 3; n < events; {
+		must(t, s.update(t.Context(), func(tx *txn) error {
+			sb, err := tx.sandbox("box", nil)
+			for ; err == nil && n < events && len(tx.ticks) < 10_000; n++ {
+				ev := serviceEvent()
+				if n%2 == 0 {
+					ev = execEvent(agboxv1.EventType_EXEC_FINISHED, &agboxv1.ExecEventDetails{
+						ExecId: fmt.Sprintf("exec-%030d", n), ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED,
+					})
+				}
+				err = tx.append(sb, ev)
+			}
+			tx.keep(sb, "")
+			return err
+		}))
+	}
+	return s
+}

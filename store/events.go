@@ -11,11 +11,31 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
+// Cursor is a place in the events of one sandbox.
+type Cursor struct {
+	// After is the sequence of the last event that was read; 0: none.
+	After uint64
+	// GapsTo is the newest sequence of a replay that began at 0: up to it, events that the history limit dropped in the
+	// meantime are not missed. 0 for whoever began at another anchor.
+	GapsTo uint64
+}
+
 // Events returns the events of a sandbox that are newer than sequence after, in order, at most limit or 256 (limit < 1:
-// 256). Nothing newer: empty, no error. after 0 is valid always. Errors: Refusals SANDBOX_NOT_FOUND and
-// SANDBOX_EVENT_SEQUENCE_EXPIRED; ErrDataLoss when the next event does not decode (those before it are returned by
-// an earlier call; the way past it is its own sequence as after); ErrUnavailable.
+// 256). Nothing newer: empty, no error. after 0 is valid always, and returns what is left where the history limit has
+// dropped events. Errors: Refusals SANDBOX_NOT_FOUND, and SANDBOX_EVENT_SEQUENCE_EXPIRED when after is beyond the
+// newest, or an event newer than it may have been dropped; ErrDataLoss when the next event does not decode (those before
+// it are returned by an earlier call; the way past it is its own sequence as after); ErrUnavailable.
+//
+// The oldest_sequence of SANDBOX_EVENT_SEQUENCE_EXPIRED is the first event from which on nothing is missing. It is there
+// to be read: as an anchor it is valid, and so is the one below it, which delivers it too. 0 delivers what is left of
+// the time before.
 func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error) {
+	return s.EventsAfter(ctx, id, Cursor{After: after}, limit)
+}
+
+// EventsAfter is Events for readers of several pages. Errors as there; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events
+// after c.GapsTo were dropped before they were read.
+func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int) ([]*agboxv1.SandboxEvent, error) {
 	if limit < 1 || limit > maxRead {
 		limit = maxRead
 	}
@@ -29,11 +49,12 @@ func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) 
 		if b == nil {
 			return corruptOrPurged(tx, id)
 		}
-		if err := checkAnchor(b, id, after); err != nil {
+		l := loader{tx, s.corrupt.add}
+		if err := l.checkCursor(b, id, c); err != nil {
 			return err
 		}
 		var err error
-		events, err = loader{tx, s.corrupt.add}.eventsAfter(b, id, after, limit)
+		events, err = l.eventsAfter(b, id, c.After, limit)
 		return err
 	})
 	return events, err
@@ -47,23 +68,18 @@ func corruptOrPurged(tx *bolt.Tx, id string) error {
 	return corruptSandbox(id)
 }
 
-func checkAnchor(b *bolt.Bucket, id string, after uint64) error {
-	if after == 0 {
+func (l loader) checkCursor(b *bolt.Bucket, id string, c Cursor) error {
+	if c.After == 0 {
 		return nil
 	}
-	c := b.Cursor()
-	first, _ := c.First()
-	last, _ := c.Last()
-	oldest, err := decodeInt(first)
-	if err != nil {
-		return corruptSandbox(id)
-	}
+	last, _ := b.Cursor().Last()
 	newest, err := decodeInt(last)
 	if err != nil {
 		return corruptSandbox(id)
 	}
-	if after > newest || after+1 < oldest {
-		return sequenceExpired(id, after, oldest)
+	trimmed := l.trimmed(id)
+	if c.After > newest || c.After < trimmed && c.GapsTo < trimmed {
+		return sequenceExpired(id, c.After, trimmed+1)
 	}
 	return nil
 }

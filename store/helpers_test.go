@@ -131,21 +131,28 @@ func endExec(t testing.TB, s *Store, execID string) {
 	must(t, s.EndExec(context.Background(), execID, finished()))
 }
 
-// allEvents pages through the events and checks that they are gap-free from 1.
+// allEvents pages through the events and checks that they are gap-free from 1, or from where the limit has trimmed.
 func allEvents(t testing.TB, s *Store, id string) []*agboxv1.SandboxEvent {
 	t.Helper()
+	trimmed := s.TrimmedSequence(id)
+	c := Cursor{GapsTo: trimmed}
 	var all []*agboxv1.SandboxEvent
 	for {
-		page, err := s.Events(context.Background(), id, uint64(len(all)), 0)
+		page, err := s.EventsAfter(context.Background(), id, c, 0)
 		must(t, err)
 		if len(page) == 0 {
 			return all
 		}
 		for _, ev := range page {
-			all = append(all, ev)
-			if ev.GetSequence() != uint64(len(all)) || ev.GetEventId() != fmt.Sprintf("%s-%d", id, len(all)) || ev.GetOccurredAt() == nil {
-				t.Fatalf("event %d of %s is %v", len(all), id, ev)
+			seq := ev.GetSequence()
+			if seq != c.After+1 && (seq <= c.After || c.After >= trimmed) {
+				t.Fatalf("event %d of %s comes after %d, trimmed to %d", seq, id, c.After, trimmed)
 			}
+			if ev.GetEventId() != fmt.Sprintf("%s-%d", id, seq) || ev.GetOccurredAt() == nil {
+				t.Fatalf("event %d of %s is %v", seq, id, ev)
+			}
+			all = append(all, ev)
+			c.After = seq
 		}
 	}
 }

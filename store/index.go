@@ -126,7 +126,7 @@ func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
 	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || len(sb.ActiveExecs) > 0:
 		sb.IdleSince = noTime
 	case newRun || endsActivity(ev):
-		sb.IdleSince = at
+		sb.IdleSince, sb.history.activity = at, ev.GetSequence()
 	}
 	return newRun
 }

@@ -71,7 +71,9 @@ func (s *Store) addLoaded(l loader, id string) {
 		s.index.execs[execID] = id
 		_, _ = l.exec(id, execID) // what does not decode is noted now, not when it is needed
 	}
-	s.index.sandboxes[id] = l.sandbox(id, execs)
+	sb := l.sandbox(id, execs)
+	l.history(sb)
+	s.index.sandboxes[id] = sb
 }
 
 // loadNames takes the names from their bucket and from the desired states: a damaged record of either frees no name

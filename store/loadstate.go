@@ -97,7 +97,7 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 	case isPreparing(sb, ev):
 		sb.Preparing = true
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && (endsActivity(ev) || ev.GetSequence() == start):
-		sb.IdleSince = ev.GetOccurredAt().AsTime()
+		sb.IdleSince, sb.history.activity = ev.GetOccurredAt().AsTime(), ev.GetSequence()
 	default:
 		return true
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	bolt "go.etcd.io/bbolt"
@@ -30,6 +31,8 @@ type Store struct {
 	durable *durable
 	hub     *hub
 	corrupt *quarantine
+
+	historyLimit atomic.Int64
 
 	hookMu   sync.Mutex
 	hookList []func(sandboxID, execID string)
@@ -105,6 +108,7 @@ func openFile(o Options, mark *marker) (*Store, error) {
 		o: o, db: db, mark: mark, queue: make(chan *request, maxGroup), written: make(chan struct{}),
 		hub: newHub(), corrupt: newQuarantine(o.Logger),
 	}
+	s.SetEventHistoryLimit(o.EventHistoryLimit)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

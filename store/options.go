@@ -20,6 +20,9 @@ type Options struct {
 	// InitialMmapSize in bytes; default 16 GiB of address space (less where it does not fit). Readers that are open when
 	// the file outgrows it stop the writer.
 	InitialMmapSize int
+	// EventHistoryLimit is how many events a live sandbox may have before the oldest ones of execs go; below 1: none go.
+	// See SetEventHistoryLimit.
+	EventHistoryLimit int
 	// Observe is called once per commit, from the writer: how long it took, how many accepted writes it held, and its
 	// error. Nil is fine.
 	Observe func(commit time.Duration, writes int, err error)

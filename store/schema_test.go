@@ -19,8 +19,8 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 // leaves says what each kind of value must decode as; "" is an 8-byte integer.
 var leaves = map[string]proto.Message{
 	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil,
-	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-deleted-at": nil,
-	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{},
+	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
+	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{}, "sandbox-progress": &storev1.Progress{},
 	"sandbox-names": &storev1.NameRef{}, "exec-refs": &storev1.ExecRef{},
 	"events": &agboxv1.SandboxEvent{}, "exec-config": &agboxv1.CreateExecRequest{},
 	"exec-desired": &storev1.ExecDesired{}, "exec-status": &storev1.ExecEnd{},
@@ -54,6 +54,10 @@ func oneOfEverything(t *testing.T, s *Store) {
 	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
 	startExec(t, s, "box", "exec-1")
 	endExec(t, s, "exec-1")
+	must(t, s.Report(ctx, "box", Report{Generation: 1, Progress: &storev1.Progress{HooksDone: 1}}))
+	s.SetEventHistoryLimit(2)
+	report(t, s, "box", serviceEvent())
+	s.SetEventHistoryLimit(0)
 	makeDeleted(t, s, "gone")
 	must(t, s.SetMarkerWritten(ctx))
 }

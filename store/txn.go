@@ -19,6 +19,8 @@ type txn struct {
 	index *index // published
 	group facts  // changes by earlier requests of the group
 	now   time.Time
+	limit int64         // of the events of a sandbox; below 1: none
+	note  func(Corrupt) // takes records that do not decode
 
 	ops     []op
 	changes facts
@@ -129,7 +131,7 @@ func (t *txn) stage(o op) error {
 // maxValueBytes is far above what the API lets in (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append stages the next event of sb: the store's fields are filled, the draft is advanced.
+// append stages the next event of sb: the store's fields are filled, the draft is advanced, its history bounded.
 func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
@@ -145,7 +147,10 @@ func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 		}
 	}
 	t.ticks = append(t.ticks, sb.ID)
-	return t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b})
+	if err := t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b}); err != nil {
+		return err
+	}
+	return t.trim(sb)
 }
 
 // keep stages the draft as what the index holds, and tells the hooks.

@@ -40,6 +40,8 @@ type Sandbox struct {
 	// Corrupt is true when the config, the desired state or the progress does not decode. Such a sandbox is served with what is
 	// readable, is not in LiveIDs, and every write to it is ErrDataLoss.
 	Corrupt bool
+
+	history history
 }
 
 // Exec is one exec, active or ended. It is a copy.

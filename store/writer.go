@@ -152,7 +152,8 @@ func (s *Store) runGroup(g *group) error {
 // stageGroup runs each request and applies what it staged, unless it refused.
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
-		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts()}
+		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
+			limit: s.historyLimit.Load(), note: s.corrupt.add}
 		if g.errs[i] = r.fn(t); g.errs[i] != nil {
 			continue
 		}
