@@ -10,7 +10,7 @@
 //   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
 //   CreateSandboxRequest  100 name
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
-//                         106 ports, 107 restarts
+//                         106 ports, 107 restarts, 108-109 log paths of the main process
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,
@@ -1077,7 +1077,10 @@ type SandboxHandle struct {
 	// The published ports as they are now; empty while the sandbox does not run. Not durable.
 	Ports []*PublishedPort `protobuf:"bytes,106,rep,name=ports,proto3" json:"ports,omitempty"`
 	// How often restart_policy brought the primary back since the last create or resume.
-	Restarts      uint32 `protobuf:"varint,107,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	Restarts uint32 `protobuf:"varint,107,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	// Host paths of what the main process printed, all its starts together. Empty when the spec has no command.
+	StdoutLogPath string `protobuf:"bytes,108,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
+	StderrLogPath string `protobuf:"bytes,109,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,6 +1246,20 @@ func (x *SandboxHandle) GetRestarts() uint32 {
 		return x.Restarts
 	}
 	return 0
+}
+
+func (x *SandboxHandle) GetStdoutLogPath() string {
+	if x != nil {
+		return x.StdoutLogPath
+	}
+	return ""
+}
+
+func (x *SandboxHandle) GetStderrLogPath() string {
+	if x != nil {
+		return x.StderrLogPath
+	}
+	return ""
 }
 
 type ServiceStatus struct {
@@ -3406,7 +3423,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\a\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -3430,7 +3447,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\factive_execs\x18h \x01(\rR\vactiveExecs\x123\n" +
 	"\bservices\x18i \x03(\v2\x17.agbox.v1.ServiceStatusR\bservices\x12-\n" +
 	"\x05ports\x18j \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\x12\x1a\n" +
-	"\brestarts\x18k \x01(\rR\brestarts\x1a9\n" +
+	"\brestarts\x18k \x01(\rR\brestarts\x12&\n" +
+	"\x0fstdout_log_path\x18l \x01(\tR\rstdoutLogPath\x12&\n" +
+	"\x0fstderr_log_path\x18m \x01(\tR\rstderrLogPath\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
