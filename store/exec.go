@@ -37,6 +37,7 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 	if err := s.update(ctx, func(t *txn) error { return t.createExec(e) }); err != nil {
 		return Exec{}, err
 	}
+	e.Anchor = e.Desired.GetStartedSequence()
 	return e, nil
 }
 

@@ -134,7 +134,10 @@ func endExec(t testing.TB, s *Store, execID string) {
 // allEvents pages through the events and checks that they are gap-free from 1, or from where the limit has trimmed.
 func allEvents(t testing.TB, s *Store, id string) []*agboxv1.SandboxEvent {
 	t.Helper()
-	trimmed := s.TrimmedSequence(id)
+	var trimmed uint64
+	if sb, live := s.index.sandbox(id); live {
+		trimmed = sb.history.trimmed
+	}
 	c := Cursor{GapsTo: trimmed}
 	var all []*agboxv1.SandboxEvent
 	for {

@@ -127,7 +127,22 @@ func (l loader) exec(id, execID string) (Exec, error) {
 	if err != nil {
 		return Exec{}, err
 	}
+	e.Anchor = l.anchor(e)
 	return e, nil
+}
+
+// anchor is the newest event of e. When the history limit has dropped that, and e has not ended, it is the newest of
+// all: what follows has the end, and will be there for as long as anything is.
+func (l loader) anchor(e Exec) uint64 {
+	started := e.Desired.GetStartedSequence()
+	if e.End != nil {
+		return e.End.GetSequence()
+	}
+	if started > l.trimmed(e.SandboxID) {
+		return started
+	}
+	newest, _ := l.lastSequence(e.SandboxID)
+	return max(started, newest)
 }
 
 func (l loader) execDesired(id, execID string, d *storev1.ExecDesired) error {

@@ -35,16 +35,6 @@ type history struct {
 // each sandbox; what has gone does not come back with a higher one.
 func (s *Store) SetEventHistoryLimit(n int) { s.historyLimit.Store(int64(n)) }
 
-// TrimmedSequence returns the highest sequence of a live sandbox that the history limit has dropped, or 0: the smallest
-// anchor but 0 that Events takes. From memory.
-func (s *Store) TrimmedSequence(id string) uint64 {
-	sb, ok := s.index.sandbox(id)
-	if !ok {
-		return 0
-	}
-	return sb.history.trimmed
-}
-
 // trim stages the removal of the oldest events of execs, as far as sb has too many events. It sees what earlier
 // requests have appended, not this one: the newest event never goes.
 func (t *txn) trim(sb *Sandbox) error {

@@ -36,6 +36,11 @@ func runExecs(t testing.TB, s *Store, n int) {
 	}
 }
 
+func trimmedTo(s *Store, id string) uint64 {
+	sb, _ := s.index.sandbox(id)
+	return sb.history.trimmed
+}
+
 func sequences(events []*agboxv1.SandboxEvent) (seqs []uint64) {
 	for _, ev := range events {
 		seqs = append(seqs, ev.GetSequence())
@@ -46,8 +51,8 @@ func sequences(events []*agboxv1.SandboxEvent) (seqs []uint64) {
 func TestHistoryLimitDropsTheOldestExecEvents(t *testing.T) {
 	s := limited(t, 10)
 	runExecs(t, s, 3) // 9 events
-	if n := len(allEvents(t, s, "box")); n != 9 || s.TrimmedSequence("box") != 0 {
-		t.Fatalf("%d events, trimmed to %d", n, s.TrimmedSequence("box"))
+	if n := len(allEvents(t, s, "box")); n != 9 || trimmedTo(s, "box") != 0 {
+		t.Fatalf("%d events, trimmed to %d", n, trimmedTo(s, "box"))
 	}
 	report(t, s, "box", serviceEvent())
 	runExecs(t, s, 10)
@@ -56,7 +61,7 @@ func TestHistoryLimitDropsTheOldestExecEvents(t *testing.T) {
 		if got := sequences(allEvents(t, s, "box")); !slices.Equal(got, want) {
 			t.Fatalf("left are %v", got)
 		}
-		if got := get1(t, s, "box"); s.TrimmedSequence("box") != 24 || got.LastSequence != 30 || got.history.dropped != 20 {
+		if got := get1(t, s, "box"); trimmedTo(s, "box") != 24 || got.LastSequence != 30 || got.history.dropped != 20 {
 			t.Fatalf("%+v", got.history)
 		}
 		s = reopen(t, s)
@@ -78,7 +83,7 @@ func TestHistoryLimitDropsTheOldestExecEvents(t *testing.T) {
 func TestAnchorsOfTrimmedHistory(t *testing.T) {
 	s := limited(t, 10)
 	runExecs(t, s, 10)
-	trimmed, newest := s.TrimmedSequence("box"), get1(t, s, "box").LastSequence
+	trimmed, newest := trimmedTo(s, "box"), get1(t, s, "box").LastSequence
 	if trimmed < 5 {
 		t.Fatalf("trimmed to %d", trimmed)
 	}
@@ -203,6 +208,27 @@ func TestTheNewestEndByTheOOMKillerOutlivesATrim(t *testing.T) {
 	wantKilled(t, s, since, true)
 }
 
+func TestAnExecWhoseStartIsGoneHasAnAnchor(t *testing.T) {
+	s := limited(t, 10)
+	if e := startExec(t, s, "box", "long"); e.Anchor != 4 {
+		t.Fatalf("%d", e.Anchor)
+	}
+	runExecs(t, s, 10)
+	e, err := s.Exec(ctx, "long")
+	if err != nil || e.Anchor != get1(t, s, "box").LastSequence {
+		t.Fatalf("%d, %v", e.Anchor, err)
+	}
+	runExecs(t, s, 2)
+	endExec(t, s, "long")
+	page, err := s.Events(ctx, "box", e.Anchor, 0)
+	if err != nil || page[len(page)-1].GetExec().GetExecId() != "long" {
+		t.Fatalf("%v, %v", page, err)
+	}
+	if e, err = s.Exec(ctx, "long"); err != nil || e.Anchor != e.End.GetSequence() {
+		t.Fatalf("%d, %v", e.Anchor, err)
+	}
+}
+
 func TestADamagedMarkIsFoundByTheGap(t *testing.T) {
 	s := limited(t, 10)
 	runExecs(t, s, 10)
@@ -236,8 +262,8 @@ func TestADamagedEventStays(t *testing.T) {
 		kept = get(tx, prefixEvents+"box", encodeInt(6)) != nil
 		return nil
 	}))
-	if !kept || s.TrimmedSequence("box") < 10 {
-		t.Fatalf("kept: %v, trimmed to %d", kept, s.TrimmedSequence("box"))
+	if !kept || trimmedTo(s, "box") < 10 {
+		t.Fatalf("kept: %v, trimmed to %d", kept, trimmedTo(s, "box"))
 	}
 }
 
@@ -249,7 +275,7 @@ func FuzzAnchor(f *testing.F) {
 		report(f, s, "box", serviceEvent())
 		runExecs(f, s, 10)
 	}
-	trimmed, newest := s.TrimmedSequence("box"), get1(f, s, "box").LastSequence
+	trimmed, newest := trimmedTo(s, "box"), get1(f, s, "box").LastSequence
 	left := sequences(allEvents(f, s, "box"))
 	for _, after := range []uint64{0, 1, trimmed - 1, trimmed, trimmed + 1, newest - 1, newest, newest + 1, math.MaxUint64 - 1, math.MaxUint64} {
 		f.Add(after, uint64(0), 0)

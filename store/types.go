@@ -51,6 +51,9 @@ type Exec struct {
 	Desired       *storev1.ExecDesired
 	// End is nil while the exec has not ended.
 	End *storev1.ExecEnd
+	// Anchor is a sequence, of 1 at least, behind which Events has the end of an exec that has not ended: that of its newest
+	// event, or a newer one when the history limit has dropped that.
+	Anchor uint64
 }
 
 // Report is what a reconcile pass found out: status only, never intent.
