@@ -29,6 +29,9 @@ type Options struct {
 	SubnetPool netip.Prefix
 	// PullTimeout bounds one pull of one image. Zero: 10 minutes.
 	PullTimeout time.Duration
+	// CredentialsDir holds the config.json of the Docker CLI with the credentials for registries. It is read at each pull.
+	// Empty: where the CLI of the user that we run as has it, which is the directory in DOCKER_CONFIG, else ~/.docker.
+	CredentialsDir string
 	// Observe is called once for each operation, when it has ended, with a name of Ops. It must not block. May be nil.
 	Observe func(op string, d time.Duration, err error)
 }
@@ -44,6 +47,7 @@ type Engine struct {
 	current     atomic.Pointer[negotiated] // nil: negotiate before the next call
 	observe     func(string, time.Duration, error)
 	pullTimeout time.Duration
+	credentials string // directory of the CLI's config.json; "" is its default
 	subnets     *subnet.Allocator
 	routes      func() ([]netip.Prefix, error) // of the host
 	networks    directory
@@ -66,7 +70,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("docker.subnet_pool: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	e := &Engine{
-		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, subnets: subnets, routes: hostRoutes, run: hostRunSource,
+		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, credentials: o.CredentialsDir, subnets: subnets, routes: hostRoutes, run: hostRunSource,
 		pulls: flight.NewGroup[Image, PullProgress](),
 	}
 	if e.pullTimeout <= 0 {

@@ -59,9 +59,14 @@ type PullProgress struct {
 // that leaves does not end a pull that others wait for; the last one does, and so does Options.PullTimeout. Without
 // Always, a local image is never pulled again, whatever the registry has by now.
 //
-// Errors that trying again does not mend: ErrNotFound, the registry has no such image, or keeps it from us;
-// ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry wants a password or refused ours.
-// ErrUnavailable is everything else: engine or registry not reachable, a pull that broke off or took too long.
+// Credentials are those of the Docker CLI: see Options.CredentialsDir. Where they can't be read, the pull is tried without,
+// as the CLI does, since most images need none; if the registry then refuses, that error says why they could not be read.
+//
+// The error is a sentence for the user that says which of name, tag, credentials or network it was, with the way out.
+// Errors that trying again does not mend: ErrNotFound, the registry has no such image, none for this platform, or keeps it
+// from us; ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry wants credentials or refused ours, or
+// they can't be read. ErrUnavailable is everything else: engine or registry not reachable, a pull that broke off or took
+// too long, a credential helper that failed.
 func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Image, error) {
 	if !o.Always || isImageID(ref) {
 		if img, err := e.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
@@ -98,22 +103,6 @@ func pullName(ref string) (string, error) {
 
 // isImageID reports whether ref names an image by its content, which no registry can change.
 func isImageID(ref string) bool { return isFullID(strings.TrimPrefix(ref, "sha256:")) }
-
-// pull runs one pull to its end.
-func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
-	err := e.doWithin(ctx, OpPullImage, e.pullTimeout, func(ctx context.Context, c *client.Client) error {
-		stream, err := c.ImagePull(ctx, name, image.PullOptions{})
-		if err != nil {
-			return pullRefusal(err)
-		}
-		defer stream.Close()
-		return readPull(stream, report)
-	})
-	if err != nil {
-		return Image{}, err
-	}
-	return e.InspectImage(ctx, name)
-}
 
 func fromImage(raw *image.InspectResponse) Image {
 	out := Image{ID: raw.ID}

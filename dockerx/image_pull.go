@@ -1,14 +1,59 @@
 package dockerx
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/dockerx/internal/credentials"
 )
+
+// pull runs one pull to its end. name has a domain and a tag or digest.
+func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	p := attempt{registry: reference.Domain(named), within: e.pullTimeout}
+	p.found, p.notFound = credentials.Get(ctx, e.credentials, named)
+	err = e.doWithin(ctx, OpPullImage, e.pullTimeout, func(within context.Context, c *client.Client) error {
+		return p.explain(ctx, p.run(within, c, name, report))
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return e.InspectImage(ctx, name)
+}
+
+// attempt is a pull with what its errors have to tell of.
+type attempt struct {
+	registry string
+	found    credentials.Found
+	notFound error // why the credentials can't be read
+	within   time.Duration
+}
+
+func (p *attempt) run(ctx context.Context, c *client.Client, name string, report func(PullProgress)) error {
+	header, err := p.found.Header()
+	if err != nil {
+		return err
+	}
+	stream, err := c.ImagePull(ctx, name, image.PullOptions{RegistryAuth: header})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	return readPull(stream, report)
+}
 
 // pullMessage is one line of the engine's answer to a pull.
 type pullMessage struct {
@@ -23,7 +68,9 @@ type pullMessage struct {
 	} `json:"errorDetail"`
 }
 
-// readPull reads the progress of a pull to its end and reports it. An error in it has no status, only text.
+// readPull reads the progress of a pull to its end and reports it. An error in it has no status, only text: it is
+// ErrInternal as long as the engine has told of no layer, as an answer without a stream would be; else ErrUnavailable,
+// since the registry has the image and lets us have it.
 func readPull(stream io.Reader, report func(PullProgress)) error {
 	layers := pullLayers{}
 	for decoder := json.NewDecoder(stream); ; {
@@ -35,7 +82,7 @@ func readPull(stream io.Reader, report func(PullProgress)) error {
 			return err
 		}
 		if m.Error != nil {
-			return fmt.Errorf("%s: %w", m.Error.Message, errdefs.ErrUnavailable)
+			return &classed{err: errors.New(m.Error.Message), class: layers.errorClass()}
 		}
 		if layers.note(&m) {
 			report(layers.sum())
@@ -77,6 +124,13 @@ func (l *pullLayer) take(m *pullMessage) {
 	case "Pull complete", "Already exists":
 		l.current, l.done = l.total, true
 	}
+}
+
+func (p pullLayers) errorClass() error {
+	if len(p) == 0 {
+		return errdefs.ErrInternal
+	}
+	return errdefs.ErrUnavailable
 }
 
 func (p pullLayers) sum() PullProgress {

@@ -1,13 +1,71 @@
 package dockerx
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
+	sdk "github.com/docker/docker/api/types/registry"
 )
+
+// pullServer is an engine without images that answers each pull with status and body.
+func pullServer(t *testing.T, status int, body string) *fakeServer {
+	t.Helper()
+	return newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			answer(w, http.StatusNotFound, map[string]string{"message": "no such image"})
+			return
+		}
+		if status == 0 {
+			t.Error("a pull was tried")
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	})
+}
+
+// newPuller returns an Engine with this config.json for its credentials; "" for none.
+func newPuller(t *testing.T, host, config string, timeout time.Duration) *Engine {
+	t.Helper()
+	dir := t.TempDir()
+	if config != "" {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := New(Options{Host: host, CredentialsDir: dir, PullTimeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// wantSays checks the class of an error, and what it says and does not say.
+func wantSays(t *testing.T, err, class error, words ...string) {
+	t.Helper()
+	wantClass(t, err, class)
+	if err == nil {
+		return
+	}
+	t.Log(err)
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%q tells a secret", err)
+	}
+}
 
 func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
 	for _, tc := range []struct {
@@ -31,27 +89,104 @@ func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
 		{"another not found", "x/y:1", 500, `{"message":"proxyconnect tcp: host not found"}`, errdefs.ErrUnavailable},
 		{"the words elsewhere", "x/y:1", http.StatusServiceUnavailable, `{"message":"denied: later"}`, errdefs.ErrUnavailable},
 		{"too many requests", "x/y:1", http.StatusTooManyRequests, `{"message":"toomanyrequests"}`, errdefs.ErrUnavailable},
+		{"not for this platform", "x/y:1", http.StatusOK, `{"status":"Pulling from x/y","id":"1"}{"errorDetail":{"message":"no matching manifest for linux/amd64 in the manifest list entries"}}`, errdefs.ErrNotFound},
+		{"denied when layers come", "x/y:1", http.StatusOK, `{"status":"Pulling fs layer","id":"a"}{"errorDetail":{"message":"denied: later"}}`, errdefs.ErrUnavailable},
 		{"broken off", "x/y:1", http.StatusOK, `{"status":"Pulling"}{"errorDetail":{"message":"unexpected EOF"},"error":"unexpected EOF"}`, errdefs.ErrUnavailable},
 		{"an answer that stops", "x/y:1", http.StatusOK, `{"status":"Pul`, errdefs.ErrUnavailable},
 		{"an ID can't be pulled", "sha256:" + strings.Repeat("a", 64), 0, "", errdefs.ErrNotFound},
 		{"not a reference", "Not A Reference", 0, "", errdefs.ErrInvalidArgument},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodGet {
-					answer(w, http.StatusNotFound, map[string]string{"message": "no such image"})
-					return
-				}
-				if tc.status == 0 {
-					t.Error("a pull was tried")
-				}
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(tc.status)
-				fmt.Fprint(w, tc.body)
-			})
-			e, _ := newEngine(t, s.host)
+			e := newPuller(t, pullServer(t, tc.status, tc.body).host, "", 0)
 			_, err := e.EnsureImage(t.Context(), tc.ref, PullOptions{})
 			wantClass(t, err, tc.want)
 		})
+	}
+}
+
+const joesConfig = `{"auths":{"r.example":{"username":"joe","password":"hunter2"}}}`
+
+func TestPullErrorsSayWhatItWasAndTheWayOut(t *testing.T) {
+	for _, tc := range []struct {
+		name, config string
+		status       int
+		message      string
+		class        error
+		says         []string
+	}{
+		{"tag", "", 404, "manifest for r.example/x:1 not found: manifest unknown: manifest unknown", errdefs.ErrNotFound,
+			[]string{"pull image r.example/x:1: the registry r.example has no such tag"}},
+		{"name", "", 404, "name unknown: repository name not known to registry", errdefs.ErrNotFound, []string{"no such repository: check the name"}},
+		{"name or credentials", "", 404, "pull access denied for r.example/x, repository does not exist or may require 'docker login': denied: no", errdefs.ErrNotFound,
+			[]string{"no such repository or does not give it to us:", `"docker login r.example"`}},
+		{"no credentials", "", 500, "no basic auth credentials", errdefs.ErrPermissionDenied,
+			[]string{"wants credentials", `run "docker login r.example" as the user of agboxd`}},
+		{"wrong credentials", joesConfig, 500, "unauthorized: bad password hunter2", errdefs.ErrPermissionDenied,
+			[]string{"refused the credentials from ", "config.json", `"docker login r.example"`, "bad password [secret]"}},
+		{"credentials of somebody else", joesConfig, 500, "denied: not for joe", errdefs.ErrPermissionDenied,
+			[]string{"with the credentials from ", "config.json"}},
+		{"network", "", 500, `Get "https://r.example/v2/": dial tcp: lookup r.example: no such host`, errdefs.ErrUnavailable,
+			[]string{"cannot reach the registry r.example", "no such host"}},
+		{"too many", "", 500, "toomanyrequests: slow down", errdefs.ErrUnavailable, []string{"wants fewer requests"}},
+		{"anything else", "", 500, "write /x: no space left on device", errdefs.ErrUnavailable, []string{"broke off", "no space left"}},
+		{"unreadable credentials", `{"auths":hunter2`, 500, "no basic auth credentials", errdefs.ErrPermissionDenied,
+			[]string{"they can't be read", "config.json", `"docker login"`}},
+		{"unreadable credentials, hidden image", `{"auths":hunter2`, 404, "name unknown: no", errdefs.ErrPermissionDenied, []string{"config.json"}},
+		{"unreadable credentials, network", `{"auths":hunter2`, 500, "dial tcp: no such host", errdefs.ErrUnavailable, []string{"cannot reach"}},
+		{"no such helper", `{"credsStore":"no-such-program"}`, 500, "no basic auth credentials", errdefs.ErrPermissionDenied,
+			[]string{"docker-credential-no-such-program", "r.example"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := pullServer(t, tc.status, fmt.Sprintf(`{"message":%q}`, tc.message))
+			_, err := newPuller(t, s.host, tc.config, 0).EnsureImage(t.Context(), "r.example/x:1", PullOptions{})
+			wantSays(t, err, tc.class, tc.says...)
+		})
+	}
+}
+
+func TestUnreadableCredentialsDoNotKeepAPublicImageFromUs(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			answer(w, http.StatusOK, map[string]string{"Id": "sha256:1"})
+		}
+	})
+	if _, err := newPuller(t, s.host, `{"auths":`, 0).EnsureImage(t.Context(), "x/y:1", PullOptions{Always: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPullThatHangsSaysSo(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-r.Context().Done()
+		}
+		answer(w, http.StatusNotFound, map[string]string{"message": "no such image"})
+	})
+	_, err := newPuller(t, s.host, "", 50*time.Millisecond).EnsureImage(t.Context(), "r.example/x:1", PullOptions{})
+	wantSays(t, err, errdefs.ErrUnavailable, "not done within 50ms", "the registry r.example, or the engine, is slow or hangs", "docker.pull_timeout")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := newPuller(t, s.host, "", 0).EnsureImage(ctx, "r.example/x:1", PullOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the caller's deadline: %v", err)
+	}
+}
+
+func TestCredentialsGoToTheEngine(t *testing.T) {
+	var got *sdk.AuthConfig
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			var err error
+			if got, err = sdk.DecodeAuthConfig(r.Header.Get(sdk.AuthHeader)); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		answer(w, http.StatusOK, map[string]string{"Id": "sha256:1"})
+	})
+	e := newPuller(t, s.host, joesConfig, 0)
+	for ref, want := range map[string]string{"r.example/x:1": "hunter2", "other.example/x:1": "", "x": ""} {
+		if _, err := e.EnsureImage(t.Context(), ref, PullOptions{Always: true}); err != nil || got.Password != want {
+			t.Errorf("%s: sent %q, %v; want %q", ref, got.Password, err, want)
+		}
 	}
 }

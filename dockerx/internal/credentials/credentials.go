@@ -3,8 +3,10 @@ package credentials
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -24,6 +26,18 @@ type Found struct {
 	// Source is the file or the program that Auth came from, or where it should have come from.
 	Source string
 }
+
+// failure is an error with a text for people that does not repeat its class, nor wrap what it came from.
+type failure struct {
+	text  string
+	class error
+}
+
+// Error implements error.
+func (f *failure) Error() string { return f.text }
+
+// Unwrap returns the class.
+func (f *failure) Unwrap() error { return f.class }
 
 // Empty reports whether there are no credentials.
 func (f Found) Empty() bool {
@@ -47,7 +61,10 @@ func Get(ctx context.Context, dir string, image reference.Named) (Found, error) 
 	found := Found{Source: filepath.Join(dir, config.ConfigFileName)}
 	file, err := config.Load(dir)
 	if err != nil {
-		return found, fmt.Errorf("%w (mend %s, or run \"docker login\" anew): %w", err, found.Source, errdefs.ErrPermissionDenied)
+		return found, &failure{
+			text:  fmt.Sprintf("%v: mend %s, or move it away and run \"docker login\"", err, found.Source),
+			class: errdefs.ErrPermissionDenied,
+		}
 	}
 	key := registryKey(image)
 	if helper := helperFor(file, key); helper != "" {
@@ -88,4 +105,23 @@ func fromFile(file *configfile.ConfigFile, key string) registry.AuthConfig {
 		Username: kept.Username, Password: kept.Password, ServerAddress: key,
 		IdentityToken: kept.IdentityToken, RegistryToken: kept.RegistryToken,
 	}
+}
+
+// Header is f as the engine wants it with a pull; "" for none.
+func (f Found) Header() (string, error) {
+	if f.Empty() {
+		return "", nil
+	}
+	return registry.EncodeAuthConfig(f.Auth)
+}
+
+// Redact returns text without the secrets of f: a registry may say anything, even what it was sent.
+func (f Found) Redact(text string) string {
+	pair := base64.StdEncoding.EncodeToString([]byte(f.Auth.Username + ":" + f.Auth.Password))
+	for _, secret := range []string{pair, f.Auth.Password, f.Auth.IdentityToken, f.Auth.RegistryToken} {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "[secret]")
+		}
+	}
+	return text
 }

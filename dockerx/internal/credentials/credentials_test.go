@@ -79,6 +79,17 @@ func TestCredentialsOfTheFile(t *testing.T) {
 	}
 }
 
+func TestRedact(t *testing.T) {
+	pair := base64.StdEncoding.EncodeToString([]byte("joe:pw"))
+	f := Found{Auth: registry.AuthConfig{Username: "joe", Password: "pw", IdentityToken: "tok"}}
+	if got := f.Redact("joe, pw, " + pair + ", tok."); got != "joe, [secret], [secret], [secret]." {
+		t.Error(got)
+	}
+	if got := (Found{}).Redact("joe"); got != "joe" {
+		t.Error(got)
+	}
+}
+
 func TestAMissingFileIsNoError(t *testing.T) {
 	got, err := Get(t.Context(), filepath.Join(t.TempDir(), "none"), named(t, "r.example/a"))
 	if err != nil || !got.Empty() {

@@ -47,15 +47,15 @@ func askHelper(ctx context.Context, helper, key string, patience time.Duration) 
 // helperError says what went wrong. It knows nothing of the helper's output, in which a secret could be.
 func helperError(within context.Context, patience time.Duration, helper, key string) error {
 	if _, err := exec.LookPath(helper); err != nil {
-		return fmt.Errorf("the credential helper %s for %s is not in the PATH of agboxd: install it, or take it out of the "+
-			"Docker CLI's config.json: %w", helper, key, errdefs.ErrPermissionDenied)
+		return &failure{class: errdefs.ErrPermissionDenied, text: fmt.Sprintf("the credential helper %s for %s is not in the PATH "+
+			"of agboxd: install it, or take it out of the config.json of the Docker CLI", helper, key)}
 	}
 	what := "failed"
 	if errors.Is(within.Err(), context.DeadlineExceeded) {
 		what = fmt.Sprintf("gave no answer within %s", patience)
 	}
-	return fmt.Errorf("the credential helper %s for %s %s: to see why, run \"echo %s | %s get\" as the user of agboxd: %w",
-		helper, key, what, key, helper, errdefs.ErrUnavailable)
+	return &failure{class: errdefs.ErrUnavailable, text: fmt.Sprintf("the credential helper %s for %s %s: to see why, run "+
+		"\"echo %s | %s get\" as the user of agboxd", helper, key, what, key, helper)}
 }
 
 // program returns how to run the helper until ctx ends.
