@@ -2,10 +2,12 @@ package manifest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -52,6 +54,8 @@ func (d *decoder) field(node ast.Node, path string, m protoreflect.Message, fd p
 			m.Mutable(fd).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
 		}
 		return err
+	case isServices(fd):
+		return d.services(node, path, m.Mutable(fd).List())
 	case fd.IsList():
 		return d.list(node, path, m.Mutable(fd).List(), fd)
 	}
@@ -100,6 +104,9 @@ func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd
 	case protoreflect.Uint32Kind:
 		n, err := whole(node, path)
 		return protoreflect.ValueOfUint32(n), err
+	case protoreflect.DoubleKind:
+		n, err := number(node, path)
+		return protoreflect.ValueOfFloat64(n), err
 	case protoreflect.MessageKind:
 		if duration, ok := empty.Message().Interface().(*durationpb.Duration); ok {
 			return empty, readDuration(node, path, duration)
@@ -152,7 +159,23 @@ func whole(node ast.Node, path string) (uint32, error) {
 	return 0, &Error{Line: line(node), Path: path, Text: "must be a whole number from 0 to 4294967295"}
 }
 
-// readDuration accepts Go's notation, which includes the "1800s" of protobuf's JSON, and a bare 0.
+// number reads a number that is written as one: neither infinite nor in quotes.
+func number(node ast.Node, path string) (float64, error) {
+	switch n := node.(type) {
+	case *ast.FloatNode:
+		return n.Value, nil
+	case *ast.IntegerNode:
+		switch v := n.Value.(type) {
+		case uint64:
+			return float64(v), nil
+		case int64:
+			return float64(v), nil
+		}
+	}
+	return 0, &Error{Line: line(node), Path: path, Text: `must be a number, such as 2 or 0.5`}
+}
+
+// readDuration accepts Go's notation, a bare 0, and that of protobuf's JSON, which has the same seconds without a limit.
 func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	text := ""
 	switch n := node.(type) {
@@ -161,18 +184,12 @@ func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	case *ast.IntegerNode:
 		text = n.GetToken().Value // only "0" parses without a unit
 	}
-	v, err := time.ParseDuration(text)
-	if err != nil {
-		return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m" or "1800s"`}
+	if v, err := time.ParseDuration(text); err == nil {
+		out.Seconds, out.Nanos = int64(v/time.Second), int32(v%time.Second)
+		return nil
 	}
-	out.Seconds, out.Nanos = int64(v/time.Second), int32(v%time.Second)
-	return nil
-}
-
-func names(fields protoreflect.FieldDescriptors) string {
-	all := make([]string, fields.Len())
-	for i := range all {
-		all[i] = string(fields.Get(i).Name())
+	if strings.HasSuffix(text, "s") && protojson.Unmarshal([]byte(strconv.Quote(text)), out) == nil {
+		return nil
 	}
-	return strings.Join(all, ", ")
+	return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m" or "1800s"`}
 }

@@ -25,11 +25,15 @@ mounts:
 copies: [{source: "~", target: /c, exclude_patterns: [a, "*.o"]}]
 builtin_tools: [git]
 required_services:
-  - name: db
+  zz: {image: z}
+  db:
     image: pg
     envs: {A: "1"}
     healthcheck: {test: [CMD, x], interval: 1m30s, timeout: 5s, retries: 3, start_period: 0, start_interval: 100ms}
     post_start_on_primary: [echo hi]
+    ports: [{container_port: 5432}]
+    cpu_limit: 2
+  "10":
 optional_services:
 labels: &l {a: b}
 envs:
@@ -39,6 +43,20 @@ envs:
   EMPTY:
   "odd key": "yes"
 idle_ttl: 1800s
+command: [sleep, "1"]
+user: "1000"
+working_dir: /x
+ports:
+- {container_port: 80, host_port: 8080, protocol: udp}
+cpu_limit: 0.5
+memory_limit: 512MiB
+disk_limit: 1g
+pids_limit: 100
+gpus: all
+runtime: runsc
+restart_policy: on-failure
+pull_policy: never
+on_log_limit: kill
 `), "/home/u")
 	if err != nil {
 		t.Fatal(err)
@@ -50,17 +68,23 @@ idle_ttl: 1800s
 		},
 		Copies:       []*agboxv1.CopySpec{{Source: "/home/u", Target: "/c", ExcludePatterns: []string{"a", "*.o"}}},
 		BuiltinTools: []string{"git"},
-		RequiredServices: []*agboxv1.ServiceSpec{{
+		RequiredServices: []*agboxv1.ServiceSpec{{Name: "zz", Image: "z"}, {
 			Name: "db", Image: "pg", Envs: map[string]string{"A": "1"},
 			Healthcheck: &agboxv1.HealthcheckConfig{
 				Test: []string{"CMD", "x"}, Interval: durationpb.New(90 * time.Second), Timeout: durationpb.New(5 * time.Second),
 				Retries: 3, StartPeriod: durationpb.New(0), StartInterval: durationpb.New(100 * time.Millisecond),
 			},
 			PostStartOnPrimary: []string{"echo hi"},
-		}},
+			Ports:              []*agboxv1.PortSpec{{ContainerPort: 5432}},
+			CpuLimit:           2,
+		}, {Name: "10"}},
 		Labels:  map[string]string{"a": "b"},
 		Envs:    map[string]string{"TEXT": "one\ntwo\n", "EMPTY": "", "odd key": "yes"},
 		IdleTtl: durationpb.New(30 * time.Minute),
+		Command: []string{"sleep", "1"}, User: "1000", WorkingDir: "/x",
+		Ports:    []*agboxv1.PortSpec{{ContainerPort: 80, HostPort: 8080, Protocol: "udp"}},
+		CpuLimit: 0.5, MemoryLimit: "512MiB", DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc",
+		RestartPolicy: "on-failure", PullPolicy: "never", OnLogLimit: "kill",
 	}
 	equal(t, got, want)
 }
@@ -84,7 +108,19 @@ func TestSpecRefuses(t *testing.T) {
 		"null in a list":     {"mounts:\n -\n", "mounts[0]: must not be empty"},
 		"no unit":            {"idle_ttl: 30", "line 1: idle_ttl: must be a duration with a unit"},
 		"no duration":        {"idle_ttl: soon", "line 1: idle_ttl: must be a duration with a unit"},
-		"negative retries":   {"required_services: [{healthcheck: {retries: -1}}]", "must be a whole number from 0"},
+		"negative retries":   {"required_services: {db: {healthcheck: {retries: -1}}}", "required_services.db.healthcheck.retries: must be a whole number from 0"},
+		"fraction of pids":   {"pids_limit: 1.5", "pids_limit: must be a whole number from 0"},
+		"too many pids":      {"pids_limit: 4294967296", "pids_limit: must be a whole number from 0"},
+		"cpus in quotes":     {"cpu_limit: \"2\"", "cpu_limit: must be a number, such as 2 or 0.5"},
+		"endless cpus":       {"cpu_limit: .inf", "cpu_limit: must be a number"},
+		"no number of cpus":  {"cpu_limit: .nan", "cpu_limit: must be a number"},
+		"memory as number":   {"memory_limit: 1073741824", "memory_limit: must be a string: put it in quotes"},
+		"services as a list": {"image: a\nrequired_services:\n- name: db", `line 3: required_services: must be a mapping from the names, such as "db: {image: postgres}", not a list`},
+		"optional as a list": {"optional_services: []", "optional_services: must be a mapping from the names"},
+		"services as text":   {"optional_services: db", "optional_services: must be a mapping"},
+		"name in a service":  {"required_services:\n  db:\n    name: db", "line 3: required_services.db.name: must be left out: the key above is the name"},
+		"service twice":      {"required_services:\n  db: {}\n  db: {}", "line 3: required_services.db: duplicate key; first on line 2"},
+		"key in a service":   {"required_services: {db: {img: x}}", "required_services.db.img: unknown key; known here: image, envs"},
 		"merge key":          {"envs:\n  <<: {A: b}", `merge keys ("<<") are not supported`},
 		"tag":                {"image: !x a", "tags (!...) are not supported"},
 		"unknown alias":      {"image: *a", "alias"},

@@ -1,0 +1,128 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// SpecJSON writes a spec as one line of JSON that ParseSpec reads back as an equal spec, so that what is printed can be
+// applied: fields that are set, by their names and in their order in the proto, services as an object by name. JSON is
+// YAML. A spec that validate.Create accepts has no two services of one name; of others, one would be lost, and that is
+// an error.
+func SpecJSON(spec *agboxv1.CreateSpec) (json.RawMessage, error) {
+	var w writer
+	if err := w.message(spec.ProtoReflect()); err != nil {
+		return nil, fmt.Errorf("write spec: %w", err)
+	}
+	return bytes.TrimSpace(w.out.Bytes()), nil
+}
+
+// writer writes messages led by their descriptors, as decoder reads them.
+type writer struct{ out bytes.Buffer }
+
+func (w *writer) message(m protoreflect.Message) error {
+	var set []protoreflect.FieldDescriptor
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		isKey := fd.Name() == "name" && m.Descriptor().FullName() == serviceName
+		if m.Has(fd) && !isKey {
+			set = append(set, fd)
+		}
+	}
+	return w.group("{}", len(set), func(i int) error {
+		w.key(string(set[i].Name()))
+		return w.field(m.Get(set[i]), set[i])
+	})
+}
+
+func (w *writer) field(v protoreflect.Value, fd protoreflect.FieldDescriptor) error {
+	switch {
+	case fd.IsMap():
+		return w.entries(v.Map())
+	case isServices(fd):
+		return w.services(v.List())
+	case fd.IsList():
+		return w.group("[]", v.List().Len(), func(i int) error { return w.value(v.List().Get(i), fd) })
+	}
+	return w.value(v, fd)
+}
+
+func (w *writer) value(v protoreflect.Value, fd protoreflect.FieldDescriptor) error {
+	if fd.Kind() != protoreflect.MessageKind {
+		return w.scalar(v.Interface())
+	}
+	d, ok := v.Message().Interface().(*durationpb.Duration)
+	if !ok {
+		return w.message(v.Message())
+	}
+	text, err := protojson.Marshal(d)
+	w.out.Write(text)
+	return err
+}
+
+func (w *writer) entries(m protoreflect.Map) error {
+	all := map[string]protoreflect.Value{}
+	m.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
+		all[key.String()] = value
+		return true
+	})
+	keys := slices.Sorted(maps.Keys(all))
+	return w.group("{}", len(keys), func(i int) error {
+		w.key(keys[i])
+		return w.scalar(all[keys[i]].Interface())
+	})
+}
+
+func (w *writer) services(list protoreflect.List) error {
+	taken := map[string]bool{}
+	return w.group("{}", list.Len(), func(i int) error {
+		s := list.Get(i).Message()
+		name := s.Get(s.Descriptor().Fields().ByName("name")).String()
+		if taken[name] {
+			return fmt.Errorf("two services have the name %q", name)
+		}
+		taken[name] = true
+		w.key(name)
+		return w.message(s)
+	})
+}
+
+// group writes n members between the two brackets.
+func (w *writer) group(brackets string, n int, member func(int) error) error {
+	w.out.WriteByte(brackets[0])
+	for i := range n {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := member(i); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte(brackets[1])
+	return nil
+}
+
+func (w *writer) key(key string) {
+	_ = w.scalar(key) // a string always has a JSON form
+	w.out.WriteByte(':')
+}
+
+func (w *writer) scalar(v any) error {
+	enc := json.NewEncoder(&w.out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	if n := w.out.Len(); err == nil && n > 0 {
+		w.out.Truncate(n - 1) // the encoder's line end
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package manifest
+
+import (
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
+
+// isServices tells the lists that are written as mappings from the name.
+func isServices(fd protoreflect.FieldDescriptor) bool {
+	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
+}
+
+// services reads a mapping from names to services and keeps its order, in which required services start.
+func (d *decoder) services(node ast.Node, path string, out protoreflect.List) error {
+	if _, ok := node.(*ast.SequenceNode); ok {
+		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as "db: {image: postgres}", not a list`}
+	}
+	entries, err := d.entries(node, path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		s, err := d.service(e, join(path, e.key))
+		if err != nil {
+			return err
+		}
+		out.Append(protoreflect.ValueOfMessage(s.ProtoReflect()))
+	}
+	return nil
+}
+
+// service reads one service. A name inside it is refused even if it is the right one: it would have to be changed in
+// two places.
+func (d *decoder) service(e entry, path string) (*agboxv1.ServiceSpec, error) {
+	fields, err := d.entries(e.value, path)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fields {
+		if f.key == "name" {
+			return nil, &Error{Line: f.line, Path: join(path, f.key), Text: "must be left out: the key above is the name"}
+		}
+	}
+	s := &agboxv1.ServiceSpec{Name: e.key}
+	return s, d.message(e.value, path, s.ProtoReflect())
+}
+
+// names lists the keys that a mapping may have.
+func names(fields protoreflect.FieldDescriptors) string {
+	var all []string
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if fd.Name() == "name" && fd.Parent().FullName() == serviceName {
+			continue
+		}
+		all = append(all, string(fd.Name()))
+	}
+	return strings.Join(all, ", ")
+}
