@@ -1,0 +1,115 @@
+// Package passwd looks users up in the contents of an image's /etc/passwd and /etc/group, by the rules of the engine. It
+// is pure; whoever reads the files bounds their size.
+package passwd
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Identity is whom a process of a container runs as, or who owns a file there.
+type Identity struct {
+	UID, GID uint32
+	// Groups are the supplementary ones.
+	Groups []uint32
+	// Name is empty for a number that passwd does not know.
+	Name string
+	// Home is "/" for a number that passwd does not know.
+	Home string
+}
+
+// Lookup resolves "name", "uid", "name:group" or "uid:gid". As with the engine, a number need not be known, and has group 0
+// then; an explicit group means no supplementary groups. Lines with
+// too few fields or numbers out of range are skipped. The error names the user or group that is not there.
+func Lookup(passwd, group []byte, spec string) (Identity, error) {
+	userPart, groupPart, grouped := strings.Cut(spec, ":")
+	id, err := findUser(passwd, userPart)
+	if err != nil {
+		return Identity{}, err
+	}
+	if grouped && groupPart != "" {
+		id.GID, err = findGroup(group, groupPart)
+		return id, err
+	}
+	id.Groups = memberships(group, id.Name)
+	return id, nil
+}
+
+// Default returns the user of a spec that names none: agbox where passwd has it, else the image's own user, else root.
+func Default(passwd []byte, imageUser string) string {
+	for row := range rows(passwd, 7) {
+		if row[0] == "agbox" {
+			return "agbox"
+		}
+	}
+	if imageUser != "" {
+		return imageUser
+	}
+	return "0"
+}
+
+func findUser(passwd []byte, want string) (Identity, error) {
+	number, isNumber := parseID(want)
+	for u := range rows(passwd, 7) {
+		uid, okUser := parseID(u[2])
+		gid, okGroup := parseID(u[3])
+		if okUser && okGroup && (u[0] == want || isNumber && uid == number) {
+			return Identity{UID: uid, GID: gid, Name: u[0], Home: u[5]}, nil
+		}
+	}
+	if !isNumber {
+		return Identity{}, fmt.Errorf("user %q is not in the image's /etc/passwd", want)
+	}
+	return Identity{UID: number, Home: "/"}, nil
+}
+
+func findGroup(group []byte, want string) (uint32, error) {
+	for g := range rows(group, 4) {
+		if gid, ok := parseID(g[2]); ok && g[0] == want {
+			return gid, nil
+		}
+	}
+	if gid, ok := parseID(want); ok {
+		return gid, nil
+	}
+	return 0, fmt.Errorf("group %q is not in the image's /etc/group", want)
+}
+
+// maxGroups is the kernel's NGROUPS_MAX.
+const maxGroups = 65536
+
+func memberships(group []byte, name string) []uint32 {
+	var list []uint32
+	for g := range rows(group, 4) {
+		gid, ok := parseID(g[2])
+		if !ok || name == "" || len(list) == maxGroups {
+			continue
+		}
+		for member := range strings.SplitSeq(g[3], ",") {
+			if member == name {
+				list = append(list, gid)
+				break
+			}
+		}
+	}
+	return list
+}
+
+// parseID reads a user or group number below 2^31. The highest numbers mean "unchanged" in parts of the kernel.
+func parseID(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return uint32(n), err == nil
+}
+
+// rows yields the fields of the lines that have at least so many.
+func rows(table []byte, fields int) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(string(table)) {
+			row := strings.Split(strings.TrimRight(line, "\r\n"), ":")
+			if len(row) >= fields && !yield(row) {
+				return
+			}
+		}
+	}
+}
