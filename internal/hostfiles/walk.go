@@ -1,0 +1,211 @@
+package hostfiles
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth bounds the directories that are open at once: a directory is reached through the one above it, never by a
+	// path that somebody could change, so all on the way down stay open.
+	maxDepth = 1000
+	// batch is how many names of a directory are held at once.
+	batch = 256
+)
+
+// packer is one run of Pack.
+type packer struct {
+	ctx    context.Context
+	tw     *tar.Writer
+	copy   Copy
+	rules  excludes
+	buf    []byte
+	root   int    // the source, when it is a directory
+	prefix string // of the names in the stream: the target, without its slash in front and with one behind
+}
+
+// contents packs what is in the directory fd, which is rel below the source, and closes it. Names come in the order that
+// the directory has them: sorting would mean to keep them all.
+func (p *packer) contents(fd int, rel string, depth int) error {
+	if depth > maxDepth {
+		unix.Close(fd)
+		return refuse(rel, fmt.Sprintf("is nested more than %d directories deep", maxDepth))
+	}
+	dir := os.NewFile(uintptr(fd), rel)
+	defer dir.Close()
+	for {
+		// Names only: what else ReadDir returns it may look up by path.
+		names, err := dir.Readdirnames(batch)
+		for _, name := range names {
+			if err := p.entry(fd, rel, name, depth); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read directory %q: %w", rel, err)
+		}
+	}
+}
+
+// entry packs one name of a directory. It is a single name that the kernel gave, so openat with O_NOFOLLOW can't leave
+// the directory.
+func (p *packer) entry(dir int, dirRel, name string, depth int) error {
+	rel := name
+	if dirRel != "" {
+		rel = dirRel + "/" + name
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return unreadableEntry(rel, err)
+	}
+	if p.rules.match(rel, isType(st.Mode, unix.S_IFDIR)) {
+		return nil
+	}
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		_, err := p.file(dir, name, rel, p.prefix+rel)
+		return err
+	case unix.S_IFDIR:
+		return p.directory(dir, name, rel, depth)
+	case unix.S_IFLNK:
+		return p.link(dir, name, dirRel, rel, &st)
+	default:
+		return refuse(rel, "is a "+kind(st.Mode)+" and cannot be copied")
+	}
+}
+
+// file packs a regular file as target; !found if it is gone. It must be one after the open too, which waits for nothing.
+func (p *packer) file(dir int, name, rel, target string) (found bool, err error) {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, unreadableEntry(rel, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, err
+	}
+	if !isType(st.Mode, unix.S_IFREG) {
+		return false, changed(fmt.Sprintf("%q", rel), fmt.Errorf("it is a %s now", kind(st.Mode)))
+	}
+	header := tar.Header{Typeflag: tar.TypeReg, Name: target, Mode: mode(&st), Size: st.Size}
+	if err := p.write(&header, &st); err != nil {
+		return false, err
+	}
+	n, err := io.CopyBuffer(p.tw, io.LimitReader(&reader{p.ctx, fd}, st.Size), p.buf)
+	if err == nil && n < st.Size {
+		err = changed(fmt.Sprintf("%q", rel), fmt.Errorf("it shrank from %d bytes to %d", st.Size, n))
+	}
+	if err != nil {
+		return false, fmt.Errorf("copy %q: %w", rel, err)
+	}
+	return true, nil
+}
+
+func (p *packer) directory(dir int, name, rel string, depth int) error {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return unreadableEntry(rel, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	header := tar.Header{Typeflag: tar.TypeDir, Name: p.prefix + rel + "/", Mode: mode(&st)}
+	if err := p.write(&header, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	return p.contents(fd, rel, depth+1)
+}
+
+// write completes and writes a header. PAX keeps fractions of seconds, and names of any length and encoding.
+func (p *packer) write(h *tar.Header, st *unix.Stat_t) error {
+	h.Uid, h.Gid = p.copy.UID, p.copy.GID
+	h.ModTime = time.Unix(st.Mtim.Unix())
+	h.Format = tar.FormatPAX
+	if err := p.tw.WriteHeader(h); err != nil {
+		return fmt.Errorf("write the entry of %q: %w", h.Name, err)
+	}
+	return nil
+}
+
+// mode is what the copy keeps of a mode.
+func mode(st *unix.Stat_t) int64 { return int64(st.Mode & (0o777 | unix.S_ISVTX)) }
+
+// reader reads a file until the context ends.
+type reader struct {
+	ctx context.Context
+	fd  int
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := retried(func() (int, error) { return unix.Read(r.fd, b) })
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 && len(b) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// refuse is the error of what can't be copied as it is.
+func refuse(rel, why string) error {
+	return fmt.Errorf("%q %s; remove or exclude it: %w", rel, why, errdefs.ErrInvalidArgument)
+}
+
+// unreadableEntry classifies an error of the system about an entry that was there a moment ago.
+func unreadableEntry(rel string, err error) error {
+	switch {
+	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		return refuse(rel, fmt.Sprintf("cannot be read (%v)", err))
+	case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO):
+		return changed(fmt.Sprintf("%q", rel), err)
+	default:
+		return fmt.Errorf("open %q: %w", rel, err)
+	}
+}
+
+func kind(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFIFO:
+		return "FIFO"
+	case unix.S_IFSOCK:
+		return "socket"
+	case unix.S_IFCHR, unix.S_IFBLK:
+		return "device"
+	case unix.S_IFDIR:
+		return "directory"
+	default:
+		return "special file"
+	}
+}
