@@ -7,7 +7,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
 )
 
@@ -35,7 +34,8 @@ type Container struct {
 	Networks []string
 	// Created has a resolution of one second in a list.
 	Created time.Time
-	// Health is what the container's healthcheck says; a list may be a little behind.
+	// Health is what the container's healthcheck says. In a list it is a hint: read out of a text for people, the only
+	// source that costs no call for each container. A list does not show that of a paused container.
 	Health Health
 }
 
@@ -74,7 +74,8 @@ type ContainerDetail struct {
 	Mounts []Mount
 	// Error is the engine's text on why the last start did not work, or empty.
 	Error string
-	// HealthOutput is the end of what the last probe printed, at most 1 KiB.
+	// HealthOutput is the end of what the last probe of this run, or of the one that ended, printed: valid UTF-8 of at most
+	// 1 KiB. The engine keeps 4 KiB of each probe's output.
 	HealthOutput string
 	// Limits are those in force, or that will be at the next start.
 	Limits Limits
@@ -114,49 +115,6 @@ func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDeta
 		return ContainerDetail{}, fmt.Errorf("inspect container %s: %w", id, err)
 	}
 	return out, nil
-}
-
-// StartContainer starts a container that was created or has ended; one that runs is left as it is.
-//
-// Errors: ErrNotFound when the container, or the network it was created on, is gone; ErrFailedPrecondition when it is
-// paused or being removed, or when its network shares its name with another one (20.10 keeps the name, not the ID, and
-// refuses: remove the double and try again); ErrInvalidArgument when it can't run as specified: no such program, a
-// mount source that is gone (a user that the image does not have is ErrInternal on 20.10); ErrUnavailable.
-func (e *Engine) StartContainer(ctx context.Context, id string) error {
-	err := e.do(ctx, OpStartContainer, func(ctx context.Context, c *client.Client) error {
-		err := reclass(c.ContainerStart(ctx, id, container.StartOptions{}), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
-		if errdefs.IsInvalidArgument(err) && onDoubledNetwork(ctx, c, id) {
-			return reclass(err, errdefs.IsInvalidArgument, errdefs.ErrFailedPrecondition)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("start container %s: %w", id, err)
-	}
-	return nil
-}
-
-// onDoubledNetwork reports whether a container that did not start is on a network whose name another network has. The
-// refusal has the same status as that of a bad command, so the engine is asked. False when it does not say.
-func onDoubledNetwork(ctx context.Context, c *client.Client, id string) bool {
-	raw, err := c.ContainerInspect(ctx, id)
-	if err != nil || raw.NetworkSettings == nil {
-		return false
-	}
-	for name := range raw.NetworkSettings.Networks {
-		f := filters.NewArgs(filters.Arg("name", name))
-		networks, err := c.NetworkList(ctx, listNetworks(f))
-		same := 0
-		for i := range networks { // the filter matches parts of names
-			if networks[i].Name == name {
-				same++
-			}
-		}
-		if err == nil && same > 1 {
-			return true
-		}
-	}
-	return false
 }
 
 // StopContainer sends the container's stop signal (TERM unless its spec or image says otherwise), and KILL after the

@@ -23,6 +23,7 @@ func fromSummary(raw *container.Summary) Container {
 		c.Networks = networkIDs(raw.NetworkSettings.Networks)
 	}
 	c.Networks = orWanted(c, raw.HostConfig.NetworkMode)
+	c.Health = listedHealth(c.State, raw.Status)
 	return c
 }
 
@@ -39,12 +40,17 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
 		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
 		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
+		d.Health, d.HealthOutput = healthOf(s.Health, d.Running, d.StartedAt)
 	}
 	if raw.NetworkSettings != nil {
 		d.Networks = networkIDs(raw.NetworkSettings.Networks)
 	}
+	if raw.NetworkSettings != nil && d.Running {
+		d.Ports = portsOf(raw.NetworkSettings.Ports)
+	}
 	if raw.HostConfig != nil {
 		d.Networks = orWanted(d.Container, string(raw.HostConfig.NetworkMode))
+		d.Limits = limitsOf(&raw.HostConfig.Resources)
 	}
 	for _, m := range raw.Mounts {
 		d.Mounts = append(d.Mounts, Mount{Source: m.Source, Target: m.Destination, Writable: m.RW})

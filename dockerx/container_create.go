@@ -2,14 +2,10 @@ package dockerx
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 )
 
@@ -59,31 +55,23 @@ type Healthcheck struct {
 	Retries       int
 }
 
-// Limits are what can be changed while a container exists. 0: no limit.
-type Limits struct {
-	NanoCPUs    int64
-	MemoryBytes int64 // swap is not added on top where the engine can account for it
-	Pids        int64
-}
-
-// Port is one published port. HostPort 0: the engine chooses one at each start.
-type Port struct {
-	ContainerPort, HostPort uint16
-	Protocol                string // "tcp" or "udp"
-}
-
 // CreateContainer makes a container and returns its ID; it does not start it.
 //
 // Errors: ErrAlreadyExists when the name is taken, by whatever; ErrNotFound when the image is not there (a network that
 // does not exist is found out at the start); ErrInvalidArgument for anything else in the spec that the engine does not
-// take, such as a mount whose source does not exist; ErrUnavailable.
+// take, such as a mount whose source does not exist, a runtime that it does not have, a start interval that it does not
+// understand, or ports without a network; ErrUnavailable. A DiskBytes that the storage driver can't keep is ErrInternal
+// (20.10), so look at Info.DiskLimit first. The engine drops a limit that its kernel can't keep, with a warning that
+// nobody reads: look at Info for those too.
 func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (string, error) {
-	if spec.NetworkID != "" && !isFullID(spec.NetworkID) {
-		return "", fmt.Errorf("create container %s: network %q is no full network ID: %w",
-			spec.Name, spec.NetworkID, errdefs.ErrInvalidArgument)
+	if err := spec.Check(); err != nil {
+		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
 	}
 	var id string
 	err := e.do(ctx, OpCreateContainer, func(ctx context.Context, c *client.Client) error {
+		if err := spec.Healthcheck.checkVersion(c.ClientVersion()); err != nil {
+			return err
+		}
 		resp, err := c.ContainerCreate(ctx, spec.config(), spec.hostConfig(), spec.networking(), nil, spec.Name)
 		id = resp.ID
 		return reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
@@ -92,56 +80,4 @@ func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (strin
 		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
 	}
 	return id, nil
-}
-
-// isFullID keeps words that mean something else to the engine, such as "host", out of the network mode.
-func isFullID(id string) bool {
-	b, err := hex.DecodeString(id)
-	return err == nil && len(b) == 32
-}
-
-func (s *ContainerSpec) config() *container.Config {
-	return &container.Config{
-		Image:      s.Image,
-		Entrypoint: s.Entrypoint,
-		Cmd:        s.Cmd,
-		Env:        s.Env,
-		User:       s.User,
-		WorkingDir: s.WorkingDir,
-		Hostname:   s.Hostname,
-		Labels:     s.Labels,
-		StopSignal: s.StopSignal,
-	}
-}
-
-func (s *ContainerSpec) hostConfig() *container.HostConfig {
-	mode := container.NetworkMode(network.NetworkNone)
-	if s.NetworkID != "" {
-		mode = container.NetworkMode(s.NetworkID)
-	}
-	return &container.HostConfig{
-		NetworkMode:   mode,
-		Mounts:        s.mounts(),
-		Init:          s.Init,
-		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
-	}
-}
-
-// mounts uses the long form, which refuses a source that does not exist; the short one makes a directory of root's.
-func (s *ContainerSpec) mounts() []mount.Mount {
-	out := make([]mount.Mount, len(s.Mounts))
-	for i, m := range s.Mounts {
-		out[i] = mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable}
-	}
-	return out
-}
-
-func (s *ContainerSpec) networking() *network.NetworkingConfig {
-	if s.NetworkID == "" {
-		return nil
-	}
-	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-		s.NetworkID: {Aliases: s.NetworkAliases},
-	}}
 }

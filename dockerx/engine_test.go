@@ -50,7 +50,16 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpStopContainer:   func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", 0) },
 	OpKillContainer:   func(ctx context.Context, e *Engine) error { return e.KillContainer(ctx, "x") },
 	OpRemoveContainer: func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
-	OpListNetworks:    func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
+	OpUpdateContainer: func(ctx context.Context, e *Engine) error { return e.UpdateContainer(ctx, "x", Limits{}) },
+	OpStatPath:        func(ctx context.Context, e *Engine) error { _, err := e.StatPath(ctx, "x", "/"); return err },
+	OpReadFile: func(ctx context.Context, e *Engine) error {
+		_, err := e.ReadContainerFile(ctx, "x", "/f", 1)
+		return err
+	},
+	OpWriteTar: func(ctx context.Context, e *Engine) error {
+		return e.WriteTar(ctx, "x", "/", time.Minute, strings.NewReader("tar"))
+	},
+	OpListNetworks: func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
 	OpCreateNetwork: func(ctx context.Context, e *Engine) error {
 		e.subnets.Reset(map[string][]netip.Prefix{}) // nothing to learn first
 		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})

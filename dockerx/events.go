@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -39,8 +40,11 @@ const (
 )
 
 var (
-	eventTypes   = []string{TypeContainer, TypeNetwork}
-	eventActions = []string{ActionCreate, ActionStart, ActionDie, ActionOOM, ActionPause, ActionUnpause, ActionDestroy}
+	eventTypes = []string{TypeContainer, TypeNetwork}
+	// The engine takes these as prefixes, since one of them is followed by its verdict: "health_status: healthy".
+	eventActions = []string{
+		ActionCreate, ActionStart, ActionDie, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
+	}
 )
 
 // Event is one change that the engine tells of: a hint to look, not a truth to keep. It may come twice.
@@ -56,7 +60,8 @@ type Event struct {
 // must not block for long. A zero since is the time of the call.
 //
 // ready is called once, when the engine has accepted the subscription: what happens after it will be handled. The engine
-// keeps its last 256 events only and forgets them when it restarts, so whoever needs them all lists after ready.
+// keeps its last 256 events only and forgets them when it restarts, so whoever needs them all lists after ready. Each
+// probe of a healthcheck, of any container, takes three of those 256.
 //
 // It blocks until the stream or ctx ends, and always returns an error: that of ctx, or ErrUnavailable when the stream was
 // lost, or the engine's refusal.
@@ -162,7 +167,8 @@ func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(
 
 // eventOf converts m; false for what is not ours to tell.
 func (e *Engine) eventOf(m *events.Message) (Event, bool) {
-	ev := Event{Type: string(m.Type), Action: string(m.Action), ID: m.Actor.ID, Time: time.Unix(0, m.TimeNano).UTC()}
+	action, _, _ := strings.Cut(string(m.Action), ":") // the verdict of a healthcheck
+	ev := Event{Type: string(m.Type), Action: action, ID: m.Actor.ID, Time: time.Unix(0, m.TimeNano).UTC()}
 	switch {
 	case ev.Type == TypeContainer:
 		ev.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // absent unless it died

@@ -3,9 +3,14 @@ package dockerx
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
 
@@ -25,7 +30,7 @@ type Info struct {
 	CPULimit, MemoryLimit, SwapLimit, PidsLimit, DiskLimit bool
 	// StorageDriver is the engine's word, for messages: "overlay2 on extfs".
 	StorageDriver string
-	// GPUs says that the engine can give devices to containers.
+	// GPUs says that the engine can give devices to containers, as far as one can see from outside: see seesGPUs.
 	GPUs bool
 	// StartInterval says that Healthcheck.StartInterval is understood.
 	StartInterval bool
@@ -55,6 +60,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 			return fmt.Errorf("the engine was restarted while it was asked: %w", errdefs.ErrUnavailable)
 		}
 		info = infoOf(raw, e.current.Load(), after)
+		info.GPUs = e.seesGPUs(info.Runtimes, helperDirs)
 		return nil
 	})
 	if err != nil {
@@ -64,9 +70,79 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 }
 
 func infoOf(raw system.Info, c *negotiated, run string) Info {
-	info := Info{EngineID: raw.ID, Version: raw.ServerVersion, LiveRestore: raw.LiveRestoreEnabled, Run: run}
+	info := Info{
+		EngineID:      raw.ID,
+		Version:       raw.ServerVersion,
+		LiveRestore:   raw.LiveRestoreEnabled,
+		Runtimes:      slices.Sorted(maps.Keys(raw.Runtimes)),
+		CPULimit:      raw.CPUCfsPeriod && raw.CPUCfsQuota,
+		MemoryLimit:   raw.MemoryLimit,
+		SwapLimit:     raw.SwapLimit,
+		PidsLimit:     raw.PidsLimit,
+		DiskLimit:     boundsDisk(raw.Driver, backing(raw.DriverStatus)),
+		StorageDriver: raw.Driver,
+		Run:           run,
+	}
+	if fs := backing(raw.DriverStatus); fs != "" {
+		info.StorageDriver += " on " + fs
+	}
 	if c != nil {
 		info.APIVersion = c.offered
+		info.StartInterval = versions.GreaterThanOrEqualTo(c.ClientVersion(), startIntervalVersion)
 	}
 	return info
+}
+
+// backing returns the name of the filesystem below the storage driver, or "".
+func backing(status [][2]string) string {
+	for _, pair := range status {
+		if pair[0] == "Backing Filesystem" {
+			return pair[1]
+		}
+	}
+	return ""
+}
+
+// boundsDisk reports whether a storage driver has a size for each container. That of overlay2 is a quota of xfs, and needs
+// its mount option pquota, which the engine does not tell.
+func boundsDisk(driver, backing string) bool {
+	switch driver {
+	case "btrfs", "zfs", "devicemapper":
+		return true
+	case "overlay2":
+		return backing == "xfs"
+	}
+	return false
+}
+
+var (
+	// gpuRuntimes are the runtimes that the makers' tools register with the engine. gpuHelpers are what the engine itself
+	// looks for in its PATH when it starts (20.10: the first one only).
+	gpuRuntimes = []string{"nvidia", "amd"}
+	gpuHelpers  = []string{"nvidia-container-runtime-hook", "amd-container-runtime"}
+	// helperDirs are where a service's PATH leads.
+	helperDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+)
+
+// seesGPUs reports whether the engine will take a request for GPUs. It does not tell; its rule is that one of gpuHelpers
+// was in its PATH when it started. We look there if it is on this host, or else for a runtime that is installed together
+// with them. A wrong yes ends in a start that is refused.
+func (e *Engine) seesGPUs(runtimes []string, dirs []string) bool {
+	for _, name := range gpuRuntimes {
+		if slices.Contains(runtimes, name) {
+			return true
+		}
+	}
+	if e.host.network != "unix" {
+		return false
+	}
+	for _, dir := range dirs {
+		for _, name := range gpuHelpers {
+			st, err := os.Stat(filepath.Join(dir, name))
+			if err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

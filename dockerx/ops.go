@@ -12,6 +12,10 @@ const (
 	OpStopContainer    = "stop_container"
 	OpKillContainer    = "kill_container"
 	OpRemoveContainer  = "remove_container"
+	OpUpdateContainer  = "update_container"
+	OpStatPath         = "stat_path"
+	OpReadFile         = "read_file"
+	OpWriteTar         = "write_tar"
 	OpListNetworks     = "list_networks"
 	OpCreateNetwork    = "create_network"
 	OpRemoveNetwork    = "remove_network"
@@ -37,6 +41,10 @@ var operations = []struct {
 	{OpStopContainer, 20 * time.Second}, // on top of the grace period
 	{OpKillContainer, 20 * time.Second}, // the engine itself waits 10 s for the process to be gone
 	{OpRemoveContainer, time.Minute},    // includes the kill, and the deletion of the writable layer
+	{OpUpdateContainer, 30 * time.Second},
+	{OpStatPath, 30 * time.Second}, // the engine mounts a container that does not run, and all its mounts
+	{OpReadFile, 30 * time.Second},
+	{OpWriteTar, 10 * time.Minute}, // where the caller gives none of its own
 	{OpListNetworks, 30 * time.Second},
 	{OpCreateNetwork, 30 * time.Second},
 	{OpRemoveNetwork, 30 * time.Second},
@@ -58,7 +66,7 @@ func Ops() []string {
 }
 
 // Deadline returns how long the operation named op waits for the engine before it gives up with ErrUnavailable. A stop
-// waits this long beyond its grace period, a pull for Options.PullTimeout. It is 0 for an unknown name.
+// waits this long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for what it is given. It is 0 for an unknown name.
 func Deadline(op string) time.Duration {
 	for _, o := range operations {
 		if o.name == op {

@@ -1,0 +1,149 @@
+package dockerx
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/versions"
+)
+
+// startIntervalVersion is the first API version with Healthcheck.StartInterval: Docker 25.
+const startIntervalVersion = "1.44"
+
+// diskQuotaOption is how storage drivers call the size of a writable layer.
+const diskQuotaOption = "size"
+
+// Check refuses what CreateContainer refuses without asking the engine: what the engine would take for something else, or
+// drop. Errors: ErrInvalidArgument.
+func (s *ContainerSpec) Check() error {
+	if s.NetworkID != "" && !isFullID(s.NetworkID) {
+		return fmt.Errorf("network %q is no full network ID: %w", s.NetworkID, errdefs.ErrInvalidArgument)
+	}
+	if s.DiskBytes < 0 {
+		return fmt.Errorf("disk limit of %d bytes: %w", s.DiskBytes, errdefs.ErrInvalidArgument)
+	}
+	if err := s.Limits.Check(); err != nil {
+		return err
+	}
+	if _, err := gpuRequest(s.GPUs); err != nil {
+		return err
+	}
+	return s.checkPorts()
+}
+
+// isFullID keeps words that mean something else to the engine, such as "host", out of the network mode.
+func isFullID(id string) bool {
+	b, err := hex.DecodeString(id)
+	return err == nil && len(b) == 32
+}
+
+func (s *ContainerSpec) config() *container.Config {
+	return &container.Config{
+		Image:        s.Image,
+		Entrypoint:   s.Entrypoint,
+		Cmd:          s.Cmd,
+		Env:          s.Env,
+		User:         s.User,
+		WorkingDir:   s.WorkingDir,
+		Hostname:     s.Hostname,
+		Labels:       s.Labels,
+		StopSignal:   s.StopSignal,
+		Healthcheck:  s.Healthcheck.config(),
+		ExposedPorts: s.exposed(),
+	}
+}
+
+func (s *ContainerSpec) hostConfig() *container.HostConfig {
+	mode := container.NetworkMode(network.NetworkNone)
+	if s.NetworkID != "" {
+		mode = container.NetworkMode(s.NetworkID)
+	}
+	return &container.HostConfig{
+		NetworkMode:   mode,
+		Mounts:        s.mounts(),
+		Init:          s.Init,
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
+		Resources:     s.resources(),
+		StorageOpt:    s.storageOptions(),
+		Runtime:       s.Runtime,
+		PortBindings:  s.bindings(),
+	}
+}
+
+func (s *ContainerSpec) resources() container.Resources {
+	r := s.Limits.resources()
+	r.DeviceRequests, _ = gpuRequest(s.GPUs) // checked
+	return r
+}
+
+// gpuRequest is what the engine's own command makes of its --gpus flag.
+func gpuRequest(gpus string) ([]container.DeviceRequest, error) {
+	if gpus == "" {
+		return nil, nil
+	}
+	r := container.DeviceRequest{Capabilities: [][]string{{"gpu"}}}
+	if count, err := strconv.Atoi(gpus); err == nil && count > 0 {
+		r.Count = count
+	} else if gpus == "all" {
+		r.Count = -1
+	} else {
+		r.DeviceIDs = strings.Split(gpus, ",")
+	}
+	for _, id := range r.DeviceIDs {
+		if id == "" || strings.TrimSpace(id) != id || strings.HasPrefix(id, "-") || gpus == "0" {
+			return nil, fmt.Errorf("gpus %q: want all, a count, or device IDs with commas between: %w", gpus, errdefs.ErrInvalidArgument)
+		}
+	}
+	return []container.DeviceRequest{r}, nil
+}
+
+func (s *ContainerSpec) storageOptions() map[string]string {
+	if s.DiskBytes == 0 {
+		return nil
+	}
+	return map[string]string{diskQuotaOption: strconv.FormatInt(s.DiskBytes, 10)}
+}
+
+// mounts uses the long form, which refuses a source that does not exist; the short one makes a directory of root's.
+func (s *ContainerSpec) mounts() []mount.Mount {
+	out := make([]mount.Mount, len(s.Mounts))
+	for i, m := range s.Mounts {
+		out[i] = mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable}
+	}
+	return out
+}
+
+func (s *ContainerSpec) networking() *network.NetworkingConfig {
+	if s.NetworkID == "" {
+		return nil
+	}
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		s.NetworkID: {Aliases: s.NetworkAliases},
+	}}
+}
+
+// checkVersion refuses what the engine would ignore.
+func (h *Healthcheck) checkVersion(version string) error {
+	if h == nil || h.StartInterval == 0 || versions.GreaterThanOrEqualTo(version, startIntervalVersion) {
+		return nil
+	}
+	return fmt.Errorf("the engine speaks API %s; a start interval needs %s (Docker 25): %w",
+		version, startIntervalVersion, errdefs.ErrInvalidArgument)
+}
+
+func (h *Healthcheck) config() *container.HealthConfig {
+	if h == nil {
+		return nil
+	}
+	return &container.HealthConfig{
+		Test: h.Test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod, StartInterval: h.StartInterval,
+		Retries: h.Retries,
+	}
+}

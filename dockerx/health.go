@@ -1,0 +1,58 @@
+package dockerx
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// maxHealthOutput is in bytes.
+const maxHealthOutput = 1024
+
+// listedHealth reads the verdict out of a list's status text, such as "Up 5 minutes (healthy)". The verdict is its end;
+// the same since healthchecks exist.
+func listedHealth(state State, status string) Health {
+	if state != StateRunning {
+		return HealthNone
+	}
+	for suffix, h := range map[string]Health{
+		"(healthy)":          HealthHealthy,
+		"(unhealthy)":        HealthUnhealthy,
+		"(health: starting)": HealthStarting,
+	} {
+		if strings.HasSuffix(status, suffix) {
+			return h
+		}
+	}
+	return HealthNone
+}
+
+// healthOf returns the verdict on the present run, and what the last probe since started said. The engine keeps both
+// beyond the end of a run, and the output into the next one.
+func healthOf(raw *container.Health, running bool, started time.Time) (Health, string) {
+	if raw == nil {
+		return HealthNone, ""
+	}
+	verdict := HealthNone
+	if running && raw.Status != container.NoHealthcheck {
+		verdict = Health(raw.Status)
+	}
+	if n := len(raw.Log); n > 0 && raw.Log[n-1] != nil && !raw.Log[n-1].Start.Before(started) {
+		return verdict, tail(raw.Log[n-1].Output, maxHealthOutput)
+	}
+	return verdict, ""
+}
+
+// tail returns the end of s as valid UTF-8 of at most limit bytes.
+func tail(s string, limit int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	if over := len(s) - limit; over > 0 {
+		for over < len(s) && !utf8.RuneStart(s[over]) {
+			over++
+		}
+		s = s[over:]
+	}
+	return s
+}
