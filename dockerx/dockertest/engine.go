@@ -2,6 +2,7 @@ package dockertest
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/agbox/agbox/dockerx"
@@ -19,6 +20,11 @@ type Engine interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	KillContainer(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
+
+	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)
+	ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error)
+	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
 
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)

@@ -28,6 +28,9 @@ type Fake struct {
 	// once, with exit code 143. Longer than the grace period: it is killed then, with 137. Called without locks; it may
 	// also have the container end by itself with ExitContainer. Set it before use.
 	StopBehavior func(id string) time.Duration
+	// HealthBehavior says what the healthcheck of a container finds, and how long after its start. Nil: HealthHealthy, at
+	// once. HealthStarting: never anything. Called without locks. Set it before use.
+	HealthBehavior func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration)
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
 	// PullSteps is what a pull tells of its progress, spread evenly over PullDelay, the last one at its end. Set it before
@@ -57,6 +60,9 @@ type Fake struct {
 	registry   map[string]dockerx.Image // to be pulled
 	refusals   map[string]error         // of pulls, by reference
 	missing    map[string]bool          // host paths that do not exist
+	taken      map[hostPort]bool        // by others
+	imageFiles map[string]tree          // by image ID
+	editInfo   func(*dockerx.Info)
 
 	history []dockerx.Event
 	streams map[*stream]bool
@@ -73,17 +79,19 @@ type Fake struct {
 // NewFake returns an engine that is up, empty, and runs with live-restore.
 func NewFake() *Fake {
 	f := &Fake{
-		pulls:    flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
-		life:     1,
-		lost:     make(chan struct{}),
-		live:     true,
-		registry: map[string]dockerx.Image{},
-		refusals: map[string]error{},
-		missing:  map[string]bool{},
-		streams:  map[*stream]bool{},
-		faults:   map[string][]fault{},
-		delays:   map[string]time.Duration{},
-		calls:    map[string]int{},
+		pulls:      flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
+		life:       1,
+		lost:       make(chan struct{}),
+		live:       true,
+		registry:   map[string]dockerx.Image{},
+		refusals:   map[string]error{},
+		missing:    map[string]bool{},
+		taken:      map[hostPort]bool{},
+		imageFiles: map[string]tree{},
+		streams:    map[*stream]bool{},
+		faults:     map[string][]fault{},
+		delays:     map[string]time.Duration{},
+		calls:      map[string]int{},
 	}
 	f.empty()
 	return f
@@ -149,13 +157,7 @@ func (f *Fake) newID() string {
 func (f *Fake) Info(ctx context.Context) (dockerx.Info, error) {
 	var info dockerx.Info
 	err := f.call(ctx, dockerx.OpInfo, func() error {
-		info = dockerx.Info{
-			EngineID:    "FAKE",
-			Version:     "20.10.24",
-			APIVersion:  "1.41",
-			LiveRestore: f.live,
-			Run:         fmt.Sprintf("life %d", f.life),
-		}
+		info = f.info()
 		return nil
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package dockertest
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,13 +20,14 @@ type fakeContainer struct {
 	network string
 	// ended is closed when the present run ends; nil while it does not run.
 	ended chan struct{}
+	files tree
 }
 
 func (c *fakeContainer) copy() dockerx.ContainerDetail {
 	d := c.detail
 	d.Labels = maps.Clone(d.Labels)
 	d.Networks = slices.Clone(d.Networks)
-	d.Mounts = slices.Clone(d.Mounts)
+	d.Mounts, d.Ports = slices.Clone(d.Mounts), slices.Clone(d.Ports)
 	return d
 }
 
@@ -36,6 +36,9 @@ func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	ct := c.copy().Container
 	if ct.State == dockerx.StateExited && time.Since(c.detail.FinishedAt) < lag {
 		ct.State = dockerx.StateRunning
+	}
+	if ct.State != dockerx.StateRunning {
+		ct.Health = dockerx.HealthNone
 	}
 	return ct
 }
@@ -77,8 +80,8 @@ func (f *Fake) InspectContainer(ctx context.Context, id string) (dockerx.Contain
 // CreateContainer implements Engine.
 func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
 	spec = copySpec(spec)
-	if raw, err := hex.DecodeString(spec.NetworkID); err != nil || len(raw) != 0 && len(raw) != 32 {
-		return "", fmt.Errorf("network %q is no full network ID: %w", spec.NetworkID, errdefs.ErrInvalidArgument)
+	if err := spec.Check(); err != nil {
+		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
 	}
 	var id string
 	err := f.call(ctx, dockerx.OpCreateContainer, func() error {
@@ -97,6 +100,12 @@ func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) 
 func copySpec(s dockerx.ContainerSpec) dockerx.ContainerSpec {
 	s.Entrypoint, s.Cmd, s.Env = slices.Clone(s.Entrypoint), slices.Clone(s.Cmd), slices.Clone(s.Env)
 	s.Labels, s.Mounts, s.NetworkAliases = maps.Clone(s.Labels), slices.Clone(s.Mounts), slices.Clone(s.NetworkAliases)
+	s.Ports = slices.Clone(s.Ports)
+	if s.Healthcheck != nil {
+		h := *s.Healthcheck
+		h.Test = slices.Clone(h.Test)
+		s.Healthcheck = &h
+	}
 	return s
 }
 
@@ -111,6 +120,9 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 			return nil, fmt.Errorf("the name %s is taken by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
 		}
 	}
+	if err := f.checkSpec(&spec); err != nil {
+		return nil, err
+	}
 	if err := f.checkSources(spec.Mounts); err != nil {
 		return nil, err
 	}
@@ -120,7 +132,8 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		},
 		Image:  image.ID,
 		Mounts: slices.Clone(spec.Mounts),
-	}}
+		Limits: spec.Limits.Rounded(),
+	}, files: f.files(image.ID)}
 	if spec.NetworkID != "" {
 		c.detail.Networks = []string{spec.NetworkID}
 	}

@@ -29,7 +29,13 @@ func (f *Fake) start(id string) error {
 	if err := f.checkSources(c.spec.Mounts); err != nil {
 		return err
 	}
+	if c.spec.GPUs != "" && !f.info().GPUs {
+		return fmt.Errorf("no device driver for gpus %s: %w", c.spec.GPUs, errdefs.ErrInternal)
+	}
 	if err := f.attach(c); err != nil {
+		return err
+	}
+	if err := f.publish(c); err != nil {
 		return err
 	}
 	f.lastID++
@@ -37,8 +43,10 @@ func (f *Fake) start(id string) error {
 	d.State, d.Running, d.OOMKilled, d.ExitCode, d.Error = dockerx.StateRunning, true, false, 0, ""
 	d.StartedAt, d.Pid = time.Now().UTC(), f.lastID
 	c.ended = make(chan struct{})
+	f.beginHealth(c)
 	f.tellContainer(c, dockerx.ActionStart)
 	f.orderHook(f.onStart, c)
+	f.orderVerdict(c)
 	return nil
 }
 
@@ -71,6 +79,7 @@ func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
 	d := &c.detail
 	d.State, d.Running, d.Paused, d.Pid = dockerx.StateExited, false, false, 0
 	d.ExitCode, d.OOMKilled, d.FinishedAt = code, d.OOMKilled || oom, time.Now().UTC()
+	d.Health, d.Ports = dockerx.HealthNone, nil
 	close(c.ended)
 	if tell && oom {
 		f.tellContainer(c, dockerx.ActionOOM)

@@ -1,8 +1,10 @@
 package dockertest
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/agbox/agbox/dockerx"
 )
@@ -11,6 +13,13 @@ import (
 func conformFake(t testing.TB) *Fake {
 	f := NewFake()
 	f.AddImage(ConformImage, dockerx.Image{User: "nobody"})
+	f.AddImageFile(ConformImage, "/etc/passwd", "nobody:x:65534:65534::/:/bin/sh\n")
+	f.HealthBehavior = func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
+		if slices.Contains(spec.Healthcheck.Test, sickTest) {
+			return dockerx.HealthUnhealthy, time.Millisecond
+		}
+		return dockerx.HealthHealthy, time.Millisecond
+	}
 	t.Cleanup(func() { f.Close() })
 	return f
 }

@@ -1,0 +1,132 @@
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+const (
+	// minMemoryBytes is the engine's least memory limit.
+	minMemoryBytes = 6 << 20
+	// firstChosenPort is where the search for a free host port begins.
+	firstChosenPort = 32768
+)
+
+// SetInfo has edit change what Info answers from now on, and with it what the engine refuses: runtimes, GPUs, limits,
+// start intervals. It is called each time, must only change its argument, and may be nil.
+func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.editInfo = edit
+}
+
+// info is called with mu held.
+func (f *Fake) info() dockerx.Info {
+	info := dockerx.Info{
+		EngineID:      "FAKE",
+		Version:       "20.10.24",
+		APIVersion:    "1.41",
+		LiveRestore:   f.live,
+		Runtimes:      []string{"io.containerd.runc.v2", "runc"},
+		CPULimit:      true,
+		MemoryLimit:   true,
+		SwapLimit:     true,
+		PidsLimit:     true,
+		StorageDriver: "overlay2 on extfs",
+		Run:           fmt.Sprintf("life %d", f.life),
+	}
+	if f.editInfo != nil {
+		f.editInfo(&info)
+	}
+	return info
+}
+
+// checkSpec refuses what the engine refuses at the create. Called with mu held.
+func (f *Fake) checkSpec(spec *dockerx.ContainerSpec) error {
+	info := f.info()
+	switch h := spec.Healthcheck; {
+	case h != nil && h.StartInterval > 0 && !info.StartInterval:
+		return fmt.Errorf("a start interval needs API 1.44: %w", errdefs.ErrInvalidArgument)
+	case spec.Runtime != "" && !slices.Contains(info.Runtimes, spec.Runtime):
+		return fmt.Errorf("unknown runtime %s: %w", spec.Runtime, errdefs.ErrInvalidArgument)
+	case spec.DiskBytes > 0 && !info.DiskLimit:
+		return fmt.Errorf("the storage driver has no size option: %w", errdefs.ErrInternal)
+	}
+	return checkMemory(spec.Limits)
+}
+
+func checkMemory(l dockerx.Limits) error {
+	if l.MemoryBytes > 0 && l.MemoryBytes < minMemoryBytes {
+		return fmt.Errorf("the minimum memory limit is 6MB: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// UpdateContainer implements Engine. What the kernel refuses can be ordered with Fail.
+func (f *Fake) UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error {
+	if err := limits.Check(); err != nil {
+		return fmt.Errorf("update container %s: %w", id, err)
+	}
+	return f.call(ctx, dockerx.OpUpdateContainer, func() error {
+		c, err := f.find(id)
+		if err == nil {
+			err = checkMemory(limits)
+		}
+		if err == nil {
+			c.detail.Limits = limits.Rounded()
+		}
+		return err
+	})
+}
+
+// TakePort has something outside of the engine hold a port of the host, or give it back.
+func (f *Fake) TakePort(port uint16, protocol string, taken bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taken[hostPort{port, protocol}] = taken
+}
+
+type hostPort struct {
+	port     uint16
+	protocol string
+}
+
+// publish gives c its ports for the run that begins. Called with mu held.
+func (f *Fake) publish(c *fakeContainer) error {
+	inUse := f.portsInUse()
+	var ports []dockerx.Port
+	for _, p := range c.spec.Ports {
+		if p.HostPort != 0 && inUse[hostPort{p.HostPort, p.Protocol}] {
+			return fmt.Errorf("host port 127.0.0.1:%d/%s is in use: %w", p.HostPort, p.Protocol, errdefs.ErrFailedPrecondition)
+		}
+		if p.HostPort == 0 {
+			p.HostPort = firstChosenPort
+			for inUse[hostPort{p.HostPort, p.Protocol}] {
+				p.HostPort++
+			}
+		}
+		inUse[hostPort{p.HostPort, p.Protocol}] = true
+		ports = append(ports, p)
+	}
+	slices.SortFunc(ports, dockerx.Port.Compare)
+	c.detail.Ports = ports
+	return nil
+}
+
+func (f *Fake) portsInUse() map[hostPort]bool {
+	inUse := map[hostPort]bool{}
+	for p, taken := range f.taken {
+		inUse[p] = taken
+	}
+	for _, c := range f.containers {
+		for _, p := range c.detail.Ports {
+			inUse[hostPort{p.HostPort, p.Protocol}] = true
+		}
+	}
+	return inUse
+}

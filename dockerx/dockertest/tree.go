@@ -1,0 +1,118 @@
+package dockertest
+
+import (
+	"archive/tar"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// maxLinks is how many links one path may go through, as in the kernel.
+const maxLinks = 40
+
+// node is one file of a tree. Nodes are never changed, only replaced.
+type node struct {
+	mode     fs.FileMode
+	content  []byte
+	link     string
+	uid, gid int
+}
+
+// tree is a filesystem: nodes by absolute path without links. The root is always there.
+type tree map[string]node
+
+// newTree has what every image has.
+func newTree() tree {
+	t := tree{}
+	for _, dir := range []string{"/etc", "/tmp"} {
+		t[dir] = directory
+	}
+	return t
+}
+
+var directory = node{mode: fs.ModeDir | 0o755}
+
+// at returns the node at a path without links.
+func (t tree) at(name string) (node, bool) {
+	if name == "/" {
+		return directory, true
+	}
+	n, ok := t[name]
+	return n, ok
+}
+
+// resolve returns name without links in its directories, and with last without one at its end. The path that it returns
+// may not exist; its directory does, unless ok is false.
+func (t tree) resolve(name string, last bool) (place string, ok bool) {
+	todo, done := path.Join("/", name), "/"
+	for links := 0; links <= maxLinks; {
+		todo = strings.TrimPrefix(todo, "/")
+		if todo == "" {
+			return done, true
+		}
+		first, rest, _ := strings.Cut(todo, "/")
+		if dir, ok := t.at(done); !ok || !dir.mode.IsDir() {
+			return "", false
+		}
+		next := path.Join(done, first)
+		n, there := t.at(next)
+		if !there || n.mode&fs.ModeSymlink == 0 || rest == "" && !last {
+			done, todo = next, rest
+			continue
+		}
+		links++
+		if path.IsAbs(n.link) {
+			done = "/"
+		}
+		todo, done = path.Join(done, n.link, rest), "/"
+	}
+	return "", false
+}
+
+// stat returns what is at name, and where that is.
+func (t tree) stat(name string, followLast bool) (node, string, error) {
+	place, ok := t.resolve(name, followLast)
+	n, there := t.at(place)
+	if !ok || !there {
+		return node{}, "", fmt.Errorf("no such path: %s: %w", name, errdefs.ErrNotFound)
+	}
+	return n, place, nil
+}
+
+// mkdirs makes the directories above a path without links.
+func (t tree) mkdirs(name string) error {
+	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+		if n, there := t.at(dir); !there {
+			t[dir] = directory
+		} else if !n.mode.IsDir() {
+			return fmt.Errorf("%s is not a directory: %w", dir, errdefs.ErrInternal)
+		}
+	}
+	return nil
+}
+
+// unpack puts one entry of an archive below dir, a path without links.
+func (t tree) unpack(dir string, h *tar.Header, content []byte) error {
+	place := path.Join(dir, h.Name)
+	if place != dir && !strings.HasPrefix(place, strings.TrimSuffix(dir, "/")+"/") {
+		return fmt.Errorf("%s is outside of %s: %w", h.Name, dir, errdefs.ErrInternal)
+	}
+	if err := t.mkdirs(place); err != nil {
+		return err
+	}
+	n := node{mode: h.FileInfo().Mode(), content: content, link: h.Linkname, uid: h.Uid, gid: h.Gid}
+	if n.mode&fs.ModeSymlink != 0 {
+		n.mode = fs.ModeSymlink | fs.ModePerm // as Linux has it
+	}
+	old, there := t.at(place)
+	if there && old.mode.IsDir() != n.mode.IsDir() {
+		return fmt.Errorf("%s: a directory and something else can't replace each other: %w", place, errdefs.ErrInternal)
+	}
+	if place != "/" {
+		t[place] = n
+	}
+	return nil
+}
