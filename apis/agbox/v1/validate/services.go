@@ -81,6 +81,17 @@ func checkServiceName(errs *Errors, s service, first map[string]string) {
 	}
 }
 
+// NameOfService checks that no service has the sandbox's name, which is the host name of the primary: there, the name
+// would lead to the primary itself. An empty name is valid.
+func NameOfService(name string, spec *agboxv1.CreateSpec) (errs Errors) {
+	for _, s := range services(spec) {
+		if name != "" && s.spec.GetName() == name {
+			errs.add(s.path+".name", "%s is the name of the sandbox as well", short(name))
+		}
+	}
+	return errs
+}
+
 func checkHooks(errs *Errors, s service) {
 	hooks, field := s.spec.GetPostStartOnPrimary(), s.path+".post_start_on_primary"
 	if len(hooks) > 0 && !s.required {

@@ -78,6 +78,13 @@ func TestServices(t *testing.T) {
 	}
 }
 
+func TestNameOfService(t *testing.T) {
+	spec := &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{healthy("db"), {}}}
+	check(t, validate.NameOfService("web", spec), "")
+	check(t, validate.NameOfService("", spec), "")
+	check(t, validate.NameOfService("db", spec), "optional_services[db].name: name of the sandbox as well")
+}
+
 func TestNumberOfServices(t *testing.T) {
 	spec := &agboxv1.CreateSpec{Image: "a"}
 	for i := range 100 {
