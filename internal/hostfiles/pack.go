@@ -24,8 +24,8 @@ type Copy struct {
 	Exclude []string
 	// UID and GID own everything that is copied.
 	UID, GID int
-	// Missing are those of Parents(Target), and Target for a directory, that the container does not have. Only they get
-	// entries of their own: one for a directory that exists would change its mode and owner.
+	// Missing are those of Parents(Target), and Target, that the container does not have. Only they get entries as
+	// directories: one for a directory that exists would change its mode and owner. Target gets none for a file.
 	Missing []string
 }
 
@@ -95,9 +95,11 @@ func (p *packer) source() error {
 
 // missing writes entries for the directories that lead to the target.
 func (p *packer) missing(st *unix.Stat_t) error {
-	isDir := isType(st.Mode, unix.S_IFDIR)
 	for _, dir := range p.copy.Missing {
-		if dir == p.copy.Target && !isDir || !within(p.copy.Target, dir) {
+		if dir == p.copy.Target && !isType(st.Mode, unix.S_IFDIR) {
+			continue
+		}
+		if !within(p.copy.Target, dir) {
 			return fmt.Errorf("%q is no directory on the way to %q: %w", dir, p.copy.Target, errdefs.ErrInvalidArgument)
 		}
 		header := tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(dir, "/") + "/", Mode: 0o755}

@@ -156,11 +156,18 @@ func TestMissingDirectoriesHaveEntriesAndNoOthers(t *testing.T) {
 	for _, c := range []Copy{
 		{Source: src, Target: "/opt/x", Missing: []string{"/optional"}},
 		{Source: src, Target: "/opt/x", Missing: []string{"/opt/x/a"}},
-		{Source: src + "/a", Target: "/opt/x", Missing: []string{"/opt/x"}},
 	} {
 		if err := refusal(t, c); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+func TestAMissingTargetIsNoDirectoryForAFile(t *testing.T) {
+	items := packed(t, Copy{Source: tree(t, "a") + "/a", Target: "/opt/x", Missing: []string{"/opt", "/opt/x"}})
+	wantNames(t, items, "opt/", "opt/x")
+	if x := items["opt/x"]; x.Typeflag != tar.TypeReg || x.body != "a" {
+		t.Errorf("got %+v", x)
 	}
 }
 
