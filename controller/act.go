@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
@@ -23,32 +26,138 @@ func waits(err error) bool {
 	return errors.As(err, &w)
 }
 
-// pass carries what earlier steps of the same pass have made.
+// pass carries what earlier steps of the same pass have made and recorded.
 type pass struct {
 	*Controller
 	rec plan.Record
 	sb  store.Sandbox
 	w   plan.World
+	set Settings
 
-	image     dockerx.Image
+	// progress is what is recorded by now.
+	progress *storev1.Progress
+	// images and made are found or made in this pass, by service; "" is the primary.
+	images    map[string]dockerx.Image
+	made      map[string]string
 	networkID string
-	primaryID string
 }
 
-// act takes the steps in order, up to the first error.
-func (c *Controller) act(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, steps []plan.Step) error {
-	p := &pass{Controller: c, rec: rec, sb: sb, w: w}
-	for _, s := range steps {
-		err := p.take(ctx, s)
-		if !waits(err) {
-			c.cfg.Metrics.Step(string(s.Kind), err)
+func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World) *pass {
+	return &pass{
+		Controller: c, rec: rec, sb: sb, w: w, set: c.now(), progress: rec.Progress,
+		images: map[string]dockerx.Image{}, made: map[string]string{},
+	}
+}
+
+// report records r and keeps what is recorded by now.
+func (p *pass) report(ctx context.Context, r plan.Report) error {
+	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r)
+	if err == nil && r.Progress != nil {
+		p.progress = r.Progress
+	}
+	return err
+}
+
+// act takes the steps in order, up to the first error. Steps in a row that go on in the background do so side by side.
+func (p *pass) act(ctx context.Context, steps []plan.Step) error {
+	var waiting error
+	for i, s := range steps {
+		if waiting != nil && (!s.Kind.Waits() || s.Kind != steps[i-1].Kind) {
+			return waiting
 		}
-		if err != nil {
+		err := p.once(ctx, s)
+		switch {
+		case waits(err):
+			waiting = err
+		case err != nil:
 			return p.classify(s, err)
 		}
-		p.audit(s)
 	}
-	return nil
+	return waiting
+}
+
+// once takes one step and leaves its traces: a metric, and for what is done to the engine a line in the log.
+func (p *pass) once(ctx context.Context, s plan.Step) error {
+	begun := time.Now()
+	err := p.take(ctx, s)
+	if waits(err) {
+		return err // its end leaves the line
+	}
+	p.cfg.Metrics.Step(string(s.Kind), err)
+	if s.Kind.OnEngine() && s.Kind != plan.EnsureImage && s.Kind != plan.CopyFiles {
+		p.audit(s, p.objectOf(s), time.Since(begun), err)
+	}
+	if err == nil && s.Reason == plan.BecauseOrphan {
+		p.cfg.Metrics.OrphanRemoved()
+	}
+	return err
+}
+
+func (p *pass) objectOf(s plan.Step) string {
+	switch {
+	case s.Kind == plan.CreateNetwork:
+		return p.networkID
+	case s.Kind == plan.CreatePrimary, s.Kind == plan.CreateService, s.ID == "":
+		return p.made[s.Service]
+	}
+	return s.ID
+}
+
+// audit leaves one line for one action on the engine. Its reasons are a closed list and no part of the API.
+func (p *pass) audit(s plan.Step, object string, took time.Duration, err error) {
+	attrs := []any{
+		"sandbox_id", p.rec.ID, "step", string(s.Kind), "reason", string(s.Reason), "result", "ok",
+		"object_id", object, "took_ms", took.Milliseconds(),
+	}
+	if s.Service != "" {
+		attrs = append(attrs, "service", s.Service)
+	}
+	if err != nil {
+		attrs[7] = "error"
+		attrs = append(attrs, "err", err)
+	}
+	p.log.Info("audit", attrs...)
+}
+
+// actAside takes each aside, whatever becomes of the others, and reports its outcome. waiting tells that a background
+// operation will add the key.
+func (p *pass) actAside(ctx context.Context, asides []plan.Aside) (waiting bool, err error) {
+	var errs []error
+	for _, a := range asides {
+		err := p.aside(ctx, a)
+		if waits(err) {
+			waiting = true
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return waiting, errors.Join(errs...)
+}
+
+// aside does what one service needs. An error that trying again can't mend is the service's fall.
+func (p *pass) aside(ctx context.Context, a plan.Aside) error {
+	for _, s := range a.Steps {
+		err := p.once(ctx, s)
+		if err == nil {
+			continue
+		}
+		if waits(err) {
+			return err
+		}
+		if !p.making(s.Kind) || !p.hopeless(s, err, p.rec.ID+"/"+a.Service, patience) {
+			return fmt.Errorf("service %s: %w", a.Service, err)
+		}
+		a = plan.FailService(a.Service, p.progress, p.rec.State, err.Error())
+		break
+	}
+	p.odd.forget(p.rec.ID + "/" + a.Service)
+	progress := &storev1.Progress{}
+	proto.Merge(progress, p.progress)
+	if progress.Services == nil {
+		progress.Services = map[string]*storev1.ServiceProgress{}
+	}
+	progress.Services[a.Service] = a.Then
+	return settled(p.report(ctx, plan.Report{Events: a.Events, Progress: progress}))
 }
 
 func (p *pass) take(ctx context.Context, s plan.Step) error {
@@ -58,18 +167,28 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		_, err := p.cfg.Execs.Prepare(id)
 		return err
 	case plan.EnsureImage:
-		return p.ensureImage(ctx)
+		return p.ensureImage(ctx, s)
 	case plan.CreateNetwork:
 		return p.createNetwork(ctx)
-	case plan.CreatePrimary:
-		return p.createPrimary(ctx, s.ID)
+	case plan.CreatePrimary, plan.CreateService:
+		return p.createContainer(ctx, s)
+	case plan.CopyFiles:
+		return p.copyFiles(ctx, s)
 	case plan.StartContainer:
-		return p.start(ctx, s.ID)
+		return p.start(ctx, s)
+	case plan.RunHook:
+		return p.runHook(s.Index)
+	case plan.CancelHook:
+		return p.cancelHook(ctx, s.Index)
+	case plan.EndHook:
+		return p.cfg.Execs.Forget(id, plan.HookID(s.Index))
 	case plan.CancelExecs:
 		p.wakeExecsOf(id)
 		return nil
+	case plan.UpdateLimits:
+		return p.updateLimits(ctx, s)
 	case plan.StopContainer:
-		return p.stop(ctx, s.ID)
+		return p.stop(ctx, s)
 	case plan.RemoveContainer:
 		return p.cfg.Engine.RemoveContainer(ctx, s.ID)
 	case plan.RemoveNetwork:
@@ -79,44 +198,19 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.RemoveFiles:
 		return p.cfg.Execs.Remove(id)
 	case plan.StopIdle:
-		_, err := p.cfg.Store.RequestIdleStop(ctx, id, p.idleTTL(p.sb))
+		_, err := p.cfg.Store.RequestIdleStop(ctx, id, idleTTL(p.sb, p.set))
+		return err
+	case plan.Cleanup:
+		_, err := p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL)
 		return err
 	}
 	return fmt.Errorf("unknown step %s", s.Kind)
 }
 
-// audit leaves a line for what was removed although no client asked for it.
-func (p *pass) audit(s plan.Step) {
-	if s.Why == "" {
-		return
-	}
-	if p.rec.Standing == plan.Gone {
-		p.cfg.Metrics.OrphanRemoved()
-	}
-	p.log.Warn("audit", "sandbox_id", p.rec.ID, "step", string(s.Kind), "object_id", s.ID, "reason", s.Why)
-}
-
-// ensureImage finds the image or has it pulled in the background. Pulls of one image are shared by the engine port.
-func (p *pass) ensureImage(ctx context.Context) error {
-	ref := p.sb.Spec.GetImage()
-	image, err := p.cfg.Engine.InspectImage(ctx, ref)
-	failure := p.ops.failure(p.rec.ID, plan.EnsureImage)
-	switch {
-	case !errdefs.IsNotFound(err): // also when somebody brought it after a pull that failed
-		p.image = image
-		return err
-	case failure != nil:
-		return failure
-	}
-	p.ops.start(ctx, p.rec.ID, plan.EnsureImage, func(ctx context.Context) error {
-		_, err := p.cfg.Engine.EnsureImage(ctx, ref, dockerx.PullOptions{})
-		return err
-	})
-	return &waitingError{"pulling image " + ref}
-}
-
 func (p *pass) createNetwork(ctx context.Context) error {
-	spec := dockerx.NetworkSpec{Name: naming.Network(p.rec.ID), Labels: p.labels(naming.ComponentNetwork)}
+	spec := dockerx.NetworkSpec{
+		Name: naming.Network(p.rec.ID), Labels: p.labels(naming.ComponentNetwork), PrefixBits: prefixBits(len(p.rec.Wanted.Services)),
+	}
 	n, err := p.cfg.Engine.CreateNetwork(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
 		return taken("network", spec.Name)
@@ -125,79 +219,73 @@ func (p *pass) createNetwork(ctx context.Context) error {
 	return err
 }
 
+// prefixBits is the smallest subnet that holds the containers beside its own three addresses: network, gateway, broadcast.
+func prefixBits(services int) int {
+	bits := 28
+	for 1<<(32-bits)-3 < 1+services {
+		bits--
+	}
+	return bits
+}
+
 // taken is the error for a name that an object has which is not known to be ours. Either it is from our own create, whose
 // reply was lost, and the next pass finds it by its labels; or it is somebody else's, which is not touched.
 func taken(what, name string) error {
 	return fmt.Errorf("the name %s is taken by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
 }
 
-func (p *pass) createPrimary(ctx context.Context, networkID string) error {
+func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
+	if err := p.engineRefuses(p.sb.Spec).Err(); err != nil {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	networkID := s.ID
 	if networkID == "" {
 		networkID = p.networkID
 	}
-	spec, err := p.primarySpec(networkID)
+	spec, err := p.containerSpec(s.Service, networkID)
 	if err != nil {
 		return err
 	}
-	p.primaryID, err = p.cfg.Engine.CreateContainer(ctx, spec)
+	p.made[s.Service], err = p.cfg.Engine.CreateContainer(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
 		return taken("container", spec.Name)
 	}
 	return err
 }
 
-func (p *pass) start(ctx context.Context, id string) error {
+func (p *pass) start(ctx context.Context, s plan.Step) error {
+	id := s.ID
 	if id == "" {
-		id = p.primaryID
+		id = p.made[s.Service]
+	}
+	if s.Service == "" {
+		if err := p.verifySources(); err != nil {
+			return err
+		}
 	}
 	return p.cfg.Engine.StartContainer(ctx, id)
 }
 
-func (p *pass) stop(ctx context.Context, id string) error {
-	if err := p.ops.failure(p.rec.ID, plan.StopContainer); err != nil {
+func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
+	want := p.rec.Wanted.Limits
+	for _, svc := range p.rec.Wanted.Services {
+		if svc.Name == s.Service && s.Service != "" {
+			want = svc.Limits
+		}
+	}
+	return p.cfg.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(want))
+}
+
+func (p *pass) stop(ctx context.Context, s plan.Step) error {
+	key := opKey{p.rec.ID, plan.StopContainer, s.ID}
+	if _, err := p.ops.outcome(key); err != nil {
 		return err
 	}
-	p.ops.start(ctx, p.rec.ID, plan.StopContainer, func(ctx context.Context) error {
-		return p.cfg.Engine.StopContainer(ctx, id, p.cfg.StopGrace)
+	p.ops.start(ctx, key, func(ctx context.Context) error {
+		begun := time.Now()
+		err := p.cfg.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
+		p.audit(s, s.ID, time.Since(begun), err)
+		return err
 	})
 	return &waitingError{"stopping"}
-}
-
-// classify tells an error that ends the attempt to make a sandbox run from one to retry. Unknown means retry, for a
-// while.
-func (p *pass) classify(s plan.Step, err error) error {
-	if waits(err) || !p.making(s.Kind) {
-		return err
-	}
-	if p.hopeless(s, err) {
-		return &TerminalError{Code: plan.FailureCode(p.rec), Err: err}
-	}
-	return err
-}
-
-// hopeless reports whether trying again can't mend err, or has been tried often enough.
-func (p *pass) hopeless(s plan.Step, err error) bool {
-	refused := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)
-	switch {
-	case s.Kind == plan.EnsureImage:
-		return refused || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
-	case runs(p.rec): // it ran before the engine or the host died; what it lacks now may come yet, such as a mount
-		return (refused || unclassified(err)) && p.odd.again(p.rec.ID) > patienceAfterDeath
-	}
-	return refused || unclassified(err) && p.odd.again(p.rec.ID) > patience
-}
-
-// making reports whether a step is part of making a sandbox run. Nothing else can fail it: what stops or removes is
-// retried for ever.
-func (p *pass) making(k plan.Kind) bool {
-	switch k {
-	case plan.EnsureImage, plan.CreatePrimary, plan.StartContainer:
-		return p.rec.Standing == plan.Live
-	}
-	return false
-}
-
-func unclassified(err error) bool {
-	return !errdefs.IsUnavailable(err) && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) &&
-		!errdefs.IsCanceled(err) && !errdefs.IsDeadlineExceeded(err) && !errdefs.IsFailedPrecondition(err)
 }

@@ -132,7 +132,7 @@ func TestOrphansStayInADryRun(t *testing.T) {
 			if left := len(p.engine.Containers()); left != map[bool]int{true: 1}[dry] {
 				t.Errorf("dry run %v: %d containers", dry, left)
 			}
-		}, func(c *controller.Config) { c.KeepOrphans = dry })
+		}, func(c *controller.Config) { c.Settings.KeepOrphans = dry })
 	}
 }
 
@@ -161,7 +161,7 @@ func TestHistoryIsPurgedWhenItIsDue(t *testing.T) {
 		if _, err := p.store.Sandbox(t.Context(), id); !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-	}, func(c *controller.Config) { c.EventRetention = time.Hour })
+	}, func(c *controller.Config) { c.Settings.EventRetention = time.Hour })
 }
 
 func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {

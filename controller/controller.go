@@ -7,7 +7,9 @@ package controller
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -31,24 +33,12 @@ type Config struct {
 	// HostUID and HostGID are told to every container.
 	HostUID, HostGID int
 
-	// IdleTTL stops a sandbox whose spec has no idle_ttl of its own; 0: never.
-	IdleTTL time.Duration
-	// StopGrace is what a container gets between TERM and KILL.
-	StopGrace time.Duration
-	// CancelGrace is what a cancelled exec gets between TERM and KILL.
-	CancelGrace time.Duration
-	// LogLimit bounds each log of an exec, in bytes; 0: no bound.
-	LogLimit int64
-	// EventRetention is how long the history of a deleted sandbox stays readable; 0: for ever.
-	EventRetention time.Duration
+	// Settings are those in force until SetSettings.
+	Settings Settings
 	// ResyncInterval is the time between two full resyncs.
 	ResyncInterval time.Duration
 	// Workers is the number of workers of each queue.
 	Workers int
-
-	FailInterruptedCreate bool
-	FailOnEngineDeath     bool
-	KeepOrphans           bool
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
@@ -56,9 +46,10 @@ type Config struct {
 
 // Controller runs the loops. Make one with New; it does nothing until Run.
 type Controller struct {
-	cfg     Config
-	log     *slog.Logger
-	started time.Time
+	cfg      Config
+	settings atomic.Pointer[Settings]
+	log      *slog.Logger
+	started  time.Time
 
 	sandboxes *loop
 	execs     *loop
@@ -66,6 +57,7 @@ type Controller struct {
 	ops       *operations
 	odd       *oddities
 	status    *statusBoard
+	published *portBoard
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
@@ -82,10 +74,12 @@ func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger, started: time.Now(),
 		status:    newStatusBoard(),
+		published: newPortBoard(),
 		parked:    newKeySet(),
 		odd:       newOddities(),
 		resyncNow: make(chan struct{}, 1),
 	}
+	c.settings.Store(&cfg.Settings)
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
 	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
 	c.ops = newOperations(c.sandboxes.add)
@@ -180,6 +174,8 @@ const watchRetry = 5 * time.Second
 
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
+	case strings.HasPrefix(execID, "_"): // a hook: the sandbox waits for it
+		c.sandboxes.add(sandboxID)
 	case execID != "":
 		c.execs.add(execID)
 	case sandboxID != "":

@@ -65,9 +65,9 @@ func (v variant) apply(p *player) {
 	}
 	p.excused = v.failing
 	p.cfg = func(c *controller.Config) {
-		c.FailInterruptedCreate, c.FailOnEngineDeath = v.failing, v.failing
+		c.Settings.FailInterruptedCreate, c.Settings.FailOnEngineDeath = v.failing, v.failing
 		if v.idle {
-			c.IdleTTL = 10 * time.Second
+			c.Settings.IdleTTL = 10 * time.Second
 		}
 	}
 }

@@ -35,6 +35,7 @@ type engineLink struct {
 	wakeup chan struct{}
 	// seen is when the last event was; zero before the first.
 	seen time.Time
+	info dockerx.Info
 }
 
 type linkState struct {
@@ -77,6 +78,13 @@ func (c *Config) run(info dockerx.Info) *storev1.EngineRun {
 	return &storev1.EngineRun{BootId: c.BootID, EngineStart: info.Run}
 }
 
+// lastInfo is what an engine last said of itself, also while it is away; the zero value before it ever did.
+func (l *engineLink) lastInfo() dockerx.Info {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.info
+}
+
 // known is what the engine last said of itself.
 func (l *engineLink) known() linkState {
 	l.mu.RLock()
@@ -88,6 +96,9 @@ func (l *engineLink) set(s linkState) {
 	l.mu.Lock()
 	changed := l.state.problem != s.problem
 	l.state = s
+	if s.problem == "" {
+		l.info = s.info
+	}
 	l.mu.Unlock()
 	l.cfg.Metrics.EngineUp(s.problem == "")
 	switch {

@@ -22,7 +22,7 @@ func (c *Controller) reconcileExec(ctx context.Context, id string) (Result, erro
 	if err != nil {
 		return Result{}, fmt.Errorf("load exec: %w", err)
 	}
-	rec, _, err := c.record(ctx, ex.SandboxID)
+	rec, sb, err := c.record(ctx, ex.SandboxID)
 	if err != nil {
 		return Result{}, err
 	}
@@ -30,10 +30,10 @@ func (c *Controller) reconcileExec(ctx context.Context, id string) (Result, erro
 	if err != nil {
 		return Result{}, fmt.Errorf("look at the journal: %w", err)
 	}
-	return c.actOnExec(ctx, ex, rec, status)
+	return c.actOnExec(ctx, ex, rec, sb, status)
 }
 
-func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, status execjournal.Status) (Result, error) {
+func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (Result, error) {
 	want := execRecord(ex, rec)
 	p := plan.DecideExec(want, phaseOf(status))
 	if p.Action == plan.ExecClose {
@@ -46,7 +46,7 @@ func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Reco
 	}
 	switch p.Action {
 	case plan.ExecRequest:
-		return Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex))
+		return Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex, sb.Spec))
 	case plan.ExecCancel:
 		return Result{Next: p.Next}, c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	case plan.ExecRecordEnd:
@@ -83,18 +83,29 @@ func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
 		c.sandboxes.add(sandboxID) // its stop came during this pass
 		return nil
 	}
-	if ttl := c.idleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
+	if ttl := idleTTL(sb, c.now()); ttl > 0 && len(sb.ActiveExecs) == 0 {
 		c.sandboxes.addAfter(sandboxID, ttl)
 	}
 	return nil
 }
 
-func (c *Controller) request(ex store.Exec) execjournal.Request {
+func (c *Controller) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
+	s := c.now()
 	return execjournal.Request{
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
-		LogLimitBytes: c.cfg.LogLimit, CancelGraceMillis: c.cfg.CancelGrace.Milliseconds(),
+		LogLimitBytes: s.LogLimit, LogLimitAction: logLimitAction(spec, s), CancelGraceMillis: s.CancelGrace.Milliseconds(),
 	}
+}
+
+func logLimitAction(spec *agboxv1.CreateSpec, s Settings) string {
+	switch {
+	case spec.GetOnLogLimit() != "":
+		return spec.GetOnLogLimit()
+	case s.KillAtLogLimit:
+		return execjournal.LogLimitKill
+	}
+	return execjournal.LogLimitDrop
 }
 
 func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
@@ -129,6 +140,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 		return end
 	}
 	end.ExitCode, end.EndedAt, end.OomKilled = int32(j.ExitCode), j.EndedAtNanos, j.OOM
+	end.StdoutDroppedBytes, end.StderrDroppedBytes = j.StdoutDroppedBytes, j.StderrDroppedBytes
 	fail := func(code, message string) {
 		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
 	}

@@ -97,12 +97,15 @@ func (l *loop) settle(ctx context.Context, key string, res Result, err error) st
 	var terminal *TerminalError
 	var panicked *panicError
 	switch {
-	case err == nil && res.Pending:
-		return metrics.ResultLater
 	case err == nil:
-		l.queue.Forget(key)
+		if !res.Pending {
+			l.queue.Forget(key)
+		}
 		if res.Next > 0 {
 			l.queue.AddAfter(key, res.Next)
+			return metrics.ResultLater
+		}
+		if res.Pending {
 			return metrics.ResultLater
 		}
 		return metrics.ResultDone

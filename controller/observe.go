@@ -7,9 +7,11 @@ import (
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/store"
 )
 
 // ours selects this store's objects; others are never seen, so they can't be touched.
@@ -23,8 +25,8 @@ func (c *Controller) ours(sandboxID string) map[string]string {
 
 // observe reads what there is of one sandbox. run is the engine's life as it was before: what is seen alive has then
 // outlived it.
-func (c *Controller) observe(ctx context.Context, rec *plan.Record, run *storev1.EngineRun) (plan.World, error) {
-	w := plan.World{Run: run, Operation: c.ops.current(rec.ID)}
+func (c *Controller) observe(ctx context.Context, rec *plan.Record, sb store.Sandbox, run *storev1.EngineRun) (plan.World, error) {
+	w := plan.World{Run: run, Stopping: c.ops.subjects(rec.ID, plan.StopContainer)}
 	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(rec.ID))
 	if err != nil {
 		return w, err
@@ -37,10 +39,16 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record, run *storev1
 	if w.Inputs, err = c.cfg.Execs.Prepared(rec.ID); err != nil {
 		return w, err
 	}
-	if len(w.Containers) == 0 && rec.Standing == plan.Live {
+	if rec.Standing != plan.Live {
+		return w, nil
+	}
+	if w.Hook, err = c.observeHook(*rec, sb); err != nil {
+		return w, err
+	}
+	if len(w.Containers) == 0 {
 		return w, c.examineAbsence(ctx)
 	}
-	return w, c.examinePrimary(ctx, rec, &w)
+	return w, c.examineContainers(ctx, rec, &w)
 }
 
 // examineAbsence makes sure that an engine that shows nothing of a sandbox is ours: it may have been replaced since the
@@ -52,11 +60,12 @@ func (c *Controller) examineAbsence(ctx context.Context) error {
 	return nil
 }
 
-// examinePrimary asks after the primary itself: the engine tells of an end before its lists know of it, and this pass may
-// be the only one that the end's event brings about.
-func (c *Controller) examinePrimary(ctx context.Context, rec *plan.Record, w *plan.World) error {
+// examineContainers asks after each container itself: the engine tells of an end before its lists know of it, and this
+// pass may be the only one that the end's event brings about.
+func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w *plan.World) error {
+	var ports []*agboxv1.PublishedPort
 	for i, ct := range w.Containers {
-		if ct.Component != naming.ComponentPrimary || ct.Unclear() || rec.Standing != plan.Live {
+		if ct.Unclear() {
 			continue
 		}
 		d, err := c.cfg.Engine.InspectContainer(ctx, ct.ID)
@@ -66,14 +75,15 @@ func (c *Controller) examinePrimary(ctx context.Context, rec *plan.Record, w *pl
 		if err != nil {
 			return err
 		}
-		w.Containers[i] = containerOf(d.Container)
-		w.Containers[i].ExitCode, w.Containers[i].OOMKilled = d.ExitCode, d.OOMKilled
-		if runs(*rec) && !w.Containers[i].Alive() {
+		w.Containers[i] = inspected(d)
+		ports = append(ports, portsOf(w.Containers[i], d)...)
+		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() {
 			if err := c.examineDeath(ctx, rec, w, d); err != nil {
 				return err
 			}
 		}
 	}
+	c.published.set(rec.ID, ports)
 	return nil
 }
 
@@ -104,8 +114,16 @@ func containersOf(list []dockerx.Container) []plan.Container {
 
 func containerOf(ct dockerx.Container) plan.Container {
 	return plan.Container{
-		ID: ct.ID, Name: ct.Name, Component: ct.Labels[naming.Component], Status: string(ct.State), NetworkIDs: ct.Networks,
+		ID: ct.ID, Name: ct.Name, Component: ct.Labels[naming.Component], Service: ct.Labels[naming.ServiceName],
+		Status: string(ct.State), Health: string(ct.Health), NetworkIDs: ct.Networks,
 	}
+}
+
+func inspected(d dockerx.ContainerDetail) plan.Container {
+	c := containerOf(d.Container)
+	c.Inspected, c.HealthOutput, c.Limits = true, d.HealthOutput, plan.Limits(d.Limits)
+	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
+	return c
 }
 
 func networksOf(list []dockerx.Network) []plan.Network {

@@ -7,90 +7,96 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 )
 
-// operations are what a pass starts and does not wait for: pulls, and stops with their grace period. At most one per
-// sandbox. Its end adds the sandbox's key; its error is handed to the next pass that wants the same, and dropped by one
-// that does not.
+// operations are what a pass starts and does not wait for: pulls, copies, and stops with their grace period. At most one
+// per key. Its end adds the sandbox's key to the queue; its error is handed to the next pass that wants the same, and
+// dropped by one that does not; its success is remembered until the sandbox needs it no more.
 type operations struct {
 	done func(sandboxID string)
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	running map[string]*operation
-	errors  map[string]operationError
+	running map[opKey]context.CancelFunc
+	ended   map[opKey]error // nil: it succeeded
 }
 
-type operation struct {
-	kind   plan.Kind
-	cancel context.CancelFunc
-}
-
-type operationError struct {
-	kind plan.Kind
-	err  error
+// opKey names an operation: what is done for which sandbox, and to what: an image or a container.
+type opKey struct {
+	sandboxID string
+	kind      plan.Kind
+	subject   string
 }
 
 func newOperations(done func(string)) *operations {
-	return &operations{done: done, running: map[string]*operation{}, errors: map[string]operationError{}}
+	return &operations{done: done, running: map[opKey]context.CancelFunc{}, ended: map[opKey]error{}}
 }
 
-// start runs fn unless an operation of the sandbox is under way. fn must be bounded by a deadline of its own.
-func (o *operations) start(ctx context.Context, sandboxID string, kind plan.Kind, fn func(context.Context) error) {
+// start runs fn unless that operation is under way. fn must be bounded by a deadline of its own.
+func (o *operations) start(ctx context.Context, key opKey, fn func(context.Context) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.running[sandboxID] != nil {
+	if o.running[key] != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	o.running[sandboxID] = &operation{kind, cancel}
+	o.running[key] = cancel
+	delete(o.ended, key)
 	o.wg.Go(func() {
 		defer cancel()
 		err := fn(ctx)
-		o.finish(sandboxID, kind, err, ctx.Err() != nil)
+		o.finish(key, err, ctx.Err() != nil)
 	})
 }
 
-func (o *operations) finish(sandboxID string, kind plan.Kind, err error, cancelled bool) {
+func (o *operations) finish(key opKey, err error, cancelled bool) {
 	o.mu.Lock()
-	delete(o.running, sandboxID)
-	if err != nil && !cancelled {
-		o.errors[sandboxID] = operationError{kind, err}
+	delete(o.running, key)
+	if !cancelled && (err != nil || key.kind != plan.StopContainer) { // that a stop worked is seen
+		o.ended[key] = err
 	}
 	o.mu.Unlock()
-	o.done(sandboxID)
+	o.done(key.sandboxID)
 }
 
-// current is the kind of the operation under way, or empty.
-func (o *operations) current(sandboxID string) plan.Kind {
+// subjects are those of the operations of a kind that are under way for a sandbox.
+func (o *operations) subjects(sandboxID string, kind plan.Kind) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if op := o.running[sandboxID]; op != nil {
-		return op.kind
+	var list []string
+	for key := range o.running {
+		if key.sandboxID == sandboxID && key.kind == kind {
+			list = append(list, key.subject)
+		}
 	}
-	return ""
+	return list
 }
 
-// failure returns the error of the last operation, which is of that kind, and forgets it.
-func (o *operations) failure(sandboxID string, kind plan.Kind) error {
+// outcome tells how an operation ended. An error is forgotten with that, a success is not.
+func (o *operations) outcome(key opKey) (ended bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e := o.errors[sandboxID]
-	if e.kind != kind {
-		return nil
+	err, ended = o.ended[key]
+	if err != nil {
+		delete(o.ended, key)
 	}
-	delete(o.errors, sandboxID)
-	return e.err
+	return ended, err
 }
 
-// drop cancels the operation under way if it is of that kind, and forgets the error of one that was. A stop is not
+// drop cancels the operations of a kind that are under way for a sandbox, and forgets those that ended. A stop is not
 // cancelled by a client that leaves: the engine goes on with it.
-func (o *operations) drop(sandboxID string, kind plan.Kind) {
+func (o *operations) drop(sandboxID string, kinds ...plan.Kind) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.errors[sandboxID].kind == kind {
-		delete(o.errors, sandboxID)
-	}
-	if op := o.running[sandboxID]; op != nil && op.kind == kind {
-		op.cancel()
+	for _, kind := range kinds {
+		for key := range o.ended {
+			if key.sandboxID == sandboxID && key.kind == kind {
+				delete(o.ended, key)
+			}
+		}
+		for key, cancel := range o.running {
+			if key.sandboxID == sandboxID && key.kind == kind {
+				cancel()
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"io"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -22,6 +23,7 @@ type Store interface {
 	PurgeSandbox(ctx context.Context, id string) error
 	Report(ctx context.Context, id string, r store.Report) error
 	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (bool, error)
+	RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error)
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
 	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
@@ -39,6 +41,7 @@ type Engine interface {
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
 	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
 	StartContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
@@ -46,6 +49,9 @@ type Engine interface {
 	RemoveNetwork(ctx context.Context, id string) error
 	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
 	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
+	StatPath(ctx context.Context, id, path string) (dockerx.PathInfo, error)
+	ReadContainerFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
+	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
 	VolumeExists(ctx context.Context, name string) (bool, error)
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 }
@@ -62,4 +68,5 @@ type Execs interface {
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
+	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

@@ -30,6 +30,10 @@ func (c *Controller) engineReturned() {
 	for _, id := range c.parked.take() {
 		c.sandboxes.add(id)
 	}
+	c.askResync()
+}
+
+func (c *Controller) askResync() {
 	select {
 	case c.resyncNow <- struct{}{}:
 	default: // one is due already
@@ -101,11 +105,15 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now t
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	w.Operation = c.ops.current(id)
+	w.Stopping = c.ops.subjects(id, plan.StopContainer)
 	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
 		return plan.Plan{}, err
 	}
-	return plan.Decide(rec, *w, c.policy(sb), now), nil
+	p := plan.Decide(rec, *w, c.policy(sb), now)
+	if runs(rec) && c.published.unseen(id, sb.Spec) {
+		p.Next = time.Nanosecond // only a pass looks at ports
+	}
+	return p, nil
 }
 
 func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (map[string]*plan.World, error) {
@@ -142,10 +150,11 @@ const purgeBatch = 100
 
 // purge drops the history of sandboxes that were deleted long enough ago. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
-	if c.cfg.EventRetention <= 0 {
+	retention := c.now().EventRetention
+	if retention <= 0 {
 		return nil
 	}
-	ids, err := c.cfg.Store.DeletedBefore(ctx, time.Now().Add(-c.cfg.EventRetention), purgeBatch)
+	ids, err := c.cfg.Store.DeletedBefore(ctx, time.Now().Add(-retention), purgeBatch)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, nil
 	}
 	c.parked.remove(id)
-	w, err := c.observe(ctx, &rec, run)
+	w, err := c.observe(ctx, &rec, sb, run)
 	if err != nil {
 		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
@@ -40,8 +40,9 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 // beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
 // learn of it, and operations that nobody wants any more end, with their errors.
 func (c *Controller) beforeEngine(rec plan.Record) {
-	if rec.Desired != storev1.RunState_RUN_STATE_RUN {
-		c.ops.drop(rec.ID, plan.EnsureImage)
+	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		c.ops.drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
+		c.published.set(rec.ID, nil)
 	}
 	if ended(rec) {
 		c.ops.drop(rec.ID, plan.StopContainer)
@@ -62,18 +63,12 @@ func ended(rec plan.Record) bool {
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
 func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan) (Result, error) {
-	gen := sb.Desired.GetGeneration()
 	c.status.set(rec.ID, p.Waiting)
-	if len(p.First) > 0 {
-		err := c.report(ctx, rec.ID, gen, p.First, nil)
-		if errdefs.IsAborted(err) {
-			return Result{}, nil // nothing is begun for an intent that is no more
-		}
-		if err != nil {
-			return Result{}, err
-		}
+	ps := newPass(c, rec, sb, w)
+	if err := ps.report(ctx, p.Before); err != nil {
+		return Result{}, settled(err) // nothing is begun for an intent that is no more
 	}
-	err := c.act(ctx, rec, sb, w, p.Steps)
+	err := ps.act(ctx, p.Steps)
 	var terminal *TerminalError
 	var waiting *waitingError
 	switch {
@@ -81,8 +76,8 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		c.status.set(rec.ID, waiting.what)
 		return Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
-		failed := []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}
-		if reportErr := settled(c.report(ctx, rec.ID, gen, failed, nil)); reportErr != nil {
+		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}}
+		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
 			return Result{}, reportErr // not terminal before it is on record
 		}
 		c.status.set(rec.ID, "")
@@ -92,13 +87,17 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		return Result{}, c.explain(rec.ID, err)
 	}
 	c.odd.forget(rec.ID)
-	if len(p.Events) > 0 || p.EngineRun != nil {
-		if err := settled(c.report(ctx, rec.ID, gen, p.Events, p.EngineRun)); err != nil {
-			return Result{}, err
-		}
+	if err := settled(ps.report(ctx, p.After)); err != nil {
+		return Result{}, err
+	}
+	if len(p.After.Events) > 0 {
 		c.status.set(rec.ID, "")
 	}
-	return Result{Next: p.Next}, nil
+	waits, err := ps.actAside(ctx, p.Asides)
+	if err != nil {
+		return Result{}, c.explain(rec.ID, err)
+	}
+	return Result{Next: p.Next, Pending: waits}, nil
 }
 
 // settled takes a report that was too late for no error: the newer intent has its own pass, for its commit added the key.
@@ -109,20 +108,36 @@ func settled(err error) error {
 	return err
 }
 
-// report records events for the generation that the pass worked on. Errors: ErrAborted when that is no longer the newest.
-func (c *Controller) report(ctx context.Context, id string, gen uint64, events []*agboxv1.SandboxEvent, run *storev1.EngineRun) error {
-	err := c.cfg.Store.Report(ctx, id, store.Report{Generation: gen, Events: events, EngineRun: run})
+// report records what a pass found, for the generation that it worked on. Errors: ErrAborted when that is no longer the
+// newest.
+func (c *Controller) report(ctx context.Context, id string, gen uint64, r plan.Report) error {
+	if r.Empty() {
+		return nil
+	}
+	err := c.cfg.Store.Report(ctx, id, store.Report{
+		Generation: gen, Events: r.Events, EngineRun: r.EngineRun, Progress: r.Progress, LimitsApplied: r.LimitsApplied,
+	})
 	if errdefs.IsAborted(err) {
 		c.log.Debug("intent changed during the pass", "sandbox_id", id, "generation", gen)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	for _, e := range events {
-		c.log.Info("sandbox event", "sandbox_id", id, "generation", gen, "event", e.GetEventType().String(),
-			"reason", e.GetSandboxPhase().GetReason(), "error_code", e.GetSandboxPhase().GetErrorCode())
+	for _, e := range r.Events {
+		c.logEvent(id, gen, e)
 	}
 	return nil
+}
+
+func (c *Controller) logEvent(id string, gen uint64, e *agboxv1.SandboxEvent) {
+	attrs := []any{"sandbox_id", id, "generation", gen, "event", e.GetEventType().String()}
+	if d := e.GetSandboxPhase(); d != nil {
+		attrs = append(attrs, "reason", d.GetReason(), "error_code", d.GetErrorCode())
+	}
+	if d := e.GetService(); d != nil {
+		attrs = append(attrs, "service", d.GetServiceName(), "error_code", d.GetErrorCode())
+	}
+	c.log.Info("sandbox event", attrs...)
 }
 
 // explain shows a transient error in the sandbox's status and hands it on.
@@ -148,8 +163,9 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		ID: id, Standing: plan.Live,
 		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
 		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
-		State:       sb.State, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
-		EngineRun: sb.Desired.GetEngineRun(), ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince,
+		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
+		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
+		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.now()),
 	}, sb, nil
 }
 
@@ -171,16 +187,17 @@ func runs(rec plan.Record) bool {
 }
 
 func (c *Controller) policy(sb store.Sandbox) plan.Policy {
+	s := c.now()
 	return plan.Policy{
-		IdleTTL: c.idleTTL(sb), CancelGrace: c.cfg.CancelGrace, Started: c.started,
-		FailInterruptedCreate: c.cfg.FailInterruptedCreate, FailOnEngineDeath: c.cfg.FailOnEngineDeath,
-		KeepOrphans: c.cfg.KeepOrphans,
+		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
+		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
+		KeepOrphans: s.KeepOrphans,
 	}
 }
 
-func (c *Controller) idleTTL(sb store.Sandbox) time.Duration {
+func idleTTL(sb store.Sandbox, s Settings) time.Duration {
 	if ttl := sb.Spec.GetIdleTtl(); ttl != nil {
 		return ttl.AsDuration()
 	}
-	return c.cfg.IdleTTL
+	return s.IdleTTL
 }

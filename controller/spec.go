@@ -6,14 +6,20 @@ import (
 	"path"
 	"slices"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/naming"
 )
 
-// workingDir is where execs start. It is part of the contract.
+// workingDir is where execs start unless the spec says otherwise. It is part of the contract.
 const workingDir = "/workspace"
+
+// sshAgent is where the git tool's socket is in the container. It is part of the contract.
+const sshAgent = "/ssh-agent"
 
 // labels are those of every object of the sandbox, as they are at creation.
 func (p *pass) labels(component string) map[string]string {
@@ -29,19 +35,59 @@ func (p *pass) labels(component string) map[string]string {
 	return l
 }
 
+func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
+	if service != "" {
+		return p.serviceSpec(serviceSpec(p.sb.Spec, service), networkID)
+	}
+	return p.primarySpec(networkID)
+}
+
 // primarySpec describes the primary container. PID 1 is the shim, whatever the image would start: it reaps, and it
-// starts every exec.
+// starts the main process and every exec.
 func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
-	paths, err := p.cfg.Execs.Prepare(p.rec.ID)
+	spec := p.sb.Spec
+	label, err := plan.SpecLabel(spec)
 	if err != nil {
 		return dockerx.ContainerSpec{}, err
 	}
-	label, err := plan.SpecLabel(p.sb.Spec)
+	mounts, err := p.mounts()
 	if err != nil {
 		return dockerx.ContainerSpec{}, err
 	}
 	labels := p.labels(naming.ComponentPrimary)
 	labels[naming.Spec] = label
+	disk, err := validate.MemoryBytes(spec.GetDiskLimit())
+	if err != nil {
+		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
+	}
+	return dockerx.ContainerSpec{
+		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
+		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), workingDir),
+		Labels: labels, Mounts: mounts, NetworkID: networkID,
+		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
+		Ports: portSpecs(spec.GetPorts()),
+	}, nil
+}
+
+// entrypoint is the shim's command line. What depends on daemon's settings and is not in it can change later.
+func (p *pass) entrypoint() []string {
+	args := []string{execjournal.ContainerShim, "init", "--default-user=" + p.images[""].User}
+	if user := p.sb.Spec.GetUser(); user != "" {
+		args = append(args, "--user="+user)
+	}
+	if command := p.sb.Spec.GetCommand(); len(command) > 0 {
+		args = append(args, fmt.Sprintf("--log-limit=%d", p.set.LogLimit), "--")
+		args = append(args, command...)
+	}
+	return args
+}
+
+// mounts are our own, those of the spec and those of its tools.
+func (p *pass) mounts() ([]dockerx.Mount, error) {
+	paths, err := p.cfg.Execs.Prepare(p.rec.ID)
+	if err != nil {
+		return nil, err
+	}
 	mounts := []dockerx.Mount{
 		{Source: p.cfg.ShimDir, Target: path.Dir(execjournal.ContainerShim)},
 		{Source: paths.Logs, Target: execjournal.ContainerLogs, Writable: true},
@@ -51,24 +97,91 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	for _, m := range p.sb.Spec.GetMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
-	return dockerx.ContainerSpec{
-		Name: naming.Primary(p.rec.ID), Image: p.sb.Spec.GetImage(), Hostname: p.sb.Name,
-		Entrypoint: []string{execjournal.ContainerShim, "init", "--default-user=" + p.image.User},
-		Env:        p.env(), User: "0:0", WorkingDir: workingDir,
-		Labels: labels, Mounts: mounts, NetworkID: networkID,
-	}, nil
+	for _, m := range p.sb.Desired.GetToolMounts() {
+		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
+	}
+	return mounts, nil
 }
 
-// env is sorted, so that the same spec always makes the same container.
+// verifySources looks at the host paths again before each start: a path that was swapped for a link since gains nothing.
+func (p *pass) verifySources() error {
+	for _, m := range p.sb.Spec.GetMounts() {
+		if err := hostfiles.Verify(m.GetSource()); err != nil {
+			return err
+		}
+	}
+	for _, m := range p.sb.Desired.GetToolMounts() {
+		if err := hostfiles.Verify(m.GetSource()); err != nil {
+			return fmt.Errorf("tool %s: %w", m.GetTool(), err)
+		}
+	}
+	return nil
+}
+
+// env is that of the primary.
 func (p *pass) env() []string {
 	env := map[string]string{
 		"HOST_UID": fmt.Sprint(p.cfg.HostUID),
 		"HOST_GID": fmt.Sprint(p.cfg.HostGID),
 	}
+	if slices.Contains(p.sb.Spec.GetBuiltinTools(), "git") {
+		env["SSH_AUTH_SOCK"] = sshAgent
+	}
 	maps.Copy(env, p.sb.Spec.GetEnvs())
+	return envList(env)
+}
+
+// envList is sorted, so that the same spec always makes the same container.
+func envList(env map[string]string) []string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, k+"="+env[k])
 	}
 	return list
+}
+
+// serviceSpec describes the container of a service. It runs its image's own program, or its command, under the engine's
+// init, and knows nothing of us.
+func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.ContainerSpec, error) {
+	if svc == nil {
+		return dockerx.ContainerSpec{}, fmt.Errorf("a step for a service that is not in the spec")
+	}
+	env := map[string]string{"HOST_UID": fmt.Sprint(p.cfg.HostUID), "HOST_GID": fmt.Sprint(p.cfg.HostGID)}
+	maps.Copy(env, svc.GetEnvs())
+	labels := p.labels(naming.ComponentService)
+	labels[naming.ServiceName] = svc.GetName()
+	init := true
+	return dockerx.ContainerSpec{
+		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
+		Cmd: svc.GetCommand(), Env: envList(env), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
+		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
+		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(limitsOf(svc, p.set)), Ports: portSpecs(svc.GetPorts()),
+	}, nil
+}
+
+func healthcheck(h *agboxv1.HealthcheckConfig) *dockerx.Healthcheck {
+	if h == nil {
+		return nil
+	}
+	return &dockerx.Healthcheck{
+		Test: h.GetTest(), Interval: h.GetInterval().AsDuration(), Timeout: h.GetTimeout().AsDuration(),
+		StartPeriod: h.GetStartPeriod().AsDuration(), StartInterval: h.GetStartInterval().AsDuration(), Retries: int(h.GetRetries()),
+	}
+}
+
+func portSpecs(ports []*agboxv1.PortSpec) []dockerx.Port {
+	var out []dockerx.Port
+	for _, p := range ports {
+		out = append(out, dockerx.Port{
+			ContainerPort: uint16(p.GetContainerPort()), HostPort: uint16(p.GetHostPort()), Protocol: orElse(p.GetProtocol(), "tcp"),
+		})
+	}
+	return out
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
 }

@@ -98,5 +98,5 @@ func TestAnIdleSandboxIsStopped(t *testing.T) {
 		p.wantState(t, id, ready)
 		pass(3 * time.Second)
 		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
-	}, seldom, func(c *controller.Config) { c.IdleTTL = time.Minute })
+	}, seldom, func(c *controller.Config) { c.Settings.IdleTTL = time.Minute })
 }

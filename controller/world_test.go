@@ -69,7 +69,11 @@ func (w *world) start(fuse int) error {
 	cfg := controller.Config{
 		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{dir, f, w.shim},
 		WatchExecs: w.shim.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
-		StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, ResyncInterval: time.Minute, Workers: 4,
+		ResyncInterval: time.Minute, Workers: 4,
+		Settings: controller.Settings{
+			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
+			PidsLimit: 4096,
+		},
 		Logger: quiet(), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	}
 	w.cfg(&cfg)

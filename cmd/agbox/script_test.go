@@ -114,11 +114,16 @@ func (w *world) start() error {
 	execs := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
 	ctl := controller.New(controller.Config{
 		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot",
-		StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, ResyncInterval: time.Minute, Workers: 4,
+		ResyncInterval: time.Minute, Workers: 4,
+		Settings: controller.Settings{
+			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
+			PidsLimit: 4096,
+		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})
 	server := apiserver.New(apiserver.Deps{
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
+		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup

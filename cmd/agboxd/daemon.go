@@ -103,7 +103,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
-	if d.store, err = openStore(ctx, paths, d.metrics, log); err != nil {
+	if d.store, err = openStore(ctx, paths, cfg.Runtime.EventHistoryLimit, d.metrics, log); err != nil {
 		return nil, err
 	}
 	if err := d.connect(paths, shimDir); err != nil {
@@ -120,13 +120,14 @@ func provideShim(asked, dataDir string) (string, error) {
 	return installShim(source, dataDir)
 }
 
-func openStore(ctx context.Context, paths config.Paths, m *metrics.Metrics, log *slog.Logger) (*store.Store, error) {
+func openStore(ctx context.Context, paths config.Paths, historyLimit int, m *metrics.Metrics, log *slog.Logger) (*store.Store, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	s, err := store.Open(ctx, store.Options{
 		Path: paths.Database, Logger: log, Observe: m.Commit, CheckProgram: []string{self, "check-store"},
+		EventHistoryLimit: historyLimit,
 	})
 	if err != nil {
 		return nil, &exitError{exitStore, err}
@@ -146,7 +147,7 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 	}
 	d.engine, err = dockerx.New(dockerx.Options{
 		Host: d.cfg.Docker.Host, SubnetPool: d.cfg.Docker.SubnetPool, PullTimeout: d.cfg.Docker.PullTimeout,
-		Observe: m.EngineCall,
+		CredentialsDir: d.cfg.Docker.CredentialsDir, Observe: m.EngineCall,
 	})
 	if err != nil {
 		return &exitError{exitUsage, err}
@@ -156,17 +157,11 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
 		ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
-		IdleTTL: r.IdleTTL, StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
-		LogLimit: int64(d.cfg.Artifacts.ExecLogMaxBytes), ResyncInterval: r.ResyncInterval, Workers: r.Workers,
-		EventRetention:        r.EventRetentionTTL,
-		FailInterruptedCreate: r.InterruptedCreate == config.InterruptedCreateFail,
-		FailOnEngineDeath:     r.EngineDeath == config.EngineDeathFail,
-		KeepOrphans:           r.OrphanSweep == config.OrphanSweepDryRun,
-		Logger:                d.log, Metrics: m,
+		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.api = apiserver.New(apiserver.Deps{
 		Store: d.store, Logs: d.execs.LogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
-		ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
+		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.States(d.registry, stateNames(), d.countByState)
@@ -225,6 +220,22 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 // apply hands the keys that a reload may change to those who use them.
 func (d *daemon) apply(cfg config.Config) {
 	d.level.Set(cfg.Log.Level.Level())
+	d.store.SetEventHistoryLimit(cfg.Runtime.EventHistoryLimit)
+	d.ctl.SetSettings(settings(cfg))
+}
+
+func settings(cfg config.Config) controller.Settings {
+	r := cfg.Runtime
+	return controller.Settings{
+		IdleTTL: r.IdleTTL, CleanupTTL: r.CleanupTTL, StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
+		HookTimeout: r.HookTimeout, HealthTimeout: r.HealthTimeout, PidsLimit: int64(r.PidsLimit),
+		LogLimit:              int64(cfg.Artifacts.ExecLogMaxBytes),
+		KillAtLogLimit:        cfg.Artifacts.OnLogLimit == config.OnLogLimitKill,
+		EventRetention:        r.EventRetentionTTL,
+		FailInterruptedCreate: r.InterruptedCreate == config.InterruptedCreateFail,
+		FailOnEngineDeath:     r.EngineDeath == config.EngineDeathFail,
+		KeepOrphans:           r.OrphanSweep == config.OrphanSweepDryRun,
+	}
 }
 
 func (d *daemon) shutdownAPI() {

@@ -3,12 +3,12 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/naming"
 )
 
 // Bounds of waiting.
@@ -26,13 +26,18 @@ const (
 //	gone                 remove containers, networks: orphans, audited; its files went before it was gone
 //	never reserved       report, touch nothing
 //	delete               end execs, remove containers, networks, files; DELETED only when all is gone
-//	failed by a create   remove containers, networks, inputs; record, events and logs stay
-//	failed otherwise     end execs, stop what runs; keep it
-//	stop                 end execs, stop what runs; STOPPED; a missing primary fails the sandbox
-//	run, being created   inputs, image, network, primary, start: whatever is missing, in that order
-//	run, being resumed   a missing part fails the sandbox; otherwise start what is stopped
-//	run, ready           nothing; the engine's death restarts; a primary or network that is gone otherwise fails it
-//	any live one         objects outside the spec are removed, audited
+//	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
+//	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
+//	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
+//	                     delete it after cleanup_ttl
+//	run, being created   inputs, images, network, required services one after another to health, primary, copies, start,
+//	                     hooks: whatever is missing, in that order
+//	run, being resumed   a missing part fails the sandbox; otherwise start what is stopped, in the same order
+//	run, ready           nothing; the engine's death restarts everything in the same order; a primary that ended by itself
+//	                     fails it, unless its policy brings it back; a primary or network that is missing fails it
+//	  its services       a fall and a recovery are told once each; a policy brings back what ended
+//	  optional services  are made and started without anybody waiting for them, while the sandbox is created or ready
+//	any live one         objects outside the spec are removed, audited; limits that were changed are applied
 //	being removed        no verdict, look again; the same for one that restarts and is to run
 func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
@@ -50,15 +55,15 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	case r.Desired == storev1.RunState_RUN_STATE_DELETE:
 		return remove(r, w)
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return afterFailure(r, w)
+		return afterFailure(r, w, p, now)
 	case r.Desired == storev1.RunState_RUN_STATE_STOP:
 		return stop(r, w, p, now)
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
 		return keepRunning(r, w, p, now)
 	case r.Attempt == storev1.Attempt_ATTEMPT_RESUME:
-		return resume(r, w)
+		return resume(r, w, p, now)
 	}
-	return create(r, w, p)
+	return create(r, w, p, now)
 }
 
 // unclear reports a container on which nothing may be decided now. One that restarts for ever must still stop and go.
@@ -69,7 +74,7 @@ func (r Record) unclear(c Container) bool {
 
 // sweep removes what a deleted sandbox left behind, such as a create that the engine had swallowed and ran late.
 func sweep(w World, p Policy) Plan {
-	steps := removals(w, "orphan")
+	steps := removals(w, BecauseOrphan)
 	if p.KeepOrphans && len(steps) > 0 {
 		return Plan{Waiting: fmt.Sprintf("%d orphans kept: runtime.orphan_sweep is dry-run", len(steps))}
 	}
@@ -79,229 +84,165 @@ func sweep(w World, p Policy) Plan {
 func remove(r Record, w World) Plan {
 	p := Plan{Waiting: "deleting"}
 	if r.ActiveExecs > 0 {
-		p.Steps = append(p.Steps, Step{Kind: CancelExecs})
+		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
 	}
-	p.Steps = append(p.Steps, removals(w, "")...)
+	p.add(removals(w, BecauseDelete)...)
 	if r.ActiveExecs > 0 {
 		p.Waiting = "waiting for execs to end"
 		return p // their ends are read from files that go last; each end adds the key
 	}
-	p.Steps = append(p.Steps, Step{Kind: RemoveFiles})
-	p.Events = []*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETED,
-		agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason)}
-	return p
+	p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
+	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))
 }
 
-func afterFailure(r Record, w World) Plan {
+func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{}
 	if r.ActiveExecs > 0 {
-		p.Steps = append(p.Steps, Step{Kind: CancelExecs})
+		p.add(Step{Kind: CancelExecs, Reason: BecauseFailed})
 	}
 	if r.ErrorCode == CodeCreateFailed {
-		p.Steps = append(p.Steps, removals(w, "")...)
+		p.add(removals(w, BecauseCreateFailed)...)
 		if w.Inputs {
-			p.Steps = append(p.Steps, Step{Kind: RemoveInputs})
+			p.add(Step{Kind: RemoveInputs, Reason: BecauseCreateFailed})
 		}
+		return p.cleanup(r, pol, now)
+	}
+	mine, extra := split(r, w)
+	p.add(extra...)
+	steps, down := halts(r, w, mine, BecauseFailed)
+	p.add(steps...)
+	if !down {
 		return p
 	}
-	mine, extra := split(r.ID, w)
-	p.Steps = append(p.Steps, extra...)
-	if mine.primary != nil && mine.primary.Alive() {
-		p.Steps = append(p.Steps, stopUnlessStopping(w, *mine.primary)...)
+	return p.cleanup(r, pol, now)
+}
+
+// cleanup deletes a sandbox that has been of no use for too long.
+func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
+	if pol.CleanupTTL <= 0 {
+		return p
+	}
+	if left := r.StateChangedAt.Add(pol.CleanupTTL).Sub(now); left > 0 {
+		p.soonest(left)
+	} else {
+		p.add(Step{Kind: Cleanup, Reason: BecauseCleanup})
 	}
 	return p
 }
 
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
-	mine, extra := split(r.ID, w)
+	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
 	if patience := r.RequestedAt.Add(pol.CancelGrace + stopMargin).Sub(now); r.ActiveExecs > 0 {
-		p.Steps = append(p.Steps, Step{Kind: CancelExecs})
+		p.add(Step{Kind: CancelExecs, Reason: stopReason(r)})
 		if patience > 0 && mine.primary != nil && mine.primary.Alive() {
 			p.Waiting, p.Next = "waiting for execs to end", patience
 			return p
 		}
 	}
-	switch {
-	case mine.primary == nil:
+	if mine.primary == nil {
 		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
-	case mine.primary.Alive():
-		p.Steps = append(p.Steps, stopUnlessStopping(w, *mine.primary)...)
+	}
+	steps, down := halts(r, w, mine, stopReason(r))
+	p.add(steps...)
+	switch {
+	case !down:
 		return p
 	case r.ActiveExecs > 0:
 		p.Waiting = "waiting for execs to end"
 		return p
-	case w.Operation == StopContainer:
-		return p // the engine is still at it, and would stop what a resume starts
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
 		p.Waiting = ""
-		return p
+		p.applyLimits(r, mine)
+		return p.cleanup(r, pol, now)
 	}
 	return p.with(phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, r.Reason))
 }
 
-func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
-	mine, extra := split(r.ID, w)
-	p := Plan{Steps: extra}
+func stopReason(r Record) Reason {
 	switch {
-	case mine.primary == nil:
-		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
-	case mine.network == nil:
-		return p.with(failed(CodeNetworkMissing, "the network of the sandbox is missing"))
-	case !mine.primary.Alive():
-		return restartOrFail(p, r, w, pol, *mine.primary)
+	case r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+		return BecauseOutside
+	case r.Reason == "idle_ttl":
+		return BecauseIdle
+	}
+	return BecauseStop
+}
+
+// keepRunning looks after a sandbox that is up.
+func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
+	b := newBringUp(r, w, pol, now, BecauseCreate)
+	if r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
+		b.reason = BecauseResume
+	}
+	switch {
+	case b.mine.primary == nil:
+		return b.fail(CodeContainerMissing, "the primary container is missing")
+	case b.mine.network == nil:
+		return b.fail(CodeNetworkMissing, "the network of the sandbox is missing")
+	case !b.mine.primary.Alive():
+		return b.ended()
 	}
 	last := compare(r.EngineRun, w.Run)
+	if r.Progress.GetRestartRun() != nil { // a restart was cut off before it was told of
+		if last == engineDeath || last == hostDeath {
+			return restart(r, w, pol, now, last)
+		}
+		return b.broughtBack()
+	}
 	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
-		p.EngineRun = w.Run
+		b.p.After.EngineRun = w.Run
 	}
+	for _, s := range r.Wanted.Services {
+		if a, ok := b.watch(s); ok {
+			b.p.Asides = append(b.p.Asides, a)
+		}
+	}
+	b.p.applyLimits(r, b.mine)
 	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() {
-		p.Next = r.IdleSince.Add(pol.IdleTTL).Sub(now)
-		if p.Next <= 0 {
-			p.Next = 0
-			p.Steps = append(p.Steps, Step{Kind: StopIdle})
+		if left := r.IdleSince.Add(pol.IdleTTL).Sub(now); left > 0 {
+			b.p.soonest(left)
+		} else {
+			b.p.add(Step{Kind: StopIdle, Reason: BecauseIdle})
 		}
 	}
-	return p
+	return b.p
 }
 
-// restartOrFail judges a primary that ended although it should run. It ended by the engine's or the host's death if
-// either has died since the sandbox was last known to run: nobody saw the end, and the user did not ask for it.
-func restartOrFail(p Plan, r Record, w World, pol Policy, primary Container) Plan {
-	switch last := compare(r.EngineRun, w.Run); {
-	case pol.FailOnEngineDeath:
+// ended judges a primary that ended although it should run. It ended by the engine's or the host's death if either has
+// died since the sandbox was last known to run: nobody saw the end, and the user did not ask for it.
+func (b *bringUp) ended() Plan {
+	switch last := compare(b.r.EngineRun, b.w.Run); {
+	case b.pol.FailOnEngineDeath:
 	case last == unclearLife:
-		p.Waiting, p.Next = "the primary ended, and the engine does not say whether it died with it", lifeRetry
-		return p
+		b.p.Waiting, b.p.Next = "the primary ended, and the engine does not say whether it died with it", lifeRetry
+		return b.p
 	case last != sameLife:
-		p.Steps = append(p.Steps, Step{Kind: StartContainer, ID: primary.ID})
-		p.EngineRun = w.Run
-		return p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, string(last)))
+		return restart(b.r, b.w, b.pol, b.now, last)
 	}
-	if primary.OOMKilled && primary.ExitCode == 137 && !r.ExecOOM {
-		return p.with(failed(CodeContainerOOM, "the primary container was killed by the kernel for want of memory"))
+	primary := *b.mine.primary
+	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
+	if !ok {
+		code, text := death(primary, b.r.ExecOOM, "the primary container")
+		return b.fail(code, text)
 	}
-	return p.with(failed(CodeContainerDied, fmt.Sprintf("the primary container exited with code %d", primary.ExitCode)))
+	if wait > 0 {
+		b.p.Waiting = fmt.Sprintf("the primary exited with code %d; it is restarted in %s", primary.ExitCode, wait.Round(time.Second))
+		b.p.soonest(wait)
+		return b.p
+	}
+	if b.progress.GetRestartRun() == nil { // so that a restart that is cut off is still told of
+		b.progress.RestartRun = b.w.Run
+		b.p.Before.Progress = proto.CloneOf(b.progress)
+	}
+	b.p.add(Step{Kind: StartContainer, ID: primary.ID, Reason: BecauseRestartPolicy})
+	return b.broughtBack()
 }
 
-func resume(r Record, w World) Plan {
-	mine, extra := split(r.ID, w)
-	p := Plan{Steps: extra, Waiting: "resuming"}
-	switch {
-	case mine.primary == nil:
-		return p.with(failed(CodeResumeFailed, "the primary container is missing"))
-	case mine.network == nil:
-		return p.with(failed(CodeResumeFailed, "the network of the sandbox is missing"))
-	case !mine.primary.Alive():
-		p.Steps = append(p.Steps, Step{Kind: StartContainer, ID: mine.primary.ID})
-	}
-	return p.ready(w)
-}
-
-func create(r Record, w World, pol Policy) Plan {
-	p := Plan{Waiting: "creating"}
-	if !r.Preparing {
-		p.First = append(p.First, preparing())
-	} else if pol.FailInterruptedCreate && r.RequestedAt.Before(pol.Started) {
-		return p.with(failed(CodeCreateFailed, "the daemon restarted during the create"))
-	}
-	mine, extra := split(r.ID, w)
-	p.Steps = append(p.Steps, extra...)
-	if mine.primary != nil && mine.network == nil {
-		// Its network went while it was being made: it can't be attached again, and nobody has used it yet.
-		p.Steps = append(p.Steps, Step{Kind: RemoveContainer, ID: mine.primary.ID, Why: "its network is gone"})
-		mine.primary = nil
-	}
-	p.Steps = append(p.Steps, Step{Kind: MakeInputs})
-	if mine.primary == nil {
-		p.Steps = append(p.Steps, Step{Kind: EnsureImage})
-		if mine.network == nil {
-			p.Steps = append(p.Steps, Step{Kind: CreateNetwork})
-		}
-		p.Steps = append(p.Steps, Step{Kind: CreatePrimary, ID: mine.networkID()}, Step{Kind: StartContainer})
-	} else if !mine.primary.Alive() {
-		p.Steps = append(p.Steps, Step{Kind: StartContainer, ID: mine.primary.ID})
-	}
-	return p.ready(w)
-}
-
-func (p Plan) with(events ...*agboxv1.SandboxEvent) Plan {
-	p.Events = append(p.Events, events...)
-	return p
-}
-
-func (p Plan) ready(w World) Plan {
-	p.EngineRun = w.Run
-	return p.with(&agboxv1.SandboxEvent{
-		EventType:    agboxv1.EventType_SANDBOX_READY,
-		SandboxState: agboxv1.SandboxState_SANDBOX_STATE_READY,
-	})
-}
-
-// parts are the objects that belong to the spec.
-type parts struct {
-	primary *Container
-	network *Network
-}
-
-func (m parts) networkID() string {
-	if m.network == nil {
-		return ""
-	}
-	return m.network.ID
-}
-
-// split tells the objects of the spec from the rest of what carries the sandbox's labels, and returns the steps that
-// remove the rest. Of several networks the one that the primary is attached to stays, or else the oldest.
-func split(id string, w World) (parts, []Step) {
-	var mine parts
-	var extra []Step
-	for i, c := range w.Containers {
-		if c.Component == naming.ComponentPrimary && c.Name == naming.Primary(id) && mine.primary == nil && c.Status != "dead" {
-			mine.primary = &w.Containers[i]
-			continue
-		}
-		extra = append(extra, Step{Kind: RemoveContainer, ID: c.ID, Why: "not part of the spec"})
-	}
-	mine.network = pickNetwork(mine.primary, w.Networks)
-	for _, n := range w.Networks {
-		if n.ID != mine.networkID() && (mine.network != nil || mine.primary == nil) {
-			extra = append(extra, Step{Kind: RemoveNetwork, ID: n.ID, Why: "not part of the spec"})
-		}
-	}
-	return mine, extra
-}
-
-func pickNetwork(primary *Container, networks []Network) *Network {
-	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	for i := range oldestFirst {
-		if primary == nil || slices.Contains(primary.NetworkIDs, oldestFirst[i].ID) {
-			return &oldestFirst[i]
-		}
-	}
-	return nil
-}
-
-// removals removes every container, then every network: a network in use can't go.
-func removals(w World, why string) []Step {
-	var steps []Step
-	for _, c := range w.Containers {
-		steps = append(steps, Step{Kind: RemoveContainer, ID: c.ID, Why: why})
-	}
-	for _, n := range w.Networks {
-		steps = append(steps, Step{Kind: RemoveNetwork, ID: n.ID, Why: why})
-	}
-	return steps
-}
-
-func stopUnlessStopping(w World, c Container) []Step {
-	if w.Operation == StopContainer {
-		return nil // its end adds the key
-	}
-	return []Step{{Kind: StopContainer, ID: c.ID}}
+// broughtBack tells of a restart by the primary's policy.
+func (b *bringUp) broughtBack() Plan {
+	b.progress.RestartRun = nil
+	b.progress.Restarts = nextRestart(*b.mine.primary, b.progress.GetRestarts(), b.now)
+	b.p.After = Report{EngineRun: b.w.Run, Progress: b.progress}
+	return b.p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy"))
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -67,19 +66,40 @@ func render(p Plan) string {
 		if d := e.GetSandboxPhase(); d.GetErrorCode()+d.GetReason() != "" {
 			s += "(" + d.GetErrorCode() + d.GetReason() + ")"
 		}
+		if d := e.GetService(); d != nil {
+			s += "(" + d.GetServiceName() + strings.TrimSuffix(":"+d.GetErrorCode(), ":") + ")"
+		}
 		parts = append(parts, s)
 	}
-	for _, e := range p.First {
-		event(e)
+	report := func(r Report) {
+		for _, e := range r.Events {
+			event(e)
+		}
+		if r.EngineRun != nil {
+			parts = append(parts, "life:"+r.EngineRun.GetEngineStart())
+		}
+		if r.LimitsApplied {
+			parts = append(parts, "applied")
+		}
 	}
-	for _, s := range p.Steps {
-		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%s:%s", s.Kind, s.ID), ":"))
+	steps := func(steps []Step) {
+		for _, s := range steps {
+			what := string(s.Kind)
+			if s.Service != "" {
+				what += "(" + s.Service + ")"
+			}
+			parts = append(parts, strings.TrimSuffix(what+":"+s.ID, ":"))
+		}
 	}
-	for _, e := range p.Events {
-		event(e)
-	}
-	if p.EngineRun != nil {
-		parts = append(parts, "life:"+p.EngineRun.GetEngineStart())
+	report(p.Before)
+	steps(p.Steps)
+	report(p.After)
+	for _, a := range p.Asides {
+		parts = append(parts, "|")
+		steps(a.Steps)
+		for _, e := range a.Events {
+			event(e)
+		}
 	}
 	if p.Unknown {
 		parts = append(parts, "unknown")
@@ -207,10 +227,10 @@ func TestDecide(t *testing.T) {
 		{"resume without network: failed", func(s *scene) { resuming(s); s.w.Networks = nil }, "FAILED(SANDBOX_RESUME_FAILED)"},
 
 		{"stop: stop the primary", stopping, "stop-container:c1"},
-		{"stop under way: wait", func(s *scene) { stopping(s); s.w.Operation = StopContainer }, ""},
+		{"stop under way: wait", func(s *scene) { stopping(s); s.w.Stopping = []string{"c1"} }, ""},
 		{"stop: exited while the engine is still at it", func(s *scene) {
 			stopping(s)
-			s.w.Containers[0].Status, s.w.Operation = "exited", StopContainer
+			s.w.Containers[0].Status, s.w.Stopping = "exited", []string{"c1"}
 		}, ""},
 		{"stop with execs: they end first", func(s *scene) { stopping(s); s.r.ActiveExecs = 2 }, "cancel-execs next:40s"},
 		{"stop with execs that never end: stop all the same", func(s *scene) {

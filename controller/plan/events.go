@@ -14,6 +14,8 @@ const (
 	CodeContainerNotRunning = "CONTAINER_NOT_RUNNING"
 	CodeContainerMissing    = "CONTAINER_MISSING"
 	CodeNetworkMissing      = "NETWORK_MISSING"
+	// CodeServiceFailed is of SANDBOX_SERVICE_FAILED only.
+	CodeServiceFailed = "SANDBOX_SERVICE_FAILED"
 )
 
 // phase is an event about the sandbox as a whole.
@@ -49,4 +51,18 @@ func FailureCode(r Record) string {
 		return CodeResumeFailed
 	}
 	return CodeCreateFailed
+}
+
+// aboutService is an event about one service.
+func aboutService(t agboxv1.EventType, state agboxv1.SandboxState, d *agboxv1.ServiceEventDetails) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{EventType: t, SandboxState: state, Details: &agboxv1.SandboxEvent_Service{Service: d}}
+}
+
+func serviceReady(name string, state agboxv1.SandboxState) *agboxv1.SandboxEvent {
+	return aboutService(agboxv1.EventType_SANDBOX_SERVICE_READY, state, &agboxv1.ServiceEventDetails{ServiceName: name})
+}
+
+func serviceFailed(name string, state agboxv1.SandboxState, f fall) *agboxv1.SandboxEvent {
+	return aboutService(agboxv1.EventType_SANDBOX_SERVICE_FAILED, state,
+		&agboxv1.ServiceEventDetails{ServiceName: name, ErrorCode: f.code, ErrorMessage: f.text})
 }

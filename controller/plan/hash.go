@@ -33,12 +33,17 @@ func SpecHash(spec *agboxv1.CreateSpec) string {
 	return "v1:" + hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-// SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of its envs but not their
-// values, which the container's own environment holds. It is what a lost store is rebuilt from.
+// SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of all envs but not their values,
+// which the containers' own environments hold. It is what a lost store is rebuilt from.
 func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	s := proto.CloneOf(spec)
 	keys := slices.Sorted(maps.Keys(s.GetEnvs()))
 	s.Envs = nil
+	for _, svc := range slices.Concat(s.GetRequiredServices(), s.GetOptionalServices()) {
+		for k := range svc.GetEnvs() {
+			svc.Envs[k] = ""
+		}
+	}
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("encode spec label: %w", err)

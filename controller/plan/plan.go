@@ -22,19 +22,65 @@ type Record struct {
 	RequestedAt time.Time
 	// State is that of the last event that has one.
 	State agboxv1.SandboxState
+	// StateChangedAt is since when.
+	StateChangedAt time.Time
 	// ErrorCode is why the sandbox is FAILED.
 	ErrorCode string
 	// Preparing: SANDBOX_PREPARING is recorded for this create.
 	Preparing bool
-	// EngineRun is the engine's life under which the sandbox was last known to run; nil before the first READY.
+	// EngineRun is the engine's life under which the sandbox was last known to run; nil before anything was started.
 	EngineRun *storev1.EngineRun
+	// Progress is what the present run has come to; nil counts as nothing.
+	Progress *storev1.Progress
+	// LimitsPending: an update changed limits that the containers do not have yet.
+	LimitsPending bool
 	// ActiveExecs is the number of execs without a recorded end.
 	ActiveExecs int
 	// ExecOOM: an exec of this run was ended by the OOM killer. The engine's flag is sticky and cannot tell.
 	ExecOOM bool
 	// IdleSince is zero unless READY without an active exec.
 	IdleSince time.Time
+	// Wanted is what the spec asks for.
+	Wanted Wanted
 }
+
+// Wanted is the part of a spec that decisions depend on.
+type Wanted struct {
+	// Services, the required ones first, each kind in the order of the spec.
+	Services []Service
+	// Copies: host files are copied into the primary before its first start.
+	Copies bool
+	// Restart is the primary's restart policy.
+	Restart RestartPolicy
+	Limits  Limits
+}
+
+// Service is one service of the spec.
+type Service struct {
+	Name     string
+	Required bool
+	// Hooks is the number of its post-start hooks.
+	Hooks int
+	// Healthcheck: its spec has one, so that no verdict yet is not a good one.
+	Healthcheck bool
+	// HealthWait bounds the time from its start to its first good verdict.
+	HealthWait time.Duration
+	Restart    RestartPolicy
+	Limits     Limits
+}
+
+// Limits are the limits of a container that can change in place; 0: none.
+type Limits struct{ NanoCPUs, MemoryBytes, Pids int64 }
+
+// RestartPolicy says what follows when a container ends by itself.
+type RestartPolicy string
+
+// The policies. The empty one is RestartNever.
+const (
+	RestartNever     RestartPolicy = "never"
+	RestartOnFailure RestartPolicy = "on-failure"
+	RestartAlways    RestartPolicy = "always"
+)
 
 // Standing is what the store says of an ID.
 type Standing int
@@ -59,22 +105,30 @@ type World struct {
 	Inputs bool
 	// Run is the engine's present life.
 	Run *storev1.EngineRun
-	// Operation is the background operation now under way for the sandbox, or empty.
-	Operation Kind
+	// Hook is the next hook that has not ended well; nil when there is none to run.
+	Hook *Hook
+	// Stopping are the IDs of the containers that the engine is asked to stop now.
+	Stopping []string
 }
 
 // Container is one container of the sandbox.
 type Container struct {
 	ID, Name string
-	// Component is the value of the component label.
-	Component string
+	// Component is the value of the component label, Service that of the service label.
+	Component, Service string
 	// Status is the engine's word: created, running, paused, restarting, removing, exited, dead.
 	Status string
+	// Health is the verdict of its healthcheck: "", starting, healthy or unhealthy. HealthOutput is what the last probe
+	// printed.
+	Health, HealthOutput string
 	// NetworkIDs are the networks it is attached to.
 	NetworkIDs []string
-	// ExitCode and OOMKilled are set for a primary that is not running.
-	ExitCode  int
-	OOMKilled bool
+	// The fields below are set when it was inspected. ExitCode and OOMKilled are of one that is not running.
+	Inspected             bool
+	ExitCode              int
+	OOMKilled             bool
+	StartedAt, FinishedAt time.Time
+	Limits                Limits
 }
 
 // Alive reports whether the container's processes exist.
@@ -85,16 +139,40 @@ func (c Container) Alive() bool {
 // Unclear reports a status on which nothing may be decided; it passes by itself.
 func (c Container) Unclear() bool { return c.Status == "removing" || c.Status == "restarting" }
 
+// neverStarted reports a container that has not run yet.
+func (c Container) neverStarted() bool { return c.Status == "created" }
+
 // Network is one network of the sandbox.
 type Network struct {
 	ID      string
 	Created time.Time
 }
 
+// Hook is the state of one internal exec.
+type Hook struct {
+	// Index counts all hooks of required services, in order, from 0.
+	Index int
+	// Service is whose hook it is, and Number which of that service's, from 1.
+	Service   string
+	Number    int
+	Phase     Phase
+	StartedAt time.Time
+	ExitCode  int
+	Cancelled bool
+	// Error says why the command could not start; empty otherwise.
+	Error string
+	// Output is the end of what it printed, when it failed.
+	Output string
+}
+
 // Policy is the part of the daemon's configuration that decisions depend on.
 type Policy struct {
 	// IdleTTL stops a sandbox without active execs; 0: never. The spec's own value is resolved by the caller.
 	IdleTTL time.Duration
+	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
+	CleanupTTL time.Duration
+	// HookTimeout bounds one hook.
+	HookTimeout time.Duration
 	// FailInterruptedCreate: a create that was accepted before Started fails instead of going on.
 	FailInterruptedCreate bool
 	// Started is when this daemon did.
@@ -107,62 +185,13 @@ type Policy struct {
 	KeepOrphans bool
 }
 
-// Kind names a step. The set is closed: it is a metric label.
-type Kind string
-
-// The steps. Each is idempotent.
-const (
-	// MakeInputs makes the directories that are mounted into the primary.
-	MakeInputs Kind = "make-inputs"
-	// EnsureImage finds the image or pulls it in the background.
-	EnsureImage Kind = "ensure-image"
-	// CreateNetwork makes the sandbox's network.
-	CreateNetwork Kind = "create-network"
-	// CreatePrimary makes the primary container on the network.
-	CreatePrimary Kind = "create-primary"
-	// StartContainer starts Step.ID, or the primary just made.
-	StartContainer Kind = "start-container"
-	// CancelExecs wakes the execs; each sees what its sandbox wants and ends.
-	CancelExecs Kind = "cancel-execs"
-	// StopContainer stops Step.ID in the background: TERM, KILL after the grace period.
-	StopContainer Kind = "stop-container"
-	// RemoveContainer kills and removes Step.ID.
-	RemoveContainer Kind = "remove-container"
-	// RemoveNetwork removes Step.ID.
-	RemoveNetwork Kind = "remove-network"
-	// RemoveInputs removes the directories that MakeInputs made, but for the logs.
-	RemoveInputs Kind = "remove-inputs"
-	// RemoveFiles removes inputs and artifacts, logs included.
-	RemoveFiles Kind = "remove-files"
-	// StopIdle asks the store to turn the idle sandbox's desired state to stop.
-	StopIdle Kind = "stop-idle"
-)
-
-// Kinds lists every step.
-func Kinds() []Kind {
-	return []Kind{
-		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, StartContainer, CancelExecs, StopContainer,
-		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles, StopIdle,
-	}
-}
-
-// Step is one action. ID is the engine's ID of its object where it has one.
-type Step struct {
-	Kind Kind
-	ID   string
-	// Why is set for steps that an operator may want to audit.
-	Why string
-}
-
-// Plan is what a pass does: First is recorded, then Steps are taken in order up to the first error, and Events are
-// recorded if there was none.
+// Plan is what a pass does: Before is recorded, then Steps are taken in order up to the first error, After is recorded if
+// there was none, and then each of Asides is taken, whatever becomes of the others.
 type Plan struct {
-	First []*agboxv1.SandboxEvent
-	Steps []Step
-	// Events are recorded in one transaction when all steps are done.
-	Events []*agboxv1.SandboxEvent
-	// EngineRun is recorded with them if set.
-	EngineRun *storev1.EngineRun
+	Before Report
+	Steps  []Step
+	After  Report
+	Asides []Aside
 	// Next is when to look again; zero: only when something happens.
 	Next time.Duration
 	// Waiting says what the sandbox waits for, for a person; empty when it waits for nothing.
@@ -171,7 +200,46 @@ type Plan struct {
 	Unknown bool
 }
 
+// Report is what is recorded in one transaction.
+type Report struct {
+	Events []*agboxv1.SandboxEvent
+	// EngineRun and Progress replace the recorded ones if set.
+	EngineRun *storev1.EngineRun
+	Progress  *storev1.Progress
+	// LimitsApplied: the containers have the limits of the spec.
+	LimitsApplied bool
+}
+
+// Empty reports whether there is nothing to record.
+func (r Report) Empty() bool {
+	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied
+}
+
+// Aside is what is done for one service that nobody waits for. Its failure is the service's alone.
+type Aside struct {
+	Service string
+	Steps   []Step
+	// Then is the service's progress, and Events are recorded, once the steps are done.
+	Then   *storev1.ServiceProgress
+	Events []*agboxv1.SandboxEvent
+}
+
 // Idle reports whether a pass would do nothing but look again.
 func (p Plan) Idle() bool {
-	return len(p.First) == 0 && len(p.Steps) == 0 && len(p.Events) == 0 && p.EngineRun == nil && !p.Unknown
+	return p.Before.Empty() && len(p.Steps) == 0 && p.After.Empty() && len(p.Asides) == 0 && !p.Unknown
+}
+
+// soonest takes d as the time of the next look if it is sooner than the present one. d is positive.
+func (p *Plan) soonest(d time.Duration) {
+	if d > 0 && (p.Next == 0 || d < p.Next) {
+		p.Next = d
+	}
+}
+
+func (p *Plan) add(steps ...Step) { p.Steps = append(p.Steps, steps...) }
+
+// with adds events to what is recorded at the end.
+func (p Plan) with(events ...*agboxv1.SandboxEvent) Plan {
+	p.After.Events = append(p.After.Events, events...)
+	return p
 }

@@ -10,7 +10,7 @@
 //   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
 //   CreateSandboxRequest  100 name
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
-//                         106 ports, 107 restarts
+//                         106 ports, 107 restarts, 108-109 log paths of the main process
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/passwd"
+)
+
+const (
+	// copyTimeout bounds the copy of one source: a million files take some minutes.
+	copyTimeout = time.Hour
+	// maxPasswdBytes bounds what is read of an image's passwd and group files.
+	maxPasswdBytes = 1 << 20
+)
+
+// copyFiles copies host files into a primary that has never run, in the background. A copy that was cut off is done again
+// from the start: until the container runs nobody has seen it.
+func (p *pass) copyFiles(ctx context.Context, s plan.Step) error {
+	id := s.ID
+	if id == "" {
+		id = p.made[""]
+	}
+	key := opKey{p.rec.ID, plan.CopyFiles, id}
+	ended, err := p.ops.outcome(key)
+	if ended {
+		return err
+	}
+	p.ops.start(ctx, key, func(ctx context.Context) error {
+		begun := time.Now()
+		err := p.copyAll(ctx, id)
+		p.audit(s, id, time.Since(begun), err)
+		return err
+	})
+	return &waitingError{"copying files"}
+}
+
+func (p *pass) copyAll(ctx context.Context, id string) error {
+	owner, err := p.owner(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i, c := range p.sb.Spec.GetCopies() {
+		if err := p.copyOne(ctx, id, c, owner); err != nil {
+			return fmt.Errorf("copies[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owner passwd.Identity) error {
+	missing, err := p.missingDirs(ctx, id, c.GetTarget())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends Pack when the engine has had enough
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := hostfiles.Pack(ctx, w, hostfiles.Copy{
+			Source: c.GetSource(), Target: c.GetTarget(), Exclude: c.GetExcludePatterns(),
+			UID: int(owner.UID), GID: int(owner.GID), Missing: missing,
+		})
+		w.CloseWithError(err) // nil is the end of the stream
+		packed <- err
+	}()
+	sent := p.cfg.Engine.WriteTar(ctx, id, "/", copyTimeout, r)
+	r.CloseWithError(io.ErrClosedPipe)
+	source := <-packed
+	if source != nil && !errors.Is(source, io.ErrClosedPipe) && !errors.Is(source, context.Canceled) {
+		return source // what is wrong with the tree is the cause of whatever the engine said
+	}
+	return sent
+}
+
+// missingDirs are the directories that the copy has to make; see hostfiles.Copy.
+func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, error) {
+	dirs := append(hostfiles.Parents(target), target)
+	for i, dir := range dirs {
+		_, err := p.cfg.Engine.StatPath(ctx, id, dir)
+		if errdefs.IsNotFound(err) {
+			return dirs[i:], nil // below one that is missing all are
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// owner is the user that execs run as: of the spec, else agbox where the image has it, else the image's.
+func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
+	users, err := p.containerFile(ctx, id, "/etc/passwd")
+	if err != nil {
+		return passwd.Identity{}, err
+	}
+	groups, err := p.containerFile(ctx, id, "/etc/group")
+	if err != nil {
+		return passwd.Identity{}, err
+	}
+	user := p.sb.Spec.GetUser()
+	if user == "" {
+		image, err := p.cfg.Engine.InspectImage(ctx, p.sb.Spec.GetImage())
+		if err != nil && !errdefs.IsNotFound(err) {
+			return passwd.Identity{}, err
+		}
+		user = passwd.Default(users, image.User)
+	}
+	who, err := passwd.Lookup(users, groups, user)
+	if err != nil {
+		return who, fmt.Errorf("find the owner of copied files: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return who, nil
+}
+
+// containerFile reads a file of the image that need not be there.
+func (p *pass) containerFile(ctx context.Context, id, name string) ([]byte, error) {
+	data, err := p.cfg.Engine.ReadContainerFile(ctx, id, name, maxPasswdBytes)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	return data, err
+}

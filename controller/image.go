@@ -1,0 +1,128 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+)
+
+// Values of pull_policy; the empty one is if-not-present.
+const (
+	pullAlways = "always"
+	pullNever  = "never"
+)
+
+// imageOf returns the image and the pull policy of the primary, or of a service.
+func (p *pass) imageOf(service string) (ref, policy string) {
+	if svc := serviceSpec(p.sb.Spec, service); svc != nil {
+		return svc.GetImage(), svc.GetPullPolicy()
+	}
+	return p.sb.Spec.GetImage(), p.sb.Spec.GetPullPolicy()
+}
+
+// ensureImage finds the image or has it pulled in the background. Pulls of one image are shared by the engine port.
+func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
+	ref, policy := p.imageOf(s.Service)
+	key := opKey{p.rec.ID, plan.EnsureImage, ref}
+	image, err := p.cfg.Engine.InspectImage(ctx, ref)
+	ended, failure := p.ops.outcome(key)
+	switch {
+	case err == nil && (policy != pullAlways || ended && failure == nil): // also when somebody brought it after a failed pull
+		p.images[s.Service] = image
+		return nil
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case policy == pullNever:
+		return fmt.Errorf("image %s is not in the engine, and pull_policy is %q: %w", ref, pullNever, errdefs.ErrNotFound)
+	case failure != nil:
+		return failure
+	}
+	p.pull(ctx, s, key, policy == pullAlways)
+	return &waitingError{"pulling image " + ref}
+}
+
+func (p *pass) pull(ctx context.Context, s plan.Step, key opKey, always bool) {
+	teller := &pullTeller{p: p, ref: key.subject, service: s.Service}
+	p.ops.start(ctx, key, func(ctx context.Context) error {
+		begun := time.Now()
+		_, err := p.cfg.Engine.EnsureImage(ctx, key.subject, dockerx.PullOptions{
+			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
+		})
+		if err == nil {
+			teller.done(ctx)
+		}
+		p.audit(s, key.subject, time.Since(begun), err)
+		return err
+	})
+}
+
+// pullEventInterval bounds the events of a pull; its progress is told more often in the status.
+const pullEventInterval = 10 * time.Second
+
+// pullTeller tells of one pull for one sandbox, if there is one. The engine port calls it from one goroutine.
+type pullTeller struct {
+	p            *pass
+	ref, service string
+
+	mu   sync.Mutex
+	told time.Time
+	last dockerx.PullProgress
+}
+
+func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress) {
+	t.mu.Lock()
+	t.last = progress
+	// A registry that has not answered yet may never: that is for the status. An event would also bring about a pass, and
+	// with it the next try of a pull that fails at once.
+	due := progress.Layers > 0 && time.Since(t.told) >= pullEventInterval
+	if due {
+		t.told = time.Now()
+	}
+	t.mu.Unlock()
+	if t.p.rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
+		t.p.status.set(t.p.rec.ID, fmt.Sprintf("pulling image %s%s", t.ref, share(progress)))
+	}
+	if due {
+		t.tell(ctx, "pulling", progress)
+	}
+}
+
+// share is how much of a pull is done, as far as that is known.
+func share(p dockerx.PullProgress) string {
+	if p.Total <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.1f of %.1f MB", float64(p.Current)/1e6, float64(p.Total)/1e6)
+}
+
+// done tells of the end of a pull that was told of.
+func (t *pullTeller) done(ctx context.Context) {
+	t.mu.Lock()
+	told, last := !t.told.IsZero(), t.last
+	t.mu.Unlock()
+	if told {
+		t.tell(ctx, "pulled", last)
+	}
+}
+
+// tell records an event. What a pull has to say is not worth failing it: the store's trouble shows elsewhere, and an intent
+// that changed meanwhile wants to hear no more of it.
+func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProgress) {
+	e := &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_IMAGE_PULLING,
+		Details: &agboxv1.SandboxEvent_ImagePull{ImagePull: &agboxv1.ImagePullDetails{
+			Image: t.ref, ServiceName: t.service, CurrentBytes: p.Current, TotalBytes: p.Total, Status: status,
+		}},
+	}
+	err := t.p.Controller.report(ctx, t.p.rec.ID, t.p.sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}})
+	if err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
+		t.p.log.Warn("progress of a pull is not recorded", "sandbox_id", t.p.rec.ID, "err", err)
+	}
+}

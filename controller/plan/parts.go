@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// parts are the objects that belong to the spec.
+type parts struct {
+	primary  *Container
+	services map[string]*Container // by name; those that exist
+	network  *Network
+}
+
+func (m parts) networkID() string {
+	if m.network == nil {
+		return ""
+	}
+	return m.network.ID
+}
+
+// containers are the primary and the services that exist, in the order of the spec.
+func (m parts) containers(wanted Wanted) []Container {
+	var all []Container
+	if m.primary != nil {
+		all = append(all, *m.primary)
+	}
+	for _, s := range wanted.Services {
+		if c := m.services[s.Name]; c != nil {
+			all = append(all, *c)
+		}
+	}
+	return all
+}
+
+// split tells the objects of the spec from the rest of what carries the sandbox's labels, and returns the steps that
+// remove the rest. Of several networks the one that a container of the sandbox is attached to stays, the primary's
+// first, or else the oldest.
+func split(r Record, w World) (parts, []Step) {
+	mine := parts{services: map[string]*Container{}}
+	var extra []Step
+	for i := range w.Containers {
+		if !mine.take(r, &w.Containers[i]) {
+			extra = append(extra, Step{Kind: RemoveContainer, ID: w.Containers[i].ID, Reason: BecauseNotInSpec})
+		}
+	}
+	attached := mine.containers(r.Wanted)
+	mine.network = pickNetwork(attached, w.Networks)
+	for _, n := range w.Networks {
+		if n.ID != mine.networkID() && (mine.network != nil || len(attached) == 0) {
+			extra = append(extra, Step{Kind: RemoveNetwork, ID: n.ID, Reason: BecauseNotInSpec})
+		}
+	}
+	return mine, extra
+}
+
+// take claims a container for the part of the spec that it is, if it is one that is not there yet.
+func (m *parts) take(r Record, c *Container) bool {
+	switch {
+	case c.Status == "dead":
+		return false
+	case c.Component == naming.ComponentPrimary && c.Name == naming.Primary(r.ID) && m.primary == nil:
+		m.primary = c
+		return true
+	case c.Component == naming.ComponentService && c.Name == naming.Service(r.ID, c.Service) &&
+		m.services[c.Service] == nil && r.Wanted.has(c.Service):
+		m.services[c.Service] = c
+		return true
+	}
+	return false
+}
+
+func (w Wanted) has(service string) bool {
+	return slices.ContainsFunc(w.Services, func(s Service) bool { return s.Name == service })
+}
+
+// pickNetwork returns nil when containers exist and none of them is attached to a network that exists: none can be
+// attached again.
+func pickNetwork(attached []Container, networks []Network) *Network {
+	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	for _, c := range attached {
+		for i := range oldestFirst {
+			if slices.Contains(c.NetworkIDs, oldestFirst[i].ID) {
+				return &oldestFirst[i]
+			}
+		}
+	}
+	if len(attached) == 0 && len(oldestFirst) > 0 {
+		return &oldestFirst[0]
+	}
+	return nil
+}
+
+// offNetwork are the containers that are not attached to the sandbox's network, and so of no use.
+func (m parts) offNetwork(wanted Wanted) []Container {
+	return slices.DeleteFunc(m.containers(wanted), func(c Container) bool {
+		return m.network != nil && slices.Contains(c.NetworkIDs, m.network.ID)
+	})
+}
+
+// removals removes every container, then every network: a network in use can't go.
+func removals(w World, why Reason) []Step {
+	var steps []Step
+	for _, c := range w.Containers {
+		steps = append(steps, Step{Kind: RemoveContainer, ID: c.ID, Service: c.Service, Reason: why})
+	}
+	for _, n := range w.Networks {
+		steps = append(steps, Step{Kind: RemoveNetwork, ID: n.ID, Reason: why})
+	}
+	return steps
+}
+
+// halts stops the primary, or when it is down the services, all of them at the same time. done is true when nothing runs
+// any more and the engine is at nothing: an older stop would end what a resume starts.
+func halts(r Record, w World, mine parts, why Reason) (steps []Step, done bool) {
+	stop := func(c *Container) {
+		if !slices.Contains(w.Stopping, c.ID) {
+			steps = append(steps, Step{Kind: StopContainer, ID: c.ID, Service: c.Service, Reason: why})
+		}
+	}
+	if mine.primary != nil && mine.primary.Alive() {
+		stop(mine.primary)
+		return steps, false
+	}
+	alive := false
+	for _, s := range r.Wanted.Services {
+		if c := mine.services[s.Name]; c != nil && c.Alive() {
+			alive = true
+			stop(c)
+		}
+	}
+	return steps, !alive && len(w.Stopping) == 0
+}
+
+// limitSteps gives the containers the limits of the spec where they differ.
+func limitSteps(r Record, mine parts) []Step {
+	var steps []Step
+	update := func(c *Container, want Limits) {
+		if c != nil && c.Inspected && c.Limits != want {
+			steps = append(steps, Step{Kind: UpdateLimits, ID: c.ID, Service: c.Service, Reason: BecauseSpecChanged})
+		}
+	}
+	update(mine.primary, r.Wanted.Limits)
+	for _, s := range r.Wanted.Services {
+		update(mine.services[s.Name], s.Limits)
+	}
+	return steps
+}
+
+// applyLimits adds what an update left to do.
+func (p *Plan) applyLimits(r Record, mine parts) {
+	if r.LimitsPending {
+		p.add(limitSteps(r, mine)...)
+		p.After.LimitsApplied = true
+	}
+}
+
+// progressOf returns what is recorded of a service; never nil.
+func progressOf(p *storev1.Progress, service string) *storev1.ServiceProgress {
+	if sp := p.GetServices()[service]; sp != nil {
+		return sp
+	}
+	return &storev1.ServiceProgress{}
+}

@@ -1,0 +1,220 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// The engine's verdicts.
+const (
+	verdictGood = "healthy"
+	verdictBad  = "unhealthy"
+)
+
+// well reports whether a service does its work, as far as anybody can tell.
+func (s Service) well(c Container) bool {
+	return c.Alive() && (c.Health == verdictGood || c.Health == "" && !s.Healthcheck)
+}
+
+// fall is why a service is not well.
+type fall struct{ code, text string }
+
+// serviceFall is the fall of a service that has ended or is unhealthy.
+func serviceFall(c Container) fall {
+	if !c.Alive() {
+		code, text := death(c, false, "its container")
+		return fall{code, text}
+	}
+	return fall{CodeServiceFailed, "it is unhealthy" + probeOutput(c)}
+}
+
+func notHealthyInTime(s Service, c Container) fall {
+	return fall{CodeServiceFailed, fmt.Sprintf("it was not healthy within %s%s", s.HealthWait, probeOutput(c))}
+}
+
+func probeOutput(c Container) string {
+	if out := strings.TrimSpace(c.HealthOutput); out != "" {
+		return "; its last probe said: " + out
+	}
+	return ""
+}
+
+// progress is the service's progress with the fall told.
+func (f fall) progress(before *storev1.ServiceProgress) *storev1.ServiceProgress {
+	sp := proto.CloneOf(before)
+	sp.Mark, sp.ErrorCode, sp.ErrorMessage = storev1.ServiceMark_SERVICE_MARK_FAILED, f.code, f.text
+	return sp
+}
+
+// optional brings up the services that nobody waits for, and watches those that are up.
+func (b *bringUp) optional() []Aside {
+	var asides []Aside
+	for _, s := range b.r.Wanted.Services {
+		if s.Required {
+			continue
+		}
+		if a, ok := b.watch(s); ok {
+			asides = append(asides, a)
+		}
+	}
+	return asides
+}
+
+// watch looks after one service whose fall is its own: an optional one, or a required one once the sandbox is READY.
+// Each fall and each recovery is told once.
+func (b *bringUp) watch(s Service) (Aside, bool) {
+	c, sp := b.mine.services[s.Name], progressOf(b.progress, s.Name)
+	told := sp.GetMark()
+	switch {
+	case c == nil && b.mayCreate(s, sp):
+		return b.createAside(s, sp), true
+	case c == nil:
+		return b.tellFall(s, sp, fall{CodeServiceFailed, "its container is missing"})
+	case c.neverStarted() || !c.Alive() && !sp.GetStarted():
+		return b.startAside(s, sp, c.ID), true
+	case s.well(*c):
+		if told == storev1.ServiceMark_SERVICE_MARK_READY {
+			return Aside{}, false
+		}
+		then := &storev1.ServiceProgress{Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts()}
+		return Aside{Service: s.Name, Then: then, Events: []*agboxv1.SandboxEvent{serviceReady(s.Name, b.stateNow())}}, true
+	case !c.Alive() && told == storev1.ServiceMark_SERVICE_MARK_FAILED:
+		return b.bringBack(s, sp, *c)
+	case !c.Alive(), c.Health == verdictBad:
+		return b.tellFall(s, sp, serviceFall(*c))
+	}
+	return b.awaitHealth(s, sp, *c)
+}
+
+// mayCreate reports whether a container that is missing has not been made yet: only the run of the create makes one, and
+// only until it was heard of.
+func (b *bringUp) mayCreate(s Service, sp *storev1.ServiceProgress) bool {
+	return !s.Required && b.r.Attempt == storev1.Attempt_ATTEMPT_CREATE && !sp.GetStarted() &&
+		sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED
+}
+
+// stateNow is the sandbox's state when an aside is recorded.
+func (b *bringUp) stateNow() agboxv1.SandboxState {
+	for _, e := range b.p.After.Events {
+		if e.GetEventType() == agboxv1.EventType_SANDBOX_READY {
+			return agboxv1.SandboxState_SANDBOX_STATE_READY
+		}
+	}
+	return b.r.State
+}
+
+func (b *bringUp) createAside(s Service, sp *storev1.ServiceProgress) Aside {
+	a := b.startAside(s, sp, "")
+	a.Steps = append([]Step{
+		{Kind: EnsureImage, Service: s.Name, Reason: b.reason},
+		{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason},
+	}, a.Steps...)
+	return a
+}
+
+func (b *bringUp) startAside(s Service, sp *storev1.ServiceProgress, id string) Aside {
+	then := proto.CloneOf(sp)
+	then.Started = true
+	return Aside{
+		Service: s.Name, Then: then,
+		Steps: []Step{{Kind: StartContainer, ID: id, Service: s.Name, Reason: b.reason}},
+	}
+}
+
+// tellFall tells of a fall unless that was done.
+func (b *bringUp) tellFall(s Service, sp *storev1.ServiceProgress, f fall) (Aside, bool) {
+	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
+		return Aside{}, false
+	}
+	return failAside(s.Name, sp, b.stateNow(), f), true
+}
+
+func failAside(service string, before *storev1.ServiceProgress, state agboxv1.SandboxState, f fall) Aside {
+	return Aside{
+		Service: service, Then: f.progress(before), Events: []*agboxv1.SandboxEvent{serviceFailed(service, state, f)},
+	}
+}
+
+// FailService is the aside that tells that a service could not be made to run, of a sandbox in that state; p is what is
+// recorded so far.
+func FailService(service string, p *storev1.Progress, state agboxv1.SandboxState, text string) Aside {
+	return failAside(service, progressOf(p, service), state, fall{CodeServiceFailed, text})
+}
+
+// awaitHealth bounds the wait for the first good verdict.
+func (b *bringUp) awaitHealth(s Service, sp *storev1.ServiceProgress, c Container) (Aside, bool) {
+	if sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED || !c.Inspected {
+		return Aside{}, false // its next verdict is an event
+	}
+	left := c.StartedAt.Add(s.HealthWait).Sub(b.now)
+	if left <= 0 {
+		return b.tellFall(s, sp, notHealthyInTime(s, c))
+	}
+	b.p.soonest(left)
+	return Aside{}, false
+}
+
+// bringBack starts a service again that has fallen and been told of, if its policy says so.
+func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container) (Aside, bool) {
+	wait, ok := backOff(s.Restart, c, sp.GetRestarts(), b.now)
+	if !ok {
+		return Aside{}, false
+	}
+	if wait > 0 {
+		b.p.soonest(wait)
+		return Aside{}, false
+	}
+	then := proto.CloneOf(sp)
+	then.Restarts = nextRestart(c, sp.GetRestarts(), b.now)
+	return Aside{
+		Service: s.Name, Then: then,
+		Steps: []Step{{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: BecauseRestartPolicy}},
+	}, true
+}
+
+// Back-off of restart policies.
+const (
+	restartBase  = time.Second
+	restartMax   = 5 * time.Minute
+	restartReset = 10 * time.Minute
+)
+
+// backOff says how long a container that ended by itself is left alone before its policy brings it back; not ok: it does
+// not. A wait is never longer than the back-off itself, whatever became of the clock.
+func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Time) (wait time.Duration, ok bool) {
+	switch {
+	case policy == RestartAlways, policy == RestartOnFailure && (c.ExitCode != 0 || !c.Inspected):
+	default:
+		return 0, false
+	}
+	pause := min(restartBase<<min(row(c, r), 20), restartMax)
+	return min(c.FinishedAt.Add(pause).Sub(now), pause), true
+}
+
+// row is the number of restarts in a row before this end: a run that was long enough begins a new one.
+func row(c Container, r *storev1.Restarts) uint32 {
+	if c.FinishedAt.Sub(c.StartedAt) >= restartReset {
+		return 0
+	}
+	return r.GetRow()
+}
+
+// nextRestart counts one more.
+func nextRestart(c Container, r *storev1.Restarts, now time.Time) *storev1.Restarts {
+	return &storev1.Restarts{Count: r.GetCount() + 1, Row: row(c, r) + 1, LastAt: now.UnixNano()}
+}
+
+// death describes the end of a container. The engine's OOM flag is sticky: it counts only for an exit by KILL that no exec
+// explains.
+func death(c Container, execOOM bool, what string) (code, text string) {
+	if c.OOMKilled && c.ExitCode == 137 && !execOOM {
+		return CodeContainerOOM, what + " was killed by the kernel for want of memory"
+	}
+	return CodeContainerDied, fmt.Sprintf("%s exited with code %d", what, c.ExitCode)
+}

@@ -1,0 +1,109 @@
+package plan
+
+// Kind names a step. The set is closed: it is a metric label.
+type Kind string
+
+// The steps. Each is idempotent.
+const (
+	// MakeInputs makes the directories that are mounted into the primary.
+	MakeInputs Kind = "make-inputs"
+	// EnsureImage finds the image of the primary, or of Step.Service, or pulls it in the background.
+	EnsureImage Kind = "ensure-image"
+	// CreateNetwork makes the sandbox's network.
+	CreateNetwork Kind = "create-network"
+	// CreatePrimary makes the primary container on the network Step.ID, or the one just made.
+	CreatePrimary Kind = "create-primary"
+	// CreateService makes the container of Step.Service, in the same way.
+	CreateService Kind = "create-service"
+	// CopyFiles copies host files into the primary Step.ID, or the one just made, in the background.
+	CopyFiles Kind = "copy-files"
+	// StartContainer starts Step.ID, or what was just made for Step.Service.
+	StartContainer Kind = "start-container"
+	// RunHook has a hook started, CancelHook ended, and EndHook forgets its request.
+	RunHook    Kind = "run-hook"
+	CancelHook Kind = "cancel-hook"
+	EndHook    Kind = "end-hook"
+	// CancelExecs wakes the execs; each sees what its sandbox wants and ends.
+	CancelExecs Kind = "cancel-execs"
+	// UpdateLimits gives Step.ID the limits of the spec.
+	UpdateLimits Kind = "update-limits"
+	// StopContainer stops Step.ID in the background: TERM, KILL after the grace period.
+	StopContainer Kind = "stop-container"
+	// RemoveContainer kills and removes Step.ID.
+	RemoveContainer Kind = "remove-container"
+	// RemoveNetwork removes Step.ID.
+	RemoveNetwork Kind = "remove-network"
+	// RemoveInputs removes the directories that MakeInputs made, but for the logs.
+	RemoveInputs Kind = "remove-inputs"
+	// RemoveFiles removes inputs and artifacts, logs included.
+	RemoveFiles Kind = "remove-files"
+	// StopIdle asks the store to turn the idle sandbox's desired state to stop.
+	StopIdle Kind = "stop-idle"
+	// Cleanup asks the store for the delete of a sandbox that has been of no use for too long.
+	Cleanup Kind = "cleanup"
+)
+
+// Kinds lists every step.
+func Kinds() []Kind {
+	return []Kind{
+		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, RunHook, CancelHook,
+		EndHook, CancelExecs, UpdateLimits, StopContainer, RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles,
+		StopIdle, Cleanup,
+	}
+}
+
+// OnEngine reports whether the step acts on the engine; those are audited.
+func (k Kind) OnEngine() bool {
+	switch k {
+	case EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, UpdateLimits, StopContainer,
+		RemoveContainer, RemoveNetwork:
+		return true
+	}
+	return false
+}
+
+// Waits reports whether the step may go on in the background. Several such steps in a row go on side by side.
+func (k Kind) Waits() bool { return k == EnsureImage || k == StopContainer }
+
+// Reason is why a step is taken. The set is closed; it is for operators, and no part of the API.
+type Reason string
+
+// The reasons.
+const (
+	BecauseCreate        Reason = "create"         // a create was accepted
+	BecauseResume        Reason = "resume"         // a resume was accepted
+	BecauseEngineDeath   Reason = "engine-death"   // the engine died and took what ran along
+	BecauseHostDeath     Reason = "host-death"     // the host was rebooted
+	BecauseRestartPolicy Reason = "restart-policy" // it ended by itself, and its policy brings it back
+	BecauseStop          Reason = "stop-requested"
+	BecauseIdle          Reason = "idle"
+	BecauseDelete        Reason = "delete-requested"
+	BecauseCleanup       Reason = "cleanup"
+	BecauseSpecChanged   Reason = "spec-changed"
+	BecauseCreateFailed  Reason = "create-failed"  // nothing of a failed create stays but its history
+	BecauseFailed        Reason = "sandbox-failed" // what still runs of it is stopped
+	BecauseOutside       Reason = "started-from-outside"
+	BecauseNotInSpec     Reason = "not-in-spec"
+	BecauseNetworkGone   Reason = "network-gone"
+	BecauseOrphan        Reason = "orphan" // the sandbox is deleted
+)
+
+// Reasons lists every reason.
+func Reasons() []Reason {
+	return []Reason{
+		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecauseIdle,
+		BecauseDelete, BecauseCleanup, BecauseSpecChanged, BecauseCreateFailed, BecauseFailed, BecauseOutside,
+		BecauseNotInSpec, BecauseNetworkGone, BecauseOrphan,
+	}
+}
+
+// Step is one action. ID is the engine's ID of its object where it has one.
+type Step struct {
+	Kind Kind
+	ID   string
+	// Service is the service that it is about; empty for the primary and for the sandbox as a whole.
+	Service string
+	// Index is that of the hook, for the steps of hooks.
+	Index  int
+	Reason Reason
+}

@@ -1,0 +1,63 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+)
+
+// portBoard keeps the published ports of each sandbox as the last pass saw them. The engine has the truth; what is kept
+// here is gone with the process, and the first resync brings it back.
+type portBoard struct {
+	mu    sync.RWMutex
+	ports map[string][]*agboxv1.PublishedPort
+}
+
+func newPortBoard() *portBoard { return &portBoard{ports: map[string][]*agboxv1.PublishedPort{}} }
+
+func (b *portBoard) set(sandboxID string, ports []*agboxv1.PublishedPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(ports) == 0 {
+		delete(b.ports, sandboxID)
+		return
+	}
+	b.ports[sandboxID] = ports
+}
+
+func (b *portBoard) get(sandboxID string) []*agboxv1.PublishedPort {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ports[sandboxID]
+}
+
+// unseen reports that a running sandbox publishes ports and none is known.
+func (b *portBoard) unseen(sandboxID string, spec *agboxv1.CreateSpec) bool {
+	return publishes(spec) && len(b.get(sandboxID)) == 0
+}
+
+func publishes(spec *agboxv1.CreateSpec) bool {
+	n := len(spec.GetPorts())
+	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		n += len(svc.GetPorts())
+	}
+	return n > 0
+}
+
+// Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
+func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
+	return c.published.get(sandboxID)
+}
+
+func portsOf(ct plan.Container, d dockerx.ContainerDetail) []*agboxv1.PublishedPort {
+	var out []*agboxv1.PublishedPort
+	for _, p := range d.Ports {
+		out = append(out, &agboxv1.PublishedPort{
+			ServiceName: ct.Service, ContainerPort: uint32(p.ContainerPort), HostPort: uint32(p.HostPort), Protocol: p.Protocol,
+		})
+	}
+	return out
+}

@@ -1,0 +1,39 @@
+package controller
+
+import "time"
+
+// Settings are the parts of the configuration that may change while the controller runs. Each pass reads them once.
+type Settings struct {
+	// IdleTTL stops a sandbox whose spec has no idle_ttl of its own; 0: never.
+	IdleTTL time.Duration
+	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
+	CleanupTTL time.Duration
+	// StopGrace is what a container gets between TERM and KILL.
+	StopGrace time.Duration
+	// CancelGrace is what a cancelled exec gets between TERM and KILL.
+	CancelGrace time.Duration
+	// HookTimeout bounds one post_start_on_primary hook.
+	HookTimeout time.Duration
+	// HealthTimeout bounds the wait for the health of a service, on top of what its healthcheck implies.
+	HealthTimeout time.Duration
+	// PidsLimit is for containers whose spec has none of its own.
+	PidsLimit int64
+	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec there; otherwise what follows
+	// is dropped. A spec may say otherwise.
+	LogLimit       int64
+	KillAtLogLimit bool
+	// EventRetention is how long the history of a deleted sandbox stays readable; 0: for ever.
+	EventRetention time.Duration
+
+	FailInterruptedCreate bool
+	FailOnEngineDeath     bool
+	KeepOrphans           bool
+}
+
+// SetSettings takes effect with the next pass over each sandbox, and has everything looked at.
+func (c *Controller) SetSettings(s Settings) {
+	c.settings.Store(&s)
+	c.askResync()
+}
+
+func (c *Controller) now() Settings { return *c.settings.Load() }
