@@ -21,14 +21,14 @@ func (p *packer) link(dir int, name, dirRel, rel string, st *unix.Stat_t) error 
 		return nil
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return changed(fmt.Sprintf("%q", rel), errors.New("it is no symbolic link any more"))
+		return changed(quoted(rel), errors.New("it is no symbolic link any more"))
 	}
 	if err != nil {
 		return unreadableEntry(rel, err)
 	}
 	inside, ok := p.relink(elements(dirRel), text)
 	if !ok {
-		return refuse(rel, fmt.Sprintf("is a symbolic link to %q, which leads out of the copied directory", text))
+		return refuse(rel, fmt.Sprintf("is a symbolic link to %s, which leads out of the copied directory", quoted(text)))
 	}
 	return p.write(&tar.Header{Typeflag: tar.TypeSymlink, Name: p.prefix + rel, Linkname: inside, Mode: 0o777}, st)
 }

@@ -170,11 +170,25 @@ func dig(t *testing.T, top, name string, levels int) string {
 	return strings.Repeat(name+"/", levels) + "end"
 }
 
-func TestPathsLongerThanTheKernelTakes(t *testing.T) {
+func TestSourcePathsMayBeLongerThanTheKernelTakes(t *testing.T) {
+	top := tree(t)
+	name := strings.Repeat("d", 250)
+	end := dig(t, top, name, 28)
+	src := top + strings.Repeat("/"+name, 14)
+	rel := end[14*251:]
+	if _, ok := packed(t, Copy{Source: src, Target: "/t"})["t/"+rel]; !ok || len(src)+len(rel) < unix.PathMax {
+		t.Errorf("a path of %d bytes is missing", len(src)+len(rel))
+	}
+}
+
+func TestTargetPathsHaveTheBoundOfTheKernel(t *testing.T) {
 	src := tree(t)
-	end := dig(t, src, strings.Repeat("d", 250), 40)
-	if _, ok := packed(t, Copy{Source: src, Target: "/t"})["t/"+end]; !ok || len(end) < 2*unix.PathMax {
-		t.Errorf("a path of %d bytes is missing", len(end))
+	end := dig(t, src, strings.Repeat("d", 250), 16)
+	fits := "/" + strings.Repeat("t", unix.PathMax-1-len("//")-len(end))
+	packed(t, Copy{Source: src, Target: fits})
+	err := refusal(t, Copy{Source: src, Target: fits + "t"})
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `/end" has a target path of more than 4095 bytes`) || len(err.Error()) > 1000 {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -50,7 +50,7 @@ func Parents(target string) []string {
 //
 // What no copy can be made of, and is not excluded, is an ErrInvalidArgument with its path: FIFOs, devices, sockets, links
 // that lead out of the tree on any part of their way, what the daemon's user may not read, more than maxDepth
-// directories in each other. What is excluded is neither opened nor judged.
+// directories in each other, target paths longer than maxPath. What is excluded is neither opened nor judged.
 //
 // The tree may change meanwhile. What vanishes is left out. A file that grows is cut at the size that it began with, a
 // state that it had; one that shrinks was never what we would hand over, so that is ErrUnavailable, as is a name that

@@ -17,6 +17,8 @@ const (
 	// maxDepth bounds the directories that are open at once: a directory is reached through the one above it, never by a
 	// path that somebody could change, so all on the way down stay open.
 	maxDepth = 1000
+	// maxPath is the longest path that the engine can make in the container, with its slash in front.
+	maxPath = unix.PathMax - 1
 	// batch is how many names of a directory are held at once.
 	batch = 256
 )
@@ -53,7 +55,7 @@ func (p *packer) contents(fd int, rel string, depth int) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read directory %q: %w", rel, err)
+			return fmt.Errorf("read directory %s: %w", quoted(rel), err)
 		}
 	}
 }
@@ -78,6 +80,9 @@ func (p *packer) entry(dir int, dirRel, name string, depth int) error {
 	}
 	if err := p.ctx.Err(); err != nil {
 		return err
+	}
+	if len("/")+len(p.prefix)+len(rel) > maxPath {
+		return refuse(rel, fmt.Sprintf("has a target path of more than %d bytes", maxPath))
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -107,7 +112,7 @@ func (p *packer) file(dir int, name, rel, target string) (found bool, err error)
 		return false, err
 	}
 	if !isType(st.Mode, unix.S_IFREG) {
-		return false, changed(fmt.Sprintf("%q", rel), fmt.Errorf("it is a %s now", kind(st.Mode)))
+		return false, changed(quoted(rel), fmt.Errorf("it is a %s now", kind(st.Mode)))
 	}
 	header := tar.Header{Typeflag: tar.TypeReg, Name: target, Mode: mode(&st), Size: st.Size}
 	if err := p.write(&header, &st); err != nil {
@@ -115,10 +120,10 @@ func (p *packer) file(dir int, name, rel, target string) (found bool, err error)
 	}
 	n, err := io.CopyBuffer(p.tw, io.LimitReader(&reader{p.ctx, fd}, st.Size), p.buf)
 	if err == nil && n < st.Size {
-		err = changed(fmt.Sprintf("%q", rel), fmt.Errorf("it shrank from %d bytes to %d", st.Size, n))
+		err = changed(quoted(rel), fmt.Errorf("it shrank from %d bytes to %d", st.Size, n))
 	}
 	if err != nil {
-		return false, fmt.Errorf("copy %q: %w", rel, err)
+		return false, fmt.Errorf("copy %s: %w", quoted(rel), err)
 	}
 	return true, nil
 }
@@ -150,7 +155,7 @@ func (p *packer) write(h *tar.Header, st *unix.Stat_t) error {
 	h.ModTime = time.Unix(st.Mtim.Unix())
 	h.Format = tar.FormatPAX
 	if err := p.tw.WriteHeader(h); err != nil {
-		return fmt.Errorf("write the entry of %q: %w", h.Name, err)
+		return fmt.Errorf("write the entry of %s: %w", quoted(h.Name), err)
 	}
 	return nil
 }
@@ -180,7 +185,16 @@ func (r *reader) Read(b []byte) (int, error) {
 
 // refuse is the error of what can't be copied as it is.
 func refuse(rel, why string) error {
-	return fmt.Errorf("%q %s; remove or exclude it: %w", rel, why, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%s %s; remove or exclude it: %w", quoted(rel), why, errdefs.ErrInvalidArgument)
+}
+
+// quoted writes a path for an error, without the middle of one that nobody would read to its end.
+func quoted(rel string) string {
+	const keep = 200
+	if len(rel) > 2*keep {
+		rel = rel[:keep] + "[...]" + rel[len(rel)-keep:]
+	}
+	return fmt.Sprintf("%q", rel)
 }
 
 // unreadableEntry classifies an error of the system about an entry that was there a moment ago.
@@ -189,9 +203,9 @@ func unreadableEntry(rel string, err error) error {
 	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
 		return refuse(rel, fmt.Sprintf("cannot be read (%v)", err))
 	case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO):
-		return changed(fmt.Sprintf("%q", rel), err)
+		return changed(quoted(rel), err)
 	default:
-		return fmt.Errorf("open %q: %w", rel, err)
+		return fmt.Errorf("open %s: %w", quoted(rel), err)
 	}
 }
 
