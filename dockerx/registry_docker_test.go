@@ -3,9 +3,11 @@
 package dockerx
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,47 +23,42 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
-
-	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 )
 
-const mediaTypes = "application/vnd.docker."
+const (
+	mediaTypes   = "application/vnd.docker."
+	manifestType = mediaTypes + "distribution.manifest.v2+json"
+)
 
-// registry is a read-only image registry on 127.0.0.1, which an engine on this host talks plain HTTP to.
+// registry is a read-only image registry on 127.0.0.1, which an engine on this host talks plain HTTP to. What it has is
+// offered before it is asked.
 type registry struct {
 	*httptest.Server
-	repo     string
-	blobs    map[string][]byte // by digest; manifests too
-	manifest string            // digest of the one that has the tag 1
-	pulls    atomic.Int64      // of the layer
-	layer    string
+	repo     string // the only one that it has
+	login    string // "user:password" that it wants, if any
+	rate     int    // of each layer, in bytes a second; 0: as fast as it can
+	pulls    atomic.Int64
 	release  func()
-	held     <-chan struct{} // closed by release: the layer is served
+	held     <-chan struct{} // closed by release: layers are served
+	requests sync.Mutex      // guards what follows
+	tags     map[string]string
+	blobs    map[string]blob // by digest; manifests too
 }
 
-func newRegistry(t *testing.T) *registry {
+type blob struct {
+	content   []byte
+	mediaType string
+}
+
+// newRegistry returns one that has an image with the tag 1 and layers of these sizes.
+func newRegistry(t *testing.T, layers ...int) *registry {
 	t.Helper()
 	held := make(chan struct{})
-	r := &registry{repo: uniqueName(), blobs: map[string][]byte{}, held: held, release: sync.OnceFunc(func() { close(held) })}
-	root := busybox.Root(t)
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(root); err != nil || z.Close() != nil {
-		t.Fatal("gzip")
+	r := &registry{
+		repo: uniqueName(), held: held, release: sync.OnceFunc(func() { close(held) }),
+		tags: map[string]string{}, blobs: map[string]blob{},
 	}
-	r.layer = r.add(packed.Bytes())
-	config := r.addJSON(t, map[string]any{
-		"architecture": "amd64", "os": "linux",
-		"config": map[string]any{"User": "nobody", "WorkingDir": "/tmp", "Env": []string{"A=b"}, "Cmd": []string{"sh"}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(root)}},
-		// Different for each test, so that each has an image of its own to remove.
-		"author": r.repo,
-	})
-	r.manifest = r.addJSON(t, map[string]any{
-		"schemaVersion": 2, "mediaType": mediaTypes + "distribution.manifest.v2+json",
-		"config": r.descriptor("container.image.v1+json", config),
-		"layers": []any{r.descriptor("image.rootfs.diff.tar.gzip", r.layer)},
-	})
+	r.offer(t, "1", "nobody", layers...)
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(func() {
 		r.release() // 20.10 keeps the connection of a pull that was given up
@@ -70,63 +67,166 @@ func newRegistry(t *testing.T) *registry {
 	return r
 }
 
+// offer puts an image whose containers run as user behind tag. No other image has its layers.
+func (r *registry) offer(t *testing.T, tag, user string, layers ...int) {
+	t.Helper()
+	var described, diffIDs []any
+	for _, size := range layers {
+		content := randomLayer(t, size)
+		var packed bytes.Buffer
+		z, err := gzip.NewWriterLevel(&packed, gzip.NoCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := z.Write(content); err != nil || z.Close() != nil {
+			t.Fatal("gzip")
+		}
+		diffIDs = append(diffIDs, digest(content))
+		described = append(described, r.add(mediaTypes+"image.rootfs.diff.tar.gzip", packed.Bytes()))
+	}
+	config := r.addJSON(t, mediaTypes+"container.image.v1+json", map[string]any{
+		"architecture": "amd64", "os": "linux",
+		"config": map[string]any{"User": user, "WorkingDir": "/tmp", "Env": []string{"A=b"}, "Cmd": []string{"sh"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs},
+	})
+	r.tag(tag, r.addJSON(t, manifestType, map[string]any{
+		"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": described,
+	}))
+}
+
+// offerElsewhere puts a list behind tag that has images for another platform only.
+func (r *registry) offerElsewhere(t *testing.T, tag string) {
+	t.Helper()
+	other := r.addJSON(t, manifestType, map[string]any{"schemaVersion": 2, "mediaType": manifestType})
+	other["platform"] = map[string]string{"os": "linux", "architecture": "s390x"}
+	list := mediaTypes + "distribution.manifest.list.v2+json"
+	r.tag(tag, r.addJSON(t, list, map[string]any{"schemaVersion": 2, "mediaType": list, "manifests": []any{other}}))
+}
+
+// randomLayer is a tar archive with one file of size bytes that can't be compressed.
+func randomLayer(t *testing.T, size int) []byte {
+	t.Helper()
+	content := make([]byte, size)
+	_, _ = rand.Read(content) // never fails
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(size)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil || w.Close() != nil {
+		t.Fatal("tar")
+	}
+	return buf.Bytes()
+}
+
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func (r *registry) add(b []byte) string {
-	r.blobs[digest(b)] = b
-	return digest(b)
+// add keeps a blob and returns its descriptor.
+func (r *registry) add(mediaType string, b []byte) map[string]any {
+	r.requests.Lock()
+	defer r.requests.Unlock()
+	r.blobs[digest(b)] = blob{b, mediaType}
+	return map[string]any{"mediaType": mediaType, "digest": digest(b), "size": len(b)}
 }
 
-func (r *registry) addJSON(t *testing.T, v any) string {
+func (r *registry) addJSON(t *testing.T, mediaType string, v any) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.add(b)
+	return r.add(mediaType, b)
 }
 
-func (r *registry) descriptor(mediaType, digest string) map[string]any {
-	return map[string]any{"mediaType": mediaTypes + mediaType, "digest": digest, "size": len(r.blobs[digest])}
+func (r *registry) tag(tag string, descriptor map[string]any) {
+	r.requests.Lock()
+	defer r.requests.Unlock()
+	r.tags[tag] = descriptor["digest"].(string)
+}
+
+// layerBytes is how much has to come for all images, compressed.
+func (r *registry) layerBytes() (n int64) {
+	r.requests.Lock()
+	defer r.requests.Unlock()
+	for _, b := range r.blobs {
+		if strings.HasSuffix(b.mediaType, "gzip") {
+			n += int64(len(b.content))
+		}
+	}
+	return n
+}
+
+// find returns the blob with a tag or digest.
+func (r *registry) find(name string) (blob, bool) {
+	r.requests.Lock()
+	defer r.requests.Unlock()
+	if digest, ok := r.tags[name]; ok {
+		name = digest
+	}
+	b, ok := r.blobs[name]
+	return b, ok
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	answer(w, status, map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
 }
 
 func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	name := req.URL.Path[strings.LastIndexByte(req.URL.Path, '/')+1:]
-	if name == "" { // /v2/
+	if user, password, _ := req.BasicAuth(); r.login != "" && user+":"+password != r.login {
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "incorrect username or password "+req.Header.Get("Authorization"))
 		return
 	}
-	if name == "1" {
-		name = r.manifest
+	path := strings.TrimPrefix(req.URL.Path, "/v2/")
+	if path == "" {
+		return
 	}
-	blob, ok := r.blobs[name]
+	if !strings.HasPrefix(path, r.repo+"/") {
+		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known to registry")
+		return
+	}
+	b, ok := r.find(path[strings.LastIndexByte(path, '/')+1:])
 	if !ok {
-		answer(w, http.StatusNotFound, map[string]any{"errors": []any{map[string]string{"code": "MANIFEST_UNKNOWN", "message": "no"}}})
+		refuse(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "manifest unknown")
 		return
 	}
-	if name == r.layer && req.Method == http.MethodGet {
-		r.pulls.Add(1)
-		select {
-		case <-r.held:
-		case <-req.Context().Done():
-			return
-		}
-	}
-	if name == r.manifest {
-		w.Header().Set("Content-Type", mediaTypes+"distribution.manifest.v2+json")
-	}
-	w.Header().Set("Docker-Content-Digest", name)
-	w.Header().Set("Content-Length", fmt.Sprint(len(blob)))
+	w.Header().Set("Content-Type", b.mediaType)
+	w.Header().Set("Docker-Content-Digest", digest(b.content))
+	w.Header().Set("Content-Length", fmt.Sprint(len(b.content)))
 	if req.Method == http.MethodGet {
-		_, _ = w.Write(blob)
+		r.send(w, req, b)
 	}
 }
 
-func (r *registry) ref(tag string) string {
-	return strings.TrimPrefix(r.URL, "http://") + "/" + r.repo + ":" + tag
+// send holds layers until release, and sends them at rate.
+func (r *registry) send(w http.ResponseWriter, req *http.Request, b blob) {
+	if !strings.HasSuffix(b.mediaType, "gzip") {
+		_, _ = w.Write(b.content)
+		return
+	}
+	r.pulls.Add(1)
+	select {
+	case <-r.held:
+	case <-req.Context().Done():
+		return
+	}
+	const piece = 256 << 10
+	for rest := b.content; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+		if _, err := w.Write(rest[:min(piece, len(rest))]); err != nil {
+			return
+		}
+		if r.rate > 0 {
+			time.Sleep(piece * time.Second / time.Duration(r.rate))
+		}
+	}
 }
+
+func (r *registry) host() string { return strings.TrimPrefix(r.URL, "http://") }
+
+func (r *registry) ref(tag string) string { return r.host() + "/" + r.repo + ":" + tag }
 
 // dropImage removes an image when the test ends.
 func dropImage(t *testing.T, ref string) {
@@ -141,121 +241,4 @@ func dropImage(t *testing.T, ref string) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestPullIsSharedByAllWhoWait(t *testing.T) {
-	r := newRegistry(t)
-	dropImage(t, r.ref("1"))
-	e, seen := newEngine(t, "")
-	var wg sync.WaitGroup
-	for i := range 6 {
-		wg.Go(func() {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if i == 0 { // one leaves
-				ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
-				defer cancel()
-			}
-			img, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
-			if i == 0 {
-				wantClass(t, err, context.DeadlineExceeded)
-			} else if err != nil || img.User != "nobody" || img.WorkingDir != "/tmp" || img.ID == "" {
-				t.Errorf("got %+v, %v", img, err)
-			}
-		})
-	}
-	time.Sleep(time.Second) // the one that leaves has left; nobody gets the image before this
-	r.release()
-	wg.Wait()
-	if n := r.pulls.Load(); n != 1 {
-		t.Errorf("the layer was pulled %d times", n)
-	}
-	pulls := 0
-	ops, _ := seen.take()
-	for _, op := range ops {
-		if op == OpPullImage {
-			pulls++
-		}
-	}
-	if pulls != 1 {
-		t.Errorf("%d pulls observed", pulls)
-	}
-}
-
-func TestPullOfWhatIsNotThere(t *testing.T) {
-	e, _ := newEngine(t, "")
-	_, err := e.EnsureImage(t.Context(), newRegistry(t).ref("2"), PullOptions{})
-	wantClass(t, err, errdefs.ErrNotFound)
-	_, err = e.EnsureImage(t.Context(), "127.0.0.1:1/x/y:1", PullOptions{}) // nobody listens
-	wantClass(t, err, errdefs.ErrUnavailable)
-}
-
-// TestPullThatTheRegistryRefuses asks a real engine about registries that answer in the ways that there are.
-func TestPullThatTheRegistryRefuses(t *testing.T) {
-	basic := func(w http.ResponseWriter) { w.Header().Set("WWW-Authenticate", `Basic realm="x"`) }
-	plain := func(http.ResponseWriter) {}
-	for _, tc := range []struct {
-		name          string
-		header        func(http.ResponseWriter)
-		status        int
-		code, message string
-		want          error
-	}{
-		{"wants a password", basic, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required", errdefs.ErrPermissionDenied},
-		{"refuses without a challenge", plain, http.StatusUnauthorized, "UNAUTHORIZED", "go away", errdefs.ErrPermissionDenied},
-		{"denies", plain, http.StatusForbidden, "DENIED", "requested access to the resource is denied", errdefs.ErrPermissionDenied},
-		{"has no such manifest", plain, http.StatusNotFound, "MANIFEST_UNKNOWN", "manifest unknown", errdefs.ErrNotFound},
-		{"has no such repository", plain, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known", errdefs.ErrNotFound},
-		{"is broken", plain, http.StatusInternalServerError, "UNKNOWN", "boom", errdefs.ErrUnavailable},
-		{"is busy", plain, http.StatusTooManyRequests, "TOOMANYREQUESTS", "slow down", errdefs.ErrUnavailable},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				tc.header(w)
-				answer(w, tc.status, map[string]any{"errors": []any{map[string]string{"code": tc.code, "message": tc.message}}})
-			}))
-			defer s.Close()
-			e, _ := newEngine(t, "")
-			_, err := e.EnsureImage(t.Context(), strings.TrimPrefix(s.URL, "http://")+"/x/y:1", PullOptions{})
-			wantClass(t, err, tc.want)
-		})
-	}
-}
-
-func TestPullFromARegistryThatHangs(t *testing.T) {
-	r := newRegistry(t)
-	dropImage(t, r.ref("1"))
-	e, err := New(Options{PullTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	start := time.Now()
-	_, err = e.EnsureImage(t.Context(), r.ref("1"), PullOptions{})
-	wantClass(t, err, errdefs.ErrUnavailable)
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %s", took)
-	}
-	r.release()
-	if _, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{}); err != nil {
-		t.Errorf("after the registry came back: %v", err)
-	}
-}
-
-func TestPullEndsWithItsLastWaiter(t *testing.T) {
-	r := newRegistry(t)
-	dropImage(t, r.ref("1"))
-	e, seen := newEngine(t, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	_, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
-	wantClass(t, err, context.DeadlineExceeded)
-	for range 100 {
-		if ops, errs := seen.take(); len(ops) > 0 && ops[len(ops)-1] == OpPullImage {
-			wantClass(t, errs[len(errs)-1], context.Canceled)
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Error("the pull goes on")
 }
