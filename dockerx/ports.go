@@ -87,8 +87,9 @@ func portsOf(m nat.PortMap) []Port {
 }
 
 // portInUse returns a fixed host port of a container that did not start which can't be bound now. The engine's refusal
-// has the status of any trouble of its own, so the host is asked, as the engine would: nothing else is certain. None
-// when the engine may be on another host, and none that only root may bind, unless we are.
+// has the status of any trouble of its own, so the host is asked, as the engine would: nothing else is certain. It takes
+// an engine in our network namespace. None when the engine may be on another host, and none that only root may bind,
+// unless we are.
 func (e *Engine) portInUse(ctx context.Context, c *client.Client, id string) (Port, bool) {
 	if e.host.network != "unix" {
 		return Port{}, false

@@ -1,0 +1,73 @@
+package dockerx
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+func TestHealthInAList(t *testing.T) {
+	for status, want := range map[string]Health{
+		"Up 3 seconds (health: starting)":   HealthStarting,
+		"Up 2 hours (healthy)":              HealthHealthy,
+		"Up Less than a second (unhealthy)": HealthUnhealthy,
+		"Up 5 minutes":                      HealthNone,
+		"":                                  HealthNone,
+	} {
+		if got := listedHealth(StateRunning, status); got != want {
+			t.Errorf("%q: %q", status, got)
+		}
+	}
+	for _, s := range []State{StatePaused, StateExited, StateCreated} {
+		if got := listedHealth(s, "Up 5 minutes (healthy)"); got != HealthNone {
+			t.Errorf("%s: %q", s, got)
+		}
+	}
+}
+
+func TestHealthOfARun(t *testing.T) {
+	started := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	probe := func(after time.Duration, output string) *container.HealthcheckResult {
+		return &container.HealthcheckResult{Start: started.Add(after), Output: output}
+	}
+	log := func(status string, probes ...*container.HealthcheckResult) *container.Health {
+		return &container.Health{Status: status, Log: probes}
+	}
+	for name, tc := range map[string]struct {
+		raw     *container.Health
+		running bool
+		health  Health
+		output  string
+	}{
+		"no healthcheck":             {nil, true, HealthNone, ""},
+		"a healthcheck of NONE":      {log("none"), true, HealthNone, ""},
+		"before the first probe":     {log("starting"), true, HealthStarting, ""},
+		"what an earlier run said":   {log("starting", probe(-time.Second, "old")), true, HealthStarting, ""},
+		"the last probe":             {log("unhealthy", probe(1, "a"), probe(2, "b")), true, HealthUnhealthy, "b"},
+		"the last probe of a corpse": {log("unhealthy", probe(1, "a")), false, HealthNone, "a"},
+		"a probe without a record":   {log("healthy", nil), true, HealthHealthy, ""},
+	} {
+		if h, out := healthOf(tc.raw, tc.running, started); h != tc.health || out != tc.output {
+			t.Errorf("%s: %q, %q", name, h, out)
+		}
+	}
+}
+
+func TestTailIsValidAndShort(t *testing.T) {
+	for name, tc := range map[string]struct{ in, want string }{
+		"short":              {"abc", "abc"},
+		"long":               {strings.Repeat("x", 10) + "abcde", "xabcde"},
+		"cut in a letter":    {"xxxx" + "äää", "äää"},
+		"cut inside of one":  {"äää" + "x", "ääx"},
+		"bytes that are not": {"a\xff", "a\uFFFD"},
+		"many of those":      {strings.Repeat("a\xff", 10), "a\uFFFD"},
+	} {
+		got := tail(tc.in, 6)
+		if !utf8.ValidString(got) || len(got) > 6 || got != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package dockerx
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestWhatAnEngineCan(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/info") {
+			answer(w, http.StatusNotFound, map[string]string{"message": "no such network"})
+			return
+		}
+		answer(w, http.StatusOK, map[string]any{
+			"ID": "id", "Driver": "overlay2", "DriverStatus": [][2]string{{"Backing Filesystem", "xfs"}, {"userxattr", "false"}},
+			"Runtimes":     map[string]any{"runsc": map[string]any{}, "nvidia": map[string]any{}},
+			"CpuCfsPeriod": true, "CpuCfsQuota": true, "MemoryLimit": true, "PidsLimit": true,
+		})
+	})
+	s.become("1.12", "1.44")
+	e, _ := newEngine(t, s.host)
+	info, err := e.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(info.Runtimes, []string{"nvidia", "runsc"}) || info.StorageDriver != "overlay2 on xfs" || !info.DiskLimit ||
+		!info.CPULimit || !info.MemoryLimit || info.SwapLimit || !info.PidsLimit || !info.GPUs || !info.StartInterval {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestStorageThatBoundsTheDisk(t *testing.T) {
+	for _, tc := range []struct {
+		driver, backing string
+		want            bool
+	}{
+		{"overlay2", "xfs", true}, {"overlay2", "extfs", false}, {"overlay2", "", false}, {"btrfs", "", true}, {"zfs", "", true},
+		{"devicemapper", "", true}, {"vfs", "xfs", false}, {"overlayfs", "xfs", false},
+	} {
+		if got := boundsDisk(tc.driver, tc.backing); got != tc.want {
+			t.Errorf("%s on %s: %t", tc.driver, tc.backing, got)
+		}
+	}
+}
+
+func TestGPUsAreSeen(t *testing.T) {
+	none, plain, tool := t.TempDir(), t.TempDir(), t.TempDir()
+	for dir, mode := range map[string]os.FileMode{plain: 0o644, tool: 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, gpuHelpers[0]), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	local, remote := &Engine{host: endpoint{network: "unix"}}, &Engine{host: endpoint{network: "tcp"}}
+	for name, tc := range map[string]struct {
+		e        *Engine
+		runtimes []string
+		dirs     []string
+		want     bool
+	}{
+		"neither runtime nor helper": {local, []string{"runc"}, []string{none}, false},
+		"a runtime":                  {remote, []string{"nvidia", "runc"}, nil, true},
+		"a helper":                   {local, []string{"runc"}, []string{none, tool}, true},
+		"a file that is no program":  {local, nil, []string{plain}, false},
+		"a helper on our host only":  {remote, []string{"runc"}, []string{tool}, false},
+	} {
+		if got := tc.e.seesGPUs(tc.runtimes, tc.dirs); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestStartIntervalIsSentOrRefused(t *testing.T) {
+	var asked []byte
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		asked, _ = io.ReadAll(r.Body)
+		answer(w, http.StatusCreated, map[string]any{"Id": "x"})
+	})
+	e, _ := newEngine(t, s.host)
+	spec := ContainerSpec{Name: "x", Image: "x", Healthcheck: &Healthcheck{Test: []string{"CMD", "true"}, StartInterval: time.Second}}
+	_, err := e.CreateContainer(t.Context(), spec)
+	wantClass(t, err, errdefs.ErrInvalidArgument)
+	if asked != nil {
+		t.Error("a create without its start interval was sent")
+	}
+	s.become("1.24", "1.44")
+	e, _ = newEngine(t, s.host)
+	if _, err := e.CreateContainer(t.Context(), spec); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(string(asked), `"StartInterval":1000000000`) {
+		t.Errorf("sent %s", asked)
+	}
+}
