@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -28,6 +29,7 @@ func init() {
 func writeUntilKilled() int {
 	s, err := Open(context.Background(), Options{
 		Path: os.Getenv(pathEnv), InitialMmapSize: 64 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		EventHistoryLimit: 4,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,7 +57,7 @@ func writeUntilKilled() int {
 	return 0
 }
 
-// oneLife takes a sandbox from its create to the request to delete it.
+// oneLife takes a sandbox from its create to the request to delete it. The events of its exec go on the way.
 func oneLife(s *Store, id string, ack func(string, ...any)) error {
 	ctx := context.Background()
 	if _, err := s.CreateSandbox(ctx, id, "name-"+id, spec(), nil); err != nil {
@@ -63,7 +65,7 @@ func oneLife(s *Store, id string, ack func(string, ...any)) error {
 	}
 	ack("sandbox %s 1", id)
 	ready := []*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_PREPARING, pending), phase(agboxv1.EventType_SANDBOX_READY, ready)}
-	if err := s.Report(ctx, id, Report{Generation: 1, Events: ready}); err != nil {
+	if err := s.Report(ctx, id, Report{Generation: 1, Events: ready, Progress: &storev1.Progress{HooksDone: 3}}); err != nil {
 		return err
 	}
 	ack("sandbox %s 3", id)
@@ -75,10 +77,14 @@ func oneLife(s *Store, id string, ack func(string, ...any)) error {
 		return err
 	}
 	ack("exec exec-%s ended", id)
-	if _, err := s.RequestDelete(ctx, id, "delete_requested"); err != nil {
+	if _, _, err := s.UpdateSpec(ctx, id, setCPU(2)); err != nil {
 		return err
 	}
 	ack("sandbox %s 6", id)
+	if _, err := s.RequestDelete(ctx, id, "delete_requested"); err != nil {
+		return err
+	}
+	ack("sandbox %s 7", id)
 	return nil
 }
 
@@ -158,8 +164,17 @@ func checkWhole(t *testing.T, s *Store) {
 	for _, id := range s.LiveIDs() {
 		sb := get1(t, s, id)
 		events := allEvents(t, s, id)
-		if uint64(len(events)) != sb.LastSequence || sb.Spec.GetImage() == "" {
+		if uint64(len(events)) != sb.LastSequence-sb.history.dropped || sb.Spec.GetImage() == "" {
 			t.Fatalf("%d events of %+v", len(events), sb)
+		}
+		if wantGone := map[uint64]uint64{6: 1, 7: 2}[sb.LastSequence]; sb.history.dropped != wantGone || sb.history.trimmed != 3*min(wantGone, 1)+wantGone {
+			t.Fatalf("%d events, and gone are %+v", sb.LastSequence, sb.history)
+		}
+		if updated := sb.LastSequence >= 6; updated != (sb.Spec.GetCpuLimit() == 2) || updated != sb.Desired.GetLimitsPending() {
+			t.Fatalf("half an update: %+v", sb)
+		}
+		if sb.Progress.GetHooksDone() == 3 != (sb.LastSequence >= 3) {
+			t.Fatalf("half a report: %+v", sb)
 		}
 		holder, held := s.SandboxByName("name-" + id)
 		if held != (sb.State != deleting) || held && holder.ID != id {

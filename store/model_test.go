@@ -29,6 +29,12 @@ type modelSandbox struct {
 	events     []modelEvent
 	active     map[string]bool
 	deleted    bool
+	port       uint32
+	team       string
+	cpu        float64
+	limits     bool // pending
+	progress   *storev1.Progress
+	before     int // events that were there when the limit was last changed
 }
 
 type modelEvent struct {
@@ -83,12 +89,13 @@ type machine struct {
 	s     *Store
 	clock *clock
 	model model
+	limit int
 }
 
 var (
 	modelIDs   = []string{"box-1", "box-2", "box-3"}
 	modelNames = []string{"", "", "web", "db"}
-	modelExecs = []string{"exec-1", "exec-2", "exec-3", "exec-4"}
+	modelExecs = []string{"exec-1", "exec-2", "exec-3", "exec-4", "exec-5", "exec-6", "exec-7", "exec-8"}
 )
 
 func (m *machine) pick() (string, *modelSandbox) {
@@ -116,14 +123,33 @@ func (m *machine) nameTaken(name string) bool {
 	return false
 }
 
+func (m *machine) portTaken(port uint32) bool {
+	for _, sb := range m.model.sandboxes {
+		if port != 0 && sb.port == port && sb.run != storev1.RunState_RUN_STATE_DELETE && sb.state() != failed {
+			return true
+		}
+	}
+	return false
+}
+
+func (sb *modelSandbox) spec() *agboxv1.CreateSpec {
+	out := spec()
+	out.Labels["team"], out.CpuLimit = sb.team, sb.cpu
+	if sb.port != 0 {
+		out.OptionalServices = []*agboxv1.ServiceSpec{{Name: "db", Ports: []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: sb.port}}}}
+	}
+	return out
+}
+
 func (m *machine) create() {
 	id, _ := m.pick()
 	name := rapid.SampledFrom(modelNames).Draw(m.t, "name")
-	_, err := m.s.CreateSandbox(ctx, id, name, spec(), nil)
-	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name), err) {
+	sb := &modelSandbox{name: name, run: 1, attempt: 1, generation: 1, active: map[string]bool{}, team: "a", progress: &storev1.Progress{}}
+	sb.port = rapid.SampledFrom([]uint32{0, 0, 8080, 8081}).Draw(m.t, "port")
+	_, err := m.s.CreateSandbox(ctx, id, name, sb.spec(), []*storev1.ToolMount{{Tool: "git", Source: id}})
+	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name) && !m.portTaken(sb.port), err) {
 		return
 	}
-	sb := &modelSandbox{name: name, run: 1, attempt: 1, generation: 1, active: map[string]bool{}}
 	m.log(sb, agboxv1.EventType_SANDBOX_ACCEPTED, pending, "")
 	m.model.sandboxes[id], m.model.reserved[id] = sb, true
 }
@@ -171,7 +197,66 @@ func (m *machine) resume() {
 	if m.intent("resume", under || can, can, changed, err) {
 		sb.run, sb.attempt = storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_RESUME
 		sb.generation++
+		sb.progress = &storev1.Progress{HooksDone: sb.progress.GetHooksDone()}
 		m.log(sb, agboxv1.EventType_SANDBOX_ACCEPTED, pending, "")
+	}
+}
+
+func (m *machine) cleanup() {
+	id, sb := m.pick()
+	const ttl = 3 * time.Second
+	changes := false
+	if sb != nil && (sb.state() == failed || sb.state() == stopped && sb.run == storev1.RunState_RUN_STATE_STOP) {
+		since, _, _, _ := sb.derive()
+		changes = m.clock.at.Sub(since) >= ttl
+	}
+	changed, err := m.s.RequestCleanup(ctx, id, ttl)
+	changes = changes && sb.run != storev1.RunState_RUN_STATE_DELETE
+	if m.intent("cleanup", sb != nil, changes, changed, err) {
+		sb.run = storev1.RunState_RUN_STATE_DELETE
+		sb.generation++
+		m.log(sb, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleting, "")
+	}
+}
+
+// updateSpec changes label and limit, or finds that they are as they should be.
+func (m *machine) updateSpec() {
+	id, sb := m.pick()
+	team := rapid.SampledFrom([]string{"a", "b"}).Draw(m.t, "team")
+	cpu := rapid.SampledFrom([]float64{1, 2}).Draw(m.t, "cpu")
+	updated, changed, err := m.s.UpdateSpec(ctx, id, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+		var paths []string
+		if old.GetCpuLimit() != cpu {
+			paths = append(paths, "cpu_limit")
+		}
+		if old.GetLabels()["team"] != team {
+			paths = append(paths, "labels[team]")
+		}
+		limits := old.GetCpuLimit() != cpu
+		old.Labels["team"], old.CpuLimit = team, cpu // a copy
+		return old, paths, limits, nil
+	})
+	if !m.outcome("update", sb != nil && !sb.deleted && sb.run != storev1.RunState_RUN_STATE_DELETE, err) {
+		return
+	}
+	differs := sb.team != team || sb.cpu != cpu
+	if differs != (len(changed) > 0) {
+		m.t.Fatalf("update of %s from %v, %q to %v, %q: %v", id, sb.cpu, sb.team, cpu, team, changed)
+	}
+	if differs {
+		sb.generation++
+		sb.limits = sb.limits || sb.cpu != cpu
+		sb.team, sb.cpu = team, cpu
+		m.log(sb, agboxv1.EventType_SANDBOX_SPEC_CHANGED, 0, "")
+	}
+	m.compare(updated, sb)
+}
+
+func (m *machine) setLimit() {
+	m.limit = rapid.SampledFrom([]int{0, 2, 4, 9}).Draw(m.t, "limit")
+	m.s.SetEventHistoryLimit(m.limit)
+	for _, sb := range m.model.sandboxes {
+		sb.before = len(sb.events)
 	}
 }
 
@@ -187,7 +272,7 @@ func (m *machine) delete() {
 
 // reports that a pass could make for a sandbox in some state.
 var reports = map[agboxv1.SandboxState][]modelEvent{
-	pending: {{typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},
+	pending: {{typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},
 	ready: {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED}, {typ: agboxv1.EventType_SANDBOX_SERVICE_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_RESTARTED, state: ready},
 		{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_DIED"}},
 	failed:   {{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_STOP_FAILED"}},
@@ -211,11 +296,19 @@ func (m *machine) report() {
 	if ev.code != "" {
 		sent = failure(ev.code)
 	}
-	err := m.s.Report(ctx, id, Report{Generation: generation, Events: []*agboxv1.SandboxEvent{sent}})
+	r := Report{Generation: generation, Events: []*agboxv1.SandboxEvent{sent}, LimitsApplied: rapid.Bool().Draw(m.t, "limits applied")}
+	if hooks := rapid.Uint32Range(0, 3).Draw(m.t, "progress"); hooks > 0 {
+		r.Progress = &storev1.Progress{HooksDone: hooks, Restarts: &storev1.Restarts{Count: 1}}
+	}
+	err := m.s.Report(ctx, id, r)
 	tooEarly := ev.state == deleted && len(sb.active) > 0
 	if m.outcome(fmt.Sprintf("report %v", ev.typ), !old && !sb.deleted && !tooEarly, err) {
 		m.log(sb, ev.typ, ev.state, ev.code)
 		sb.deleted = ev.state == deleted
+		sb.limits = sb.limits && !r.LimitsApplied
+		if r.Progress != nil {
+			sb.progress = r.Progress
+		}
 	}
 }
 
@@ -251,6 +344,7 @@ func (m *machine) purge() {
 
 func (m *machine) reopen() {
 	must(m.tb, m.s.Close())
+	m.s.o.EventHistoryLimit = m.limit
 	s, err := Open(ctx, m.s.o)
 	if err != nil {
 		m.t.Fatal(err)
@@ -288,18 +382,58 @@ func (m *machine) compare(got Sandbox, want *modelSandbox) {
 		got.LastSequence == uint64(len(want.events)) && got.DeletedAt.IsZero() == !want.deleted &&
 		slices.Equal(got.ActiveExecs, slices.Sorted(maps.Keys(want.active))) &&
 		got.Desired.GetRunState() == want.run && got.Desired.GetGeneration() == want.generation &&
-		got.Desired.GetAttempt() == want.attempt
+		got.Desired.GetAttempt() == want.attempt && got.Desired.GetLimitsPending() == want.limits &&
+		got.Desired.GetToolMounts()[0].GetSource() == got.ID &&
+		proto.Equal(got.Progress, want.progress) && proto.Equal(got.Spec, want.spec())
 	if !ok {
 		m.t.Fatalf("got %+v\nwant %+v, changed at %v, idle since %v, code %q, preparing %v", got, want, changedAt, idleSince, code, preparing)
 	}
-	events, err := m.s.Events(ctx, got.ID, 0, 0)
-	if err != nil || len(events) != len(want.events) {
-		m.t.Fatalf("%d events, want %d: %v", len(events), len(want.events), err)
+	m.compareEvents(got.ID, want)
+}
+
+// compareEvents: what is left is right, only events of execs are gone, and none that is newer than the mark.
+func (m *machine) compareEvents(id string, want *modelSandbox) {
+	left, err := m.s.Events(ctx, id, 0, 0)
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	for i, ev := range events {
-		if w := want.events[i]; ev.GetSequence() != uint64(i+1) || ev.GetEventType() != w.typ || !ev.GetOccurredAt().AsTime().Equal(w.at) {
-			m.t.Fatalf("event %d: %v, want %+v", i+1, ev, w)
+	var trimmed uint64
+	next := 0
+	for i, w := range want.events {
+		seq := uint64(i + 1)
+		if next == len(left) || left[next].GetSequence() != seq {
+			if trimmed = seq; !isExecEvent(w.typ) {
+				m.t.Fatalf("event %d of %s is gone: %+v", seq, id, w)
+			}
+			continue
 		}
+		if ev := left[next]; ev.GetEventType() != w.typ || !ev.GetOccurredAt().AsTime().Equal(w.at) {
+			m.t.Fatalf("event %d: %v, want %+v", seq, ev, w)
+		}
+		next++
+	}
+	m.compareBound(left, want)
+	after := rapid.Uint64Range(0, uint64(len(want.events))+2).Draw(m.t, "anchor")
+	_, err = m.s.Events(ctx, id, after, 0)
+	if refused := after > uint64(len(want.events)) || after > 0 && after < trimmed; refused != (err != nil) {
+		m.t.Fatalf("after %d of %d, trimmed to %d: %v", after, len(want.events), trimmed, err)
+	}
+}
+
+// compareBound: beyond the limit there are only events that may not go. Beside those of execs that the store needs, that
+// is the half of the limit that is newest.
+func (m *machine) compareBound(left []*agboxv1.SandboxEvent, want *modelSandbox) {
+	if m.limit == 0 || want.deleted || len(want.events) == want.before || len(left) <= m.limit {
+		return
+	}
+	execs := 0
+	for _, ev := range left[:len(left)-m.limit/2] {
+		if isExecEvent(ev.GetEventType()) {
+			execs++
+		}
+	}
+	if execs > 2 {
+		m.t.Fatalf("limit %d: %d events of execs are left of %d: %v", m.limit, execs, len(want.events), sequences(left))
 	}
 }
 
@@ -318,7 +452,8 @@ func TestStoreIsLikeTheModel(t *testing.T) {
 			"create": action(m.create), "stop": action(m.stop), "idle stop": action(m.idleStop), "resume": action(m.resume),
 			"delete": action(m.delete), "report": action(m.report), "report again": action(m.report),
 			"exec": action(m.exec), "end exec": action(m.endExec),
-			"purge": action(m.purge), "reopen": action(m.reopen),
+			"purge": action(m.purge), "reopen": action(m.reopen), "cleanup": action(m.cleanup),
+			"update": action(m.updateSpec), "limit": action(m.setLimit), "exec again": action(m.exec), "end exec again": action(m.endExec),
 			"": func(rt *rapid.T) { m.t = rt; m.check() },
 		})
 	})

@@ -32,8 +32,8 @@ func spoil(t *testing.T, s *Store, bucket string, key []byte) *Store {
 	return open(t, s.o)
 }
 
-func TestACorruptConfigOrIntentIsQuarantined(t *testing.T) {
-	for _, bucket := range []string{bucketConfig, bucketDesired} {
+func TestACorruptConfigIntentOrProgressIsQuarantined(t *testing.T) {
+	for _, bucket := range []string{bucketConfig, bucketDesired, bucketProgress} {
 		t.Run(bucket, func(t *testing.T) {
 			var log bytes.Buffer
 			o := testOptions(t)
@@ -42,6 +42,7 @@ func TestACorruptConfigOrIntentIsQuarantined(t *testing.T) {
 			_, err := s.CreateSandbox(ctx, "bad", "web", spec(), nil)
 			must(t, err)
 			report(t, s, "bad", phase(agboxv1.EventType_SANDBOX_READY, ready))
+			must(t, s.Report(ctx, "bad", Report{Generation: 1, Progress: &storev1.Progress{HooksDone: 1}}))
 			makeReady(t, s, "good")
 			s = spoil(t, s, bucket, []byte("bad"))
 
@@ -87,6 +88,8 @@ func writesTo(id string) map[string]func(*Store) error {
 		"idle stop": func(s *Store) error { _, err := s.RequestIdleStop(ctx, id, 1); return err },
 		"resume":    func(s *Store) error { _, err := s.RequestResume(ctx, id); return err },
 		"delete":    func(s *Store) error { _, err := s.RequestDelete(ctx, id, "x"); return err },
+		"cleanup":   func(s *Store) error { _, err := s.RequestCleanup(ctx, id, 1); return err },
+		"update":    func(s *Store) error { _, _, err := s.UpdateSpec(ctx, id, setCPU(3)); return err },
 		"exec":      func(s *Store) error { _, err := s.CreateExec(ctx, execRequest(id, "exec-9")); return err },
 		"report": func(s *Store) error {
 			return s.Report(ctx, id, Report{Generation: 1, Events: []*agboxv1.SandboxEvent{serviceEvent()}})
