@@ -132,11 +132,11 @@ func (m *machine) portTaken(port uint32) bool {
 	return false
 }
 
-func (sb *modelSandbox) spec() *agboxv1.CreateSpec {
+func (m *modelSandbox) spec() *agboxv1.CreateSpec {
 	out := spec()
-	out.Labels["team"], out.CpuLimit = sb.team, sb.cpu
-	if sb.port != 0 {
-		out.OptionalServices = []*agboxv1.ServiceSpec{{Name: "db", Ports: []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: sb.port}}}}
+	out.Labels["team"], out.CpuLimit = m.team, m.cpu
+	if m.port != 0 {
+		out.OptionalServices = []*agboxv1.ServiceSpec{{Name: "db", Ports: []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: m.port}}}}
 	}
 	return out
 }
