@@ -5,57 +5,76 @@ import (
 
 	"github.com/google/uuid"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// CreateSandbox implements agbox.v1.SandboxService.
+// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules, this host, the engine, what other
+// sandboxes have. Each stage tells of all that is wrong, and needs the one before to have found nothing.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
 	spec, err := s.finalSpec(req)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCreate(req, spec); err != nil {
+	if err := checkCreate(req, spec).Err(); err != nil {
+		return nil, err
+	}
+	tools, broken := s.checkHost(spec)
+	if err := broken.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.deps.EngineRefuses(spec).Err(); err != nil {
 		return nil, err
 	}
 	id := req.GetSandboxId()
 	if id == "" {
 		id = uuid.NewString()
 	}
-	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, nil)
+	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, tools)
 	if err != nil {
 		return nil, err
 	}
 	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb, true)}, nil
 }
 
-// finalSpec merges create_spec over config_yaml.
-func (s *Server) finalSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
+// specRequest is a request with a spec in two parts.
+type specRequest interface {
+	GetCreateSpec() *agboxv1.CreateSpec
+	GetConfigYaml() []byte
+}
+
+// finalSpec merges create_spec over config_yaml and gives the result its one form.
+func (s *Server) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
 	if len(req.GetConfigYaml()) == 0 {
 		if req.GetCreateSpec() == nil {
 			return nil, invalid("create_spec", "create_spec is required")
 		}
-		return req.GetCreateSpec(), nil
+		return validate.Normalize(req.GetCreateSpec()), nil
 	}
 	base, err := manifest.ParseSpec(req.GetConfigYaml(), s.deps.Home)
 	if err != nil {
 		return nil, invalid("config_yaml", "invalid config_yaml: "+err.Error())
 	}
-	return manifest.Merge(base, req.GetCreateSpec()), nil
+	return validate.Normalize(manifest.Merge(base, req.GetCreateSpec())), nil
 }
 
-func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) error {
-	var broken validate.Errors
+func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (broken validate.Errors) {
 	if req.GetSandboxId() != "" {
 		broken = append(broken, validate.SandboxID(req.GetSandboxId())...)
 	}
 	if req.GetName() != "" {
 		broken = append(broken, validate.Name(req.GetName())...)
 	}
-	broken = append(broken, validate.Create(spec)...)
-	if len(broken) == 0 { // paths that broke a rule are not worth a look at the host
-		broken = checkMountSources(spec.GetMounts())
-	}
-	return broken.Err()
+	return append(broken, validate.Create(spec)...)
+}
+
+// checkHost looks at what the spec names on this host, and finds the host's side of the tools.
+func (s *Server) checkHost(spec *agboxv1.CreateSpec) ([]*storev1.ToolMount, validate.Errors) {
+	broken := hostfiles.CheckMounts(spec.GetMounts())
+	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
+	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, s.deps.Getenv)
+	return tools, append(broken, missing...)
 }

@@ -124,20 +124,14 @@ func build(c codes.Code, reason, message string, metadata map[string]string, mor
 
 // invalidStatus names the first broken rule's field, and all of the rules in the text and in a BadRequest.
 func invalidStatus(broken validate.Errors) error {
-	shown := broken[:min(len(broken), maxViolations)]
 	bad := &errdetails.BadRequest{}
-	texts := make([]string, 0, len(shown)+1)
-	for _, rule := range shown {
-		texts = append(texts, rule.Message)
+	for _, rule := range broken[:min(len(broken), maxViolations)] {
 		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
 			Field: rule.Field, Description: cut(rule.Message, maxTextBytes),
 		})
 	}
-	if more := len(broken) - len(shown); more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
 	metadata := map[string]string{"field": broken[0].Field}
-	return build(codes.InvalidArgument, reasonInvalid, strings.Join(texts, "; "), metadata, bad)
+	return build(codes.InvalidArgument, reasonInvalid, rules(broken), metadata, bad)
 }
 
 func cut(s string, limit int) string {

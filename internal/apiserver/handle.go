@@ -18,11 +18,38 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 		CreatedAt: timestamp(sb.CreatedAt), StateChangedAt: timestamp(sb.StateChangedAt),
 		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
 		DesiredState: pendingState(sb), ActiveExecs: uint32(len(sb.ActiveExecs)), StatusMessage: s.statusMessage(sb),
+		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(),
+	}
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		h.Ports = s.deps.Ports(sb.ID)
 	}
 	if withSpec {
 		h.Spec = sb.Spec
 	}
 	return h
+}
+
+// services are all services of the spec with what this run has come to, the required ones first.
+func services(sb store.Sandbox) (out []*agboxv1.ServiceStatus) {
+	for _, spec := range sb.Spec.GetRequiredServices() {
+		out = append(out, serviceStatus(spec.GetName(), true, sb.Progress))
+	}
+	for _, spec := range sb.Spec.GetOptionalServices() {
+		out = append(out, serviceStatus(spec.GetName(), false, sb.Progress))
+	}
+	return out
+}
+
+func serviceStatus(name string, required bool, p *storev1.Progress) *agboxv1.ServiceStatus {
+	svc := p.GetServices()[name]
+	out := &agboxv1.ServiceStatus{Name: name, Required: required, Restarts: svc.GetRestarts().GetCount()}
+	switch svc.GetMark() {
+	case storev1.ServiceMark_SERVICE_MARK_READY:
+		out.State = "READY"
+	case storev1.ServiceMark_SERVICE_MARK_FAILED:
+		out.State, out.ErrorCode, out.ErrorMessage = "FAILED", svc.GetErrorCode(), svc.GetErrorMessage()
+	}
+	return out
 }
 
 func (s *Server) statusMessage(sb store.Sandbox) string {
@@ -52,7 +79,7 @@ func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
 	out := &agboxv1.ExecStatus{
 		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
 		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
-		LastEventSequence: e.Desired.GetStartedSequence(), CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
+		LastEventSequence: e.Anchor, CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
 	}
 	out.StdoutLogPath, out.StderrLogPath = s.deps.Logs(e.SandboxID, e.ID)
 	if e.End == nil {
@@ -60,7 +87,7 @@ func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
 	}
 	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()
 	out.ErrorCode, out.Error = e.End.GetErrorCode(), e.End.GetErrorMessage()
-	out.LastEventSequence = e.End.GetSequence()
+	out.StdoutDroppedBytes, out.StderrDroppedBytes = e.End.GetStdoutDroppedBytes(), e.End.GetStderrDroppedBytes()
 	out.StartedAt, out.EndedAt = nanoseconds(e.End.GetStartedAt()), nanoseconds(e.End.GetEndedAt())
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/store"
 )
 
@@ -24,6 +26,7 @@ import (
 type Store interface {
 	InstanceID() string
 	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
+	UpdateSpec(ctx context.Context, id string, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestResume(ctx context.Context, id string) (changed bool, err error)
 	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
@@ -35,6 +38,7 @@ type Store interface {
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
 	Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error)
+	EventsAfter(ctx context.Context, id string, c store.Cursor, limit int) ([]*agboxv1.SandboxEvent, error)
 	Watch(id string) (changed <-chan struct{}, stop func())
 }
 
@@ -45,14 +49,21 @@ type Deps struct {
 	Logs func(sandboxID, execID string) (stdout, stderr string)
 	// Status says what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
+	// Ports are the published ports of a sandbox as they are now. It must not block.
+	Ports func(sandboxID string) []*agboxv1.PublishedPort
+	// EngineRefuses says what of a valid spec the engine cannot honour. It must not block: the answer may be of a while
+	// ago. Nil: nothing.
+	EngineRefuses func(*agboxv1.CreateSpec) validate.Errors
 	// Engine says in one sentence what is wrong with the engine, or "". It must not block.
 	Engine func() string
 	// ConfirmEngine accepts the engine as the right one and returns its ID.
 	ConfirmEngine func(ctx context.Context) (engineID string, err error)
 	// Version is what Ping answers.
 	Version string
-	// Home is what "~" stands for in config_yaml: the home of the daemon's user.
+	// Home is what "~" stands for in config_yaml and in the paths of built-in tools: the home of the daemon's user.
 	Home string
+	// Getenv is the environment in which built-in tools are found; nil: os.Getenv.
+	Getenv func(string) string
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 	// Observe is called once per finished call. method is the full name, of a closed set.
@@ -64,6 +75,15 @@ type Deps struct {
 func (d Deps) withDefaults() Deps {
 	if d.Status == nil {
 		d.Status = func(string) string { return "" }
+	}
+	if d.Ports == nil {
+		d.Ports = func(string) []*agboxv1.PublishedPort { return nil }
+	}
+	if d.EngineRefuses == nil {
+		d.EngineRefuses = func(*agboxv1.CreateSpec) validate.Errors { return nil }
+	}
+	if d.Getenv == nil {
+		d.Getenv = os.Getenv
 	}
 	if d.Engine == nil {
 		d.Engine = func() string { return "" }

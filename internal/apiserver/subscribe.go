@@ -24,7 +24,7 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	if err := requireSandboxID(req); err != nil {
 		return err
 	}
-	sub := &subscription{Server: s, stream: stream, id: req.GetSandboxId(), cursor: req.GetFromSequence()}
+	sub := &subscription{Server: s, stream: stream, id: req.GetSandboxId(), cursor: store.Cursor{After: req.GetFromSequence()}}
 	changed, stop := s.deps.Store.Watch(sub.id)
 	defer stop()
 	if err := sub.begin(stream.Context(), req.GetIncludeCurrentSnapshot()); err != nil {
@@ -37,8 +37,8 @@ type subscription struct {
 	*Server
 	stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]
 	id     string
-	// cursor is the sequence of the last event that was sent, or the client's anchor.
-	cursor uint64
+	// cursor is behind the last event that was sent, or is the client's anchor.
+	cursor store.Cursor
 	// newest is the last sequence that was stored when the subscription began.
 	newest uint64
 	// skip is a sequence that was sent as a snapshot; 0: none.
@@ -47,12 +47,15 @@ type subscription struct {
 
 // begin checks the anchor, tells the client that it is subscribed, and sends the snapshot.
 func (s *subscription) begin(ctx context.Context, snapshot bool) error {
-	sb, err := s.deps.Store.Sandbox(ctx, s.id)
+	sb, last, err := s.begun(ctx, snapshot)
 	if err != nil {
 		return err
 	}
 	s.newest = sb.LastSequence
-	if _, err := s.deps.Store.Events(ctx, s.id, s.cursor, 1); err != nil {
+	if s.cursor.After == 0 {
+		s.cursor.GapsTo = s.newest
+	}
+	if _, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, 1); err != nil {
 		return err
 	}
 	if err := s.stream.SendHeader(metadata.MD{}); err != nil {
@@ -61,24 +64,39 @@ func (s *subscription) begin(ctx context.Context, snapshot bool) error {
 	if !snapshot {
 		return nil
 	}
-	return s.sendSnapshot(ctx, sb)
+	return s.sendSnapshot(sb, last)
 }
 
-func (s *subscription) sendSnapshot(ctx context.Context, sb store.Sandbox) error {
-	last, err := s.deps.Store.Events(ctx, s.id, sb.LastSequence-1, 1)
-	if err != nil {
-		return err
+// begun reads the sandbox and, for a snapshot, its newest event. The second read may come after that event was dropped, which
+// takes many newer ones: then it looks again.
+func (s *subscription) begun(ctx context.Context, snapshot bool) (store.Sandbox, *agboxv1.SandboxEvent, error) {
+	for {
+		sb, err := s.deps.Store.Sandbox(ctx, s.id)
+		if err != nil || !snapshot {
+			return sb, nil, err
+		}
+		last, err := s.deps.Store.Events(ctx, s.id, sb.LastSequence-1, 1)
+		switch {
+		case errdefs.IsOutOfRange(err):
+			continue
+		case err != nil:
+			return sb, nil, err
+		case len(last) == 0:
+			return sb, nil, fmt.Errorf("newest event %d of sandbox %s is missing: %w", sb.LastSequence, s.id, errdefs.ErrDataLoss)
+		case last[0].GetSequence() == sb.LastSequence:
+			return sb, last[0], nil
+		}
 	}
-	if len(last) == 0 {
-		return fmt.Errorf("newest event %d of sandbox %s is missing: %w", sb.LastSequence, s.id, errdefs.ErrDataLoss)
-	}
-	s.skip = last[0].GetSequence()
-	last[0].Replay, last[0].Snapshot = true, true
-	if err := s.stream.Send(last[0]); err != nil {
+}
+
+func (s *subscription) sendSnapshot(sb store.Sandbox, last *agboxv1.SandboxEvent) error {
+	s.skip = last.GetSequence()
+	last.Replay, last.Snapshot = true, true
+	if err := s.stream.Send(last); err != nil {
 		return err
 	}
 	for _, execID := range sb.ActiveExecs {
-		if err := s.stream.Send(snapshotExec(s.id, execID, sb.LastSequence, last[0].GetOccurredAt())); err != nil {
+		if err := s.stream.Send(snapshotExec(s.id, execID, sb.LastSequence, last.GetOccurredAt())); err != nil {
 			return err
 		}
 	}
@@ -95,7 +113,8 @@ func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Times
 	}
 }
 
-// follow sends everything behind the cursor, then what ticks announce. A purge ends it cleanly.
+// follow sends everything behind the cursor, then what ticks announce. A purge ends it cleanly. For a client that is so
+// slow that the history limit drops events before they are sent it is OUT_OF_RANGE, but for gaps in a replay from 0.
 func (s *subscription) follow(ctx context.Context, changed <-chan struct{}) error {
 	for {
 		sent, err := s.sendBatch(ctx)
@@ -127,16 +146,16 @@ func (s *subscription) follow(ctx context.Context, changed <-chan struct{}) erro
 }
 
 func (s *subscription) sendBatch(ctx context.Context) (int, error) {
-	events, err := s.deps.Store.Events(ctx, s.id, s.cursor, batch)
+	events, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, batch)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range events {
-		s.cursor = e.GetSequence()
-		if s.cursor == s.skip {
+		s.cursor.After = e.GetSequence()
+		if s.cursor.After == s.skip {
 			continue
 		}
-		e.Replay = s.cursor <= s.newest
+		e.Replay = s.cursor.After <= s.newest
 		if err := s.stream.Send(e); err != nil {
 			return 0, err
 		}
