@@ -10,7 +10,8 @@
 //   - ErrUnavailable: no clear answer. The engine could not be reached, hung up, or did not answer within the deadline
 //     of the operation. The operation may have taken effect, or may still take effect later.
 //   - ErrNotFound, ErrAlreadyExists, ErrInvalidArgument, ErrFailedPrecondition, ErrPermissionDenied, ErrAborted,
-//     ErrOutOfRange: the engine, or this package in its place, refused, and nothing changed. Each method says which of them it returns and when.
+//     ErrOutOfRange: the engine, or this package in its place, refused, and nothing changed. Each method says which of
+//     them it returns and when.
 //   - anything else, such as ErrInternal: the engine tried and did not manage. Try again.
 //
 // A context that the caller cancelled, or whose deadline passed, gives an error that wraps context.Canceled or
