@@ -8,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // Exit codes of a command that could not be started, as shells have them.
@@ -30,13 +28,14 @@ func cannotRun(format string, a ...any) *startError {
 	return &startError{exitCannotRun, fmt.Sprintf(format, a...)}
 }
 
-// start starts the command of r as who, in a session of its own, with the given descriptors. It returns the process ID.
-func start(r execjournal.Request, who identity, env []string, files [3]int) (int, *startError) {
-	if why := checkCwd(r.Cwd); why != nil {
+// start starts a command as who in the directory cwd (empty: ours), in a session of its own, with the given descriptors. It
+// returns the process ID.
+func start(command []string, cwd string, who identity, env []string, files [3]int) (int, *startError) {
+	if why := checkCwd(cwd); why != nil {
 		return 0, why
 	}
 	attr := &syscall.ProcAttr{
-		Dir:   r.Cwd,
+		Dir:   cwd,
 		Env:   env,
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
@@ -46,7 +45,7 @@ func start(r execjournal.Request, who identity, env []string, files [3]int) (int
 	} else if int(who.uid) != unix.Geteuid() {
 		return 0, cannotRun("run as user %d: only root can", who.uid)
 	}
-	return startFirst(r.Command, candidates(r.Command[0], env), attr)
+	return startFirst(command, candidates(command[0], env), attr)
 }
 
 func checkCwd(cwd string) *startError {

@@ -108,6 +108,12 @@ func docker(t testing.TB, args ...string) string {
 
 func newContainer(t testing.TB, options ...string) *container {
 	t.Helper()
+	return newContainerWith(t, nil, options...)
+}
+
+// newContainerWith gives init more arguments.
+func newContainerWith(t testing.TB, initArgs []string, options ...string) *container {
+	t.Helper()
 	image, err := testImage()
 	must(t, err)
 	bin, err := builtShim()
@@ -120,7 +126,8 @@ func newContainer(t testing.TB, options ...string) *container {
 		"--user", "0:0", "--workdir", "/workspace", "--entrypoint", execjournal.ContainerShim}
 	args = append(args, options...)
 	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", "-v", c.name).Run() })
-	docker(t, append(args, image, "init", "--default-user=")...)
+	args = append(args, image, "init", "--default-user=")
+	docker(t, append(args, initArgs...)...)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,23 +19,20 @@ const (
 	tryAgain = 75 // no journal was created, for a reason that may pass (EX_TEMPFAIL)
 )
 
-// lockFd is where init puts the locked file. It is only held: the lock ends when init and we have both closed it.
-const lockFd = 3
+// Descriptors that init gives to a supervisor. The lock is only held: it ends when init and we have both closed it.
+const (
+	stopFd = 3
+	lockFd = 4
+)
 
 // errSettled ends a supervisor before it began: nothing is to be run, and nothing is wrong.
 var errSettled = errors.New("nothing to do")
 
 // runExec is the life of a supervisor.
-func runExec(at places, defaultUser, id string) int {
+func runExec(at places, o options) int {
+	id := o.execID
 	unix.CloseOnExec(lockFd)
-	sig, err := catch()
-	if err == nil {
-		// All that the command leaves behind stays our child, wherever it forks to.
-		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	}
-	if err == nil {
-		err = warmThreads(idleThreads)
-	}
+	sig, err := becomeSupervisor()
 	var s *supervisor
 	if err == nil {
 		s, err = prepare(at, id, sig)
@@ -46,9 +44,28 @@ func runExec(at places, defaultUser, id string) int {
 		say("exec %s: %v", id, err)
 		return tryAgain
 	}
-	s.launch(defaultUser)
+	s.launch(o)
 	s.loop()
 	return settled
+}
+
+// becomeSupervisor sets up the process. From then on it knows when the container stops, also if it was told before it could
+// hear: init raises stopFd before it signals.
+func becomeSupervisor() (*signals, error) {
+	unix.CloseOnExec(stopFd)
+	sig, err := catch()
+	if err != nil {
+		return nil, err
+	}
+	stop := []unix.PollFd{{Fd: stopFd, Events: unix.POLLIN}}
+	if n, err := unix.Poll(stop, 0); err == nil && n == 1 && stop[0].Revents&unix.POLLIN != 0 {
+		sig.flags[sandboxStops].Store(true)
+	}
+	// All that the command leaves behind stays our child, wherever it forks to.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, err
+	}
+	return sig, warmThreads(idleThreads)
 }
 
 // prepare does everything up to the journal. After it, the exec is ours and must get its end.
@@ -127,7 +144,7 @@ func (s *supervisor) refuse(why error) error {
 //
 // The cancel file is read after the journal exists, and init signals only when the journal exists: so a cancel that is
 // written at any time is seen here or there.
-func (s *supervisor) launch(defaultUser string) {
+func (s *supervisor) launch(o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
 	s.stopping = s.sig.take(sandboxStops)
@@ -140,7 +157,7 @@ func (s *supervisor) launch(defaultUser string) {
 		s.neverRan(128+int(unix.SIGTERM), int(unix.SIGTERM), "")
 		return
 	}
-	who, err := identify("/etc", s.request.User, defaultUser)
+	who, err := identify("/etc", cmp.Or(s.request.User, o.user), o.defaultUser)
 	if err != nil {
 		s.neverRan(exitCannotRun, 0, err.Error())
 		return
@@ -170,7 +187,7 @@ func (s *supervisor) spawn(who identity) *startError {
 		defer unix.Close(end)
 		s.streams[i], files[i+1] = st, end
 	}
-	pid, why := start(s.request, who, environment(os.Environ(), who, s.request.Env), files)
+	pid, why := start(s.request.Command, s.request.Cwd, who, environment(os.Environ(), who, s.request.Env), files)
 	s.pid = pid
 	return why
 }

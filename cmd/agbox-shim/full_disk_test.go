@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // newSmallBox has a log directory on a file system of its own, of 256 KiB.
-func newSmallBox(t *testing.T) *box {
+func newSmallBox(t *testing.T, args ...string) *box {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
@@ -23,6 +24,7 @@ func newSmallBox(t *testing.T) *box {
 		t.Skipf("mount: %v", err) // a container without CAP_SYS_ADMIN
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(b.paths.Logs, unix.MNT_DETACH)) })
+	b.args = args
 	return b.boot()
 }
 
@@ -125,5 +127,24 @@ func TestFullDiskKeepsTheMarkerForLater(t *testing.T) {
 	wantCut(t, out, 500_000, 1, 500_000, j.StdoutBytes)
 	if j.ExitCode != 9 || j.LogLost || j.StdoutDroppedBytes != 500_000 {
 		t.Errorf("%+v", j)
+	}
+}
+
+func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t, "--", "/bin/sh", "-c", "head -c 270000 /dev/zero; exit 9")
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	select {
+	case <-b.done:
+		t.Fatal("output was given up")
+	case <-time.After(2 * retryEvery):
+	}
+	b.signal(unix.SIGTERM)
+	if code := b.exitCode(); code != 9 {
+		t.Errorf("exit code %d", code)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 const placesEnv = "AGBOX_SHIM_TEST_PLACES"
 
 func TestMain(m *testing.M) {
-	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && (os.Args[1] == "init" || os.Args[1] == "exec") {
+	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains([]string{"init", "exec", "main"}, os.Args[1]) {
 		ctl, logs, _ := strings.Cut(at, ":")
 		os.Exit(run(os.Args[1:], places{ctl: ctl, logs: logs}))
 	}
@@ -51,6 +52,7 @@ type box struct {
 	done  chan struct{} // closed when init has ended
 	last  atomic.Int64
 	wrap  func(*exec.Cmd) // changes how init is started
+	args  []string        // more arguments of init
 }
 
 // newBox prepares the directories; boot starts init.
@@ -72,13 +74,16 @@ func (b *box) boot() *box {
 		b.Fatal(err)
 	}
 	b.cmd = exec.Command(self, "init", fmt.Sprintf("--default-user=%d:%d", os.Geteuid(), os.Getegid()))
+	b.cmd.Args = append(b.cmd.Args, b.args...)
 	if b.wrap != nil {
 		b.wrap(b.cmd)
 	}
 	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs,
 		"GORACE=atexit_sleep_ms=0") // or every process of a race build would end a second late
 	b.cmd.Dir = "/"
-	b.cmd.Stderr = os.Stderr
+	if b.cmd.Stderr == nil {
+		b.cmd.Stderr = os.Stderr
+	}
 	if err := b.cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -218,6 +223,15 @@ func (b *box) stop() time.Duration {
 	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		b.Fatal(err)
 	}
+	if code := b.exitCode(); code != 0 {
+		b.Fatalf("init ended with %d", code)
+	}
+	return time.Since(begin)
+}
+
+// exitCode waits for the end of init.
+func (b *box) exitCode() int {
+	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	select {
@@ -225,10 +239,7 @@ func (b *box) stop() time.Duration {
 	case <-ctx.Done():
 		b.Fatal("init does not end")
 	}
-	if code := b.cmd.ProcessState.ExitCode(); code != 0 {
-		b.Fatalf("init ended with %d", code)
-	}
-	return time.Since(begin)
+	return b.cmd.ProcessState.ExitCode()
 }
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

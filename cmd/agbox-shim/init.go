@@ -20,15 +20,20 @@ const (
 //
 //   - A request without a journal is started, by one supervisor that inherits the exec's lock.
 //   - init keeps the lock as well, until the supervisor has ended in order, or nothing of its tree is left.
-//   - After TERM nothing is started; it ends when every supervisor has.
+//   - After TERM, or the end of the main process, nothing is started; it ends when every supervisor has, with the exit code
+//     of the main process. What is left then the kernel kills with the PID namespace.
 //
 // All state can be lost: it is derived from the files and from its own children, which die with it.
 type initProcess struct {
 	places
-	defaultUser string
-	logs        int // directory
-	sig         *signals
-	inbox       inbox
+	options
+	logs  int // directory
+	stop  int // eventfd that all supervisors have; readable once the container stops
+	sig   *signals
+	inbox inbox
+
+	mainPid  int // supervisor of the main process; 0: there is none
+	exitCode int
 
 	children map[string]*child // living supervisors, by exec ID
 	dead     []*child          // supervisors that were killed; what they left is being killed
@@ -49,11 +54,15 @@ type child struct {
 	request fileID
 }
 
-func runInit(at places, defaultUser string) int {
+func runInit(at places, o options) int {
 	// Whatever a runtime left open in us is not the commands'. Kernels before 5.11 refuse; then it stays as it is.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	heedSignals()
 	sig, err := catch()
+	var stop int
+	if err == nil {
+		stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
 	if err == nil {
 		err = warmThreads(idleThreads)
 	}
@@ -65,15 +74,16 @@ func runInit(at places, defaultUser string) int {
 		return 1
 	}
 	p := &initProcess{
-		places: at, defaultUser: defaultUser, logs: -1, sig: sig, inbox: newInbox(at.ctl),
+		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
 		children: make(map[string]*child), settled: make(map[string]fileID),
 		failures: make(map[string]int), busy: make(map[string]int),
 	}
-	if who, err := identify("/etc", "", defaultUser); err != nil {
-		say("find the default user: %v", err)
+	if who, err := identify("/etc", o.user, o.defaultUser); err != nil {
+		say("find the user of commands: %v", err)
 	} else if err := ownWorkspace(who); err != nil {
 		say("set up the working directory: %v", err)
 	}
+	p.startMain()
 	return p.loop()
 }
 
@@ -84,8 +94,8 @@ func (p *initProcess) loop() int {
 		if p.sig.take(askedToEnd) || p.sig.take(interrupted) {
 			p.drain()
 		}
-		if p.draining && len(p.children) == 0 && len(p.dead) == 0 {
-			return 0
+		if p.draining && p.mainPid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
+			return p.exitCode
 		}
 		if now := time.Now(); !now.Before(p.rescanAt) || !p.soon.IsZero() && !now.Before(p.soon) {
 			p.rescan(now)
@@ -94,15 +104,19 @@ func (p *initProcess) loop() int {
 	}
 }
 
-// drain tells every supervisor, once, that the container stops. A supervisor that is too young to know the signal dies of
-// it, and has started nothing.
+// drain tells every supervisor, once, that the container stops. One that is too young to know the signal dies of it, and has
+// started nothing, or ignores it, as the Go runtime does before it is told otherwise, and then finds the eventfd raised.
 func (p *initProcess) drain() {
 	if p.draining {
 		return
 	}
 	p.draining = true
+	_, _ = unix.Write(p.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only when it is full, and so readable
 	for _, c := range p.children {
 		_ = unix.Kill(c.pid, unix.SIGUSR1)
+	}
+	if p.mainPid != 0 {
+		_ = unix.Kill(p.mainPid, unix.SIGUSR1)
 	}
 }
 

@@ -127,11 +127,22 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-func TestMountedAt(t *testing.T) {
-	info := "1 0 8:1 / / rw - ext4 x rw\n2 1 8:1 /v /work\\040space rw - ext4 x rw\n"
-	for dir, want := range map[string]bool{"/": true, "/work space": true, "/work": false, "/v": false} {
-		if mountedAt(info, dir) != want {
-			t.Errorf("%q: %v", dir, !want)
+func TestMounted(t *testing.T) {
+	info := "1 0 8:1 / / rw - ext4 x rw\n2 1 8:1 /v /work\\040space/deep/er rw - ext4 x rw\n"
+	for _, c := range []struct {
+		dir        string
+		at, within bool
+	}{
+		{"/", true, true},
+		{"/work space/deep/er", true, true},
+		{"/work space/deep", false, true},
+		{"/work space/dee", false, false},
+		{"/work space/deep/er/yet", false, false},
+		{"/work", false, false},
+		{"/v", false, false},
+	} {
+		if mounted(info, c.dir, false) != c.at || mounted(info, c.dir, true) != c.within {
+			t.Errorf("%q: %v and %v", c.dir, !c.at, !c.within)
 		}
 	}
 }
@@ -151,9 +162,37 @@ func TestOOMCount(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"run"}, {"init", "x"}, {"exec"}, {"exec", "../x"}, {"exec", "a", "b"}} {
+	for _, args := range [][]string{
+		nil, {"run"}, {"init", "x"}, {"init", "--"}, {"init", "--later=1"}, {"init", "--dir=rel"}, {"init", "--log-limit=-1"},
+		{"init", "--log-limit=x"}, {"init", "--user"}, {"init", "x", "--", "true"},
+		{"main"}, {"main", "--"}, {"main", "x", "--", "true"},
+		{"exec"}, {"exec", "../x"}, {"exec", "a", "b"}, {"exec", "a", "--", "b"}, {"exec", "--user=x"},
+	} {
 		if code := run(args, places{}); code != 2 {
 			t.Errorf("%q: %d", args, code)
 		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	line := "init --default-user=img --user=1:2 --dir=/d --log-limit=7 -- prog --user=x -- y"
+	o, ok := parse(strings.Fields(line))
+	want := options{
+		verb: "init", defaultUser: "img", user: "1:2", dir: "/d", logLimit: 7,
+		command: []string{"prog", "--user=x", "--", "y"},
+	}
+	if !ok || !reflect.DeepEqual(o, want) {
+		t.Errorf("%+v, %v", o, ok)
+	}
+	want.verb = "main"
+	if again, ok := parse(o.mainArgs()[1:]); !ok || !reflect.DeepEqual(again, want) {
+		t.Errorf("main: %+v, %v", again, ok)
+	}
+	sup, ok := parse(append(o.args("exec"), "_hook.0")[1:])
+	if !ok || !reflect.DeepEqual(sup, options{verb: "exec", defaultUser: "img", user: "1:2", execID: "_hook.0"}) {
+		t.Errorf("exec: %+v, %v", sup, ok)
+	}
+	if o, ok := parse([]string{"init", "--default-user="}); !ok || o.command != nil {
+		t.Errorf("as the first release starts it: %+v, %v", o, ok)
 	}
 }

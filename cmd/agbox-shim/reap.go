@@ -21,6 +21,10 @@ func (p *initProcess) reap() {
 		if err != nil || pid == 0 {
 			return
 		}
+		if pid == p.mainPid {
+			p.mainEnded(ws)
+			continue
+		}
 		for _, c := range p.children {
 			if c.pid == pid {
 				p.ended(c, ws)
@@ -63,7 +67,7 @@ func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
 	}
-	living := make(map[int]bool, len(p.children))
+	living := map[int]bool{p.mainPid: true}
 	for _, c := range p.children {
 		living[c.pid] = true
 	}

@@ -121,10 +121,10 @@ func (p *initProcess) lock(id string) (int, error) {
 // spawn starts a supervisor that inherits the lock. A kernel that refuses the process, as it does at the pids limit, makes
 // the exec one that could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {
-	argv := []string{"agbox-shim", "exec", "--default-user=" + p.defaultUser, id}
+	argv := append(p.args("exec"), id)
 	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Env:   os.Environ(),
-		Files: []uintptr{0, 2, 2, uintptr(lock)},
+		Files: []uintptr{0, 2, 2, stopFd: uintptr(p.stop), lockFd: uintptr(lock)},
 	})
 	if err != nil {
 		p.refuse(id, file, "the sandbox has no room for another process: "+err.Error())

@@ -195,6 +195,30 @@ func TestStopWaitsForExecsAndForNothingElse(t *testing.T) {
 	})
 }
 
+// A stop at any moment of an exec's start ends it, or finds that it has not begun.
+func TestStopDuringTheStartOfAnExec(t *testing.T) {
+	t.Parallel()
+	begun := 0
+	for i := range 40 {
+		b := newBox(t).boot()
+		r := b.start(b.request("sleep", "1000"))
+		b.until("init to start its supervisor", func() bool { return b.remnants() > 0 })
+		time.Sleep(time.Duration(i) * time.Millisecond / 4) // spreads the stops over the start
+		b.stop()
+		switch s := b.look(r); s.Phase {
+		case execjournal.None:
+		case execjournal.Ended:
+			begun++
+			if !s.Journal.Stopped {
+				t.Errorf("%+v", s.Journal)
+			}
+		default:
+			t.Errorf("%v after the stop", s.Phase)
+		}
+	}
+	t.Logf("%d of 40 had begun", begun)
+}
+
 func writeExecutable(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(text), 0o755))

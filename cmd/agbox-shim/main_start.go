@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// stoppedEarly is the exit code of a main process that was stopped before it was started.
+const stoppedEarly = 128 + int(unix.SIGTERM)
+
+// startMain starts the supervisor of the main process, if there is to be one. It is a process of its own, so that PID 1
+// carries no output, waits for no disk, and can tell what belongs to the main process.
+func (p *initProcess) startMain() {
+	if len(p.command) == 0 {
+		return
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", p.mainArgs(), &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: []uintptr{0, 2, 2, stopFd: uintptr(p.stop)},
+	})
+	if err != nil {
+		say("start the main process: %v", err)
+		p.exitCode = exitCannotRun
+		p.drain()
+		return
+	}
+	p.mainPid = pid
+}
+
+// mainEnded makes the end of the main process that of the container.
+func (p *initProcess) mainEnded(ws unix.WaitStatus) {
+	p.mainPid = 0
+	switch {
+	case !ws.Signaled():
+		p.exitCode = ws.ExitStatus()
+	case p.draining && ws.Signal() == unix.SIGUSR1: // it was too young to know the signal
+		p.exitCode = stoppedEarly
+	default:
+		say("the supervisor of the main process was killed by signal %d", ws.Signal())
+		p.exitCode = 128 + int(ws.Signal())
+	}
+	p.drain()
+}
