@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/conformance"
 )
 
 // wire is the contract that clients were generated from, typed by hand from its tables and not from the proto. Nothing
@@ -85,13 +86,7 @@ func TestWireMessages(t *testing.T) {
 			t.Errorf("message %s is missing", name)
 			continue
 		}
-		var got []string
-		for i := range m.Fields().Len() {
-			if f := m.Fields().Get(i); f.Number() < 100 {
-				got = append(got, fmt.Sprintf("%d %s %s", f.Number(), f.Name(), typeName(f)))
-			}
-		}
-		compare(t, name, got, want)
+		compare(t, name, fieldRows(m), want)
 	}
 }
 
@@ -102,13 +97,7 @@ func TestWireEnums(t *testing.T) {
 			t.Errorf("enum %s is missing", name)
 			continue
 		}
-		var got []string
-		for i := range e.Values().Len() {
-			if v := e.Values().Get(i); v.Number() < 100 {
-				got = append(got, string(v.Name())+" "+strconv.Itoa(int(v.Number())))
-			}
-		}
-		compare(t, name, got, want)
+		compare(t, name, valueRows(e), want)
 	}
 }
 
@@ -132,6 +121,65 @@ func TestWireMethods(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, want[0])
 		}
 	}
+}
+
+// TestTheOldClientIsTheTables holds the descriptor that the conformance suite plays an old client with to the tables, both
+// ways round.
+func TestTheOldClientIsTheTables(t *testing.T) {
+	old, err := conformance.OldFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := rows(t, wire, 31)
+	if n := old.Messages().Len(); n != len(messages) {
+		t.Errorf("it has %d messages, the tables %d", n, len(messages))
+	}
+	for name, want := range messages {
+		m := old.Messages().ByName(protoreflect.Name(name))
+		if m == nil {
+			t.Errorf("message %s is missing", name)
+			continue
+		}
+		compare(t, name, fieldRows(m), want)
+	}
+	enums := rows(t, wireEnums, 3)
+	if n := old.Enums().Len(); n != len(enums) {
+		t.Errorf("it has %d enums, the tables %d", n, len(enums))
+	}
+	for name, want := range enums {
+		compare(t, name, valueRows(old.Enums().ByName(protoreflect.Name(name))), want)
+	}
+	methods := rows(t, wireMethods, 13)
+	if old.Services().Len() != 1 || old.Services().Get(0).Methods().Len() != len(methods) {
+		t.Errorf("it has %d services", old.Services().Len())
+	}
+	for name := range methods {
+		if old.Services().Get(0).Methods().ByName(protoreflect.Name(name)) == nil {
+			t.Errorf("method %s is missing", name)
+		}
+	}
+}
+
+// fieldRows are the fields below 100 as the table has them.
+func fieldRows(m protoreflect.MessageDescriptor) []string {
+	var got []string
+	for i := range m.Fields().Len() {
+		if f := m.Fields().Get(i); f.Number() < 100 {
+			got = append(got, fmt.Sprintf("%d %s %s", f.Number(), f.Name(), typeName(f)))
+		}
+	}
+	return got
+}
+
+// valueRows are the values below 100 as the table has them.
+func valueRows(e protoreflect.EnumDescriptor) []string {
+	var got []string
+	for i := range e.Values().Len() {
+		if v := e.Values().Get(i); v.Number() < 100 {
+			got = append(got, string(v.Name())+" "+strconv.Itoa(int(v.Number())))
+		}
+	}
+	return got
 }
 
 func rows(t *testing.T, table string, count int) map[string][]string {

@@ -58,9 +58,17 @@ func (b *box) scan() error {
 func (b *box) cancel(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := b.running[id]; r != nil {
+	if r := b.running[id]; r != nil && !r.cancelled {
 		r.cancelled = true
-		r.signal(syscall.SIGTERM)
+		r.end()
+	}
+}
+
+// end asks a command to end, and has it killed after its grace period.
+func (r *runner) end() {
+	r.signal(syscall.SIGTERM)
+	if r.killer == nil {
+		r.killer = time.AfterFunc(r.grace, func() { r.signal(syscall.SIGKILL) })
 	}
 }
 
@@ -108,7 +116,7 @@ func (b *box) spawn(req execjournal.Request, f *fence) error {
 	cmd := b.command(req.Command, req.Env)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = req.Cwd, stdout, stderr
 	err := cmd.Start()
-	r := &runner{cmd: cmd}
+	r := &runner{cmd: cmd, grace: time.Duration(req.CancelGraceMillis) * time.Millisecond}
 	b.running[req.ExecID] = r
 	b.work.Go(func() {
 		if err == nil {
@@ -126,6 +134,9 @@ func (b *box) ended(id string, r *runner, f *fence, startErr error) {
 	defer b.mu.Unlock()
 	defer func() { _ = f.free() }() // only a lock and a directory
 	delete(b.running, id)
+	if r.killer != nil {
+		r.killer.Stop()
+	}
 	if b.dead {
 		return
 	}
@@ -144,7 +155,7 @@ func (b *box) terminate() {
 	b.mu.Lock()
 	b.ending = true
 	for _, r := range b.running {
-		r.signal(syscall.SIGTERM)
+		r.end()
 	}
 	b.mu.Unlock()
 	b.work.Wait()

@@ -44,6 +44,8 @@ type box struct {
 
 type runner struct {
 	cmd       *exec.Cmd
+	grace     time.Duration // from TERM to KILL
+	killer    *time.Timer   // set once it was asked to end
 	cancelled bool
 }
 
@@ -53,6 +55,7 @@ func New(t testing.TB, engine *dockertest.Fake) *Host {
 	engine.OnStart(h.started)
 	engine.OnStop(func(d dockerx.ContainerDetail) { h.stopped(d.ID) })
 	engine.StopBehavior = h.terminate
+	engine.HealthBehavior = health
 	return h
 }
 
@@ -90,7 +93,7 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 
 // runOwn runs the command that a container is, and ends the container with it.
 func (h *Host) runOwn(b *box, id string) {
-	r := &runner{cmd: b.command(b.own, nil)}
+	r := &runner{cmd: b.command(b.own, nil), grace: time.Hour} // the engine kills
 	b.mu.Lock()
 	err := r.cmd.Start()
 	if b.running[""] = r; b.ending {

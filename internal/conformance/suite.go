@@ -1,0 +1,79 @@
+// Package conformance drives a daemon by RPC alone and holds it to the contract: every call, every error, every event,
+// the order of events, and the waits of clients that exist. It runs on the fake engine and on a real one.
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Target is what is tried.
+type Target struct {
+	// Start starts a daemon with its own data. It is removed, with all that it made, when t ends.
+	Start func(t testing.TB, s Settings) Daemon
+	// Image has sh and the usual small programs.
+	Image string
+	// MissingImage is a reference of an image that the engine does not have.
+	MissingImage string
+}
+
+// Settings are the keys of a daemon's configuration that the suite needs. Zero values are the defaults, but for the grace
+// periods of a stop and of a cancel, which are 2 s.
+type Settings struct {
+	// EventRetention is looked at every second when it is set.
+	EventRetention    time.Duration
+	EventHistoryLimit int
+}
+
+// Daemon is one that runs. Its methods are used by one goroutine at a time.
+type Daemon interface {
+	// Dial connects. The caller closes.
+	Dial() (*grpc.ClientConn, error)
+	// Restart kills the daemon without a warning and starts another one on the same data.
+	Restart(t testing.TB)
+	// Stop ends the daemon in order; only Restart may follow.
+	Stop(t testing.TB)
+	// Break does damage to a sandbox that runs, behind the daemon's back.
+	Break(t testing.TB, sandboxID string, d Damage)
+}
+
+// Damage is what others do to a sandbox.
+type Damage string
+
+// What Break can be asked for.
+const (
+	KillPrimary   Damage = "kill the primary"
+	RemovePrimary Damage = "remove the primary"
+	RemoveNetwork Damage = "remove the network"
+)
+
+// Run tries everything. Each subtest uses sandboxes of its own, several daemons run side by side.
+func Run(t *testing.T, target Target) {
+	d := target.Start(t, Settings{})
+	for _, group := range []struct {
+		name string
+		run  func(*testing.T, *client)
+	}{
+		{"reads", reads},
+		{"ids", ids},
+		{"errors", refusals},
+		{"events", events},
+		{"subscriptions", subscriptions},
+		{"execs", execs},
+		{"bulk delete", bulkDelete},
+		{"services", services},
+		{"updates", updates},
+		{"an old client", oldClient},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			group.run(t, newClient(t, target, d))
+		})
+	}
+	t.Run("history", func(t *testing.T) {
+		t.Parallel()
+		history(t, target)
+	})
+}
