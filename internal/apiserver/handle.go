@@ -23,6 +23,9 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
 		h.Ports = s.deps.Ports(sb.ID)
 	}
+	if len(sb.Spec.GetCommand()) > 0 {
+		h.StdoutLogPath, h.StderrLogPath = s.deps.MainLogs(sb.ID)
+	}
 	if withSpec {
 		h.Spec = sb.Spec
 	}

@@ -154,22 +154,28 @@ func refused(t testing.TB, err error, code codes.Code, reason, message string, m
 	if st.Code() != code || st.Message() != message {
 		t.Errorf("got %s: %q, want %s: %q", st.Code(), st.Message(), code, message)
 	}
-	for _, d := range st.Details() {
-		info, ok := d.(*errdetails.ErrorInfo)
-		if !ok {
-			continue
-		}
-		if info.GetReason() != reason || info.GetDomain() != "agents-sandbox" {
-			t.Errorf("got reason %s of %s, want %s", info.GetReason(), info.GetDomain(), reason)
-		}
-		for key, want := range metadata {
-			if info.GetMetadata()[key] != want {
-				t.Errorf("metadata %s is %q, want %q", key, info.GetMetadata()[key], want)
-			}
-		}
+	info := errorInfo(err)
+	if info == nil {
+		t.Errorf("no ErrorInfo in %v", err)
 		return
 	}
-	t.Errorf("no ErrorInfo in %v", err)
+	if info.GetReason() != reason || info.GetDomain() != "agents-sandbox" {
+		t.Errorf("got reason %s of %s, want %s", info.GetReason(), info.GetDomain(), reason)
+	}
+	for key, want := range metadata {
+		if info.GetMetadata()[key] != want {
+			t.Errorf("metadata %s is %q, want %q", key, info.GetMetadata()[key], want)
+		}
+	}
+}
+
+func errorInfo(err error) *errdetails.ErrorInfo {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info
+		}
+	}
+	return nil
 }
 
 // recv reads n events.

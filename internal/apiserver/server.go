@@ -47,6 +47,8 @@ type Deps struct {
 	Store Store
 	// Logs names the host paths of an exec's logs. It must not touch the disk.
 	Logs func(sandboxID, execID string) (stdout, stderr string)
+	// MainLogs names the host paths of what a sandbox's main process prints. It must not touch the disk. Nil: not known.
+	MainLogs func(sandboxID string) (stdout, stderr string)
 	// Status says what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
 	// Ports are the published ports of a sandbox as they are now. It must not block.
@@ -75,6 +77,9 @@ type Deps struct {
 func (d Deps) withDefaults() Deps {
 	if d.Status == nil {
 		d.Status = func(string) string { return "" }
+	}
+	if d.MainLogs == nil {
+		d.MainLogs = func(string) (string, string) { return "", "" }
 	}
 	if d.Ports == nil {
 		d.Ports = func(string) []*agboxv1.PublishedPort { return nil }
