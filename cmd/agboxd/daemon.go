@@ -160,7 +160,7 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.api = apiserver.New(apiserver.Deps{
-		Store: d.store, Logs: d.execs.LogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
