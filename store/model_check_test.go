@@ -1,0 +1,96 @@
+package store
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// check compares all that can be read.
+func (m *machine) check() {
+	list, err := m.s.List(ctx, Filter{IncludeDeleted: true})
+	if err != nil || len(list) != len(m.model.sandboxes) {
+		m.t.Fatalf("list: %d of %d, %v", len(list), len(m.model.sandboxes), err)
+	}
+	for _, listed := range list {
+		got, err := m.s.Sandbox(ctx, listed.ID)
+		if err != nil || !proto.Equal(got.Desired, listed.Desired) || got.State != listed.State {
+			m.t.Fatalf("%+v listed as %+v, %v", got, listed, err)
+		}
+		m.compare(got, m.model.sandboxes[listed.ID])
+	}
+	for _, name := range modelNames {
+		if _, held := m.s.SandboxByName(name); held != m.nameTaken(name) {
+			m.t.Fatalf("name %q held: %v", name, held)
+		}
+	}
+	if c := m.s.Corrupt(); len(c) > 0 {
+		m.t.Fatalf("corrupt: %v", c)
+	}
+}
+
+func (m *machine) compare(got Sandbox, want *modelSandbox) {
+	changedAt, idleSince, code, preparing := want.derive()
+	ok := got.State == want.state() && got.StateChangedAt.Equal(changedAt) && got.IdleSince.Equal(idleSince) &&
+		got.ErrorCode == code && got.Preparing == preparing && got.Name == want.name &&
+		got.LastSequence == uint64(len(want.events)) && got.DeletedAt.IsZero() == !want.deleted &&
+		slices.Equal(got.ActiveExecs, slices.Sorted(maps.Keys(want.active))) &&
+		got.Desired.GetRunState() == want.run && got.Desired.GetGeneration() == want.generation &&
+		got.Desired.GetAttempt() == want.attempt && got.Desired.GetLimitsPending() == want.limits &&
+		got.Desired.GetToolMounts()[0].GetSource() == got.ID &&
+		proto.Equal(got.Progress, want.progress) && proto.Equal(got.Spec, want.spec())
+	if !ok {
+		m.t.Fatalf("got %+v\nwant %+v, changed at %v, idle since %v, code %q, preparing %v", got, want, changedAt, idleSince, code, preparing)
+	}
+	m.compareEvents(got.ID, want)
+}
+
+// compareEvents: what is left is right, only events of execs are gone, and none that is newer than the mark.
+func (m *machine) compareEvents(id string, want *modelSandbox) {
+	left, err := m.s.Events(ctx, id, 0, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var trimmed uint64
+	next := 0
+	for i, w := range want.events {
+		seq := uint64(i + 1)
+		if next == len(left) || left[next].GetSequence() != seq {
+			if trimmed = seq; !isExecEvent(w.typ) {
+				m.t.Fatalf("event %d of %s is gone: %+v", seq, id, w)
+			}
+			continue
+		}
+		if ev := left[next]; ev.GetEventType() != w.typ || !ev.GetOccurredAt().AsTime().Equal(w.at) {
+			m.t.Fatalf("event %d: %v, want %+v", seq, ev, w)
+		}
+		next++
+	}
+	m.compareBound(left, want)
+	after := rapid.Uint64Range(0, uint64(len(want.events))+2).Draw(m.t, "anchor")
+	_, err = m.s.Events(ctx, id, after, 0)
+	if refused := after > uint64(len(want.events)) || after > 0 && after < trimmed; refused != (err != nil) {
+		m.t.Fatalf("after %d of %d, trimmed to %d: %v", after, len(want.events), trimmed, err)
+	}
+}
+
+// compareBound: beyond the limit there are only events that may not go. Beside those of execs that the store needs, that
+// is the half of the limit that is newest.
+func (m *machine) compareBound(left []*agboxv1.SandboxEvent, want *modelSandbox) {
+	if m.limit == 0 || want.deleted || len(want.events) == want.before || len(left) <= m.limit {
+		return
+	}
+	execs := 0
+	for _, ev := range left[:len(left)-m.limit/2] {
+		if isExecEvent(ev.GetEventType()) {
+			execs++
+		}
+	}
+	if execs > 2 {
+		m.t.Fatalf("limit %d: %d events of execs are left of %d: %v", m.limit, execs, len(want.events), sequences(left))
+	}
+}
