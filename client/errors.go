@@ -50,7 +50,7 @@ func Reason(err error) string {
 }
 
 // ImmutableFields returns the paths for which an UpdateSandbox was refused: they differ and can't be changed in place. It
-// is empty for every other error.
+// is empty for every other error. A list too long for an error ends with "...".
 func ImmutableFields(err error) []string {
 	var e *Error
 	if !errors.As(err, &e) || e.Reason != reasonImmutable || e.Metadata["fields"] == "" {

@@ -1,6 +1,7 @@
 // Package cli is the agbox command: kubectl's verbs over one daemon's API.
 //
-// Exit codes: 0 done; 1 the daemon refused, or something failed; 2 wrong usage; for exec the command's own, or 125 when
+// Exit codes: 0 done; 1 the daemon refused, or something failed; 2 wrong usage; for diff 1 when something differs and 2
+// for every error; for exec the command's own, or 125 when
 // it could not run; 130 and 143 after SIGINT and SIGTERM.
 package cli
 
@@ -11,7 +12,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -36,8 +39,9 @@ type Streams struct {
 // Run executes one command line, without the program's name, and returns the exit code. A context that ends with
 // *Interrupted as its cause exits as that signal does.
 func Run(ctx context.Context, args []string, version string, s Streams) int {
-	a := &app{Streams: s, version: version}
+	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}}
 	defer a.closeClient()
+	defer a.notes.clear()
 	root := a.rootCommand()
 	root.SetArgs(args)
 	return a.finish(ctx, root.ExecuteContext(ctx))
@@ -49,7 +53,11 @@ type app struct {
 	version string
 	host    string
 	conn    *client.Client
+	notes   *notes
 }
+
+// restartPatience is how long a call is tried while the daemon is away: a restart takes less.
+const restartPatience = 5 * time.Second
 
 // client returns the connection, made on first use.
 func (a *app) client() (*client.Client, error) {
@@ -63,7 +71,10 @@ func (a *app) client() (*client.Client, error) {
 	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
 		return nil, fmt.Errorf("host %q: agboxd is reached by a Unix socket only; write its path", socket)
 	}
-	c, err := client.Dial(socket)
+	var once sync.Once
+	c, err := client.DialWith(socket, client.Options{Patience: restartPatience, OnAway: func() {
+		once.Do(func() { a.notes.say("agboxd does not answer; trying again for " + restartPatience.String()) })
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("use socket %s: %w", socket, err)
 	}
@@ -121,7 +132,10 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-func (a *app) complain(err error) { fmt.Fprintf(a.Err, "error: %s\n", strings.TrimSpace(err.Error())) }
+func (a *app) complain(err error) {
+	a.notes.clear()
+	fmt.Fprintf(a.Err, "error: %s\n", strings.TrimSpace(err.Error()))
+}
 
 // colours reports whether w is a terminal that wants them.
 func colours(w io.Writer) bool {

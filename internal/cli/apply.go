@@ -17,90 +17,196 @@ import (
 // defaultWait bounds waits on the command line; pulls of large images fit.
 const defaultWait = 10 * time.Minute
 
+type applyOptions struct {
+	files                 []string
+	wait, replace, dryRun bool
+	timeout               time.Duration
+}
+
 func (a *app) applyCommand() *cobra.Command {
-	var files []string
-	var wait bool
-	var timeout time.Duration
+	var o applyOptions
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Create sandboxes from manifests; leave those that are as written",
-		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef(cmd, "unexpected argument %q; manifests are given with -f", args[0])
-			}
-			return nil
-		},
+		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Make sandboxes be as manifests say",
+		Long: `Create the sandboxes of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
+cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit change in place, also those of services.
+For the rest a sandbox must be deleted and created anew: --replace does that, also with one that has FAILED. All files in
+the old one are lost. When it is interrupted, apply again.`,
+		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
+		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return usagef(cmd, "-f is required: a file, a directory, or - for standard input")
+			if o.wait && o.dryRun {
+				return usagef(cmd, "--dry-run changes nothing, so --wait has nothing to wait for")
 			}
-			docs, err := a.readManifests(cmd.Context(), files)
+			docs, err := a.manifests(cmd, o.files)
 			if err != nil {
 				return err
 			}
-			return a.apply(cmd.Context(), docs, wait, timeout)
+			return a.apply(cmd.Context(), docs, o)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file, directory, or - for standard input; repeatable")
-	cmd.Flags().BoolVar(&wait, "wait", false, "return once all are READY")
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	a.fileFlag(cmd, &o.files)
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all are READY")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and create anew what has FAILED or can't be changed in place; its files are lost")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
 	return cmd
 }
 
+func (a *app) fileFlag(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "file, directory, or - for standard input; repeatable")
+	onFlag(cmd, "filename", completeManifests)
+}
+
+func onlyFiles(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef(cmd, "unexpected argument %q; manifests are given with -f", args[0])
+	}
+	return nil
+}
+
+// manifests reads what -f names.
+func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) {
+	if len(files) == 0 {
+		return nil, usagef(cmd, "-f is required: a file, a directory, or - for standard input")
+	}
+	return a.readManifests(cmd.Context(), files)
+}
+
 // apply handles every document even when one is refused, then waits for those that are there.
-func (a *app) apply(ctx context.Context, docs []document, wait bool, timeout time.Duration) error {
+func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	failed := false
-	var ids []*agboxv1.SandboxHandle
+	var there []*agboxv1.SandboxHandle
 	for _, d := range docs {
-		sb, err := a.applyOne(ctx, c, d)
+		var sb *agboxv1.SandboxHandle
+		if o.dryRun {
+			err = a.rehearse(ctx, c, d, o.replace)
+		} else {
+			sb, err = a.applyOne(ctx, c, d, o)
+		}
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err // the next one would meet the same
 		}
 		if err != nil {
-			a.complain(fmt.Errorf("sandbox %s (%s, line %d): %w", d.Name, d.file, d.Line, err))
+			a.complainOf(d, err)
 			failed = true
 			continue
 		}
-		ids = append(ids, sb)
+		there = append(there, sb)
 	}
 	a.warnEngine(ctx, c)
-	if wait {
-		failed = a.waitAll(ctx, c, ids, client.Ready, timeout) || failed
+	if o.wait {
+		failed = a.waitAll(ctx, c, there, client.Ready, o.timeout) || failed
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if failed {
-		return &exitError{code: exitFailed}
-	}
-	return nil
+	return outcomeOf(ctx, failed)
 }
 
-// applyOne creates the sandbox, or compares with the one that has the name. A name that another apply takes in between
-// leads to one more comparison.
-func (a *app) applyOne(ctx context.Context, c *client.Client, d document) (*agboxv1.SandboxHandle, error) {
+// errContended says that what was found was no longer so when it was acted on.
+var errContended = errors.New("its name comes and goes; is somebody else applying and deleting it?")
+
+// applyOne creates the sandbox, or changes the one that has the name. Whoever else takes or frees the name in between
+// leads to one more look.
+func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.SandboxHandle, error) {
 	for range 2 {
 		old, err := a.holder(ctx, c, d.Name)
 		if err != nil {
 			return nil, err
 		}
-		if old != nil {
-			return old, a.compare(old, d)
+		var sb *agboxv1.SandboxHandle
+		if old == nil {
+			sb, err = a.create(ctx, c, d, "created")
+		} else {
+			sb, err = a.change(ctx, c, old, d, o)
 		}
-		sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
-		if err == nil {
-			fmt.Fprintf(a.Out, "sandbox/%s created\n", d.Name)
-			return sb, nil
-		}
-		if client.Reason(err) != "SANDBOX_NAME_ALREADY_EXISTS" {
-			return nil, err
+		if !errors.Is(err, errContended) {
+			return sb, err
 		}
 	}
-	return nil, errors.New("its name comes and goes; is somebody else applying and deleting it?")
+	return nil, errContended
+}
+
+func (a *app) create(ctx context.Context, c *client.Client, d document, done string) (*agboxv1.SandboxHandle, error) {
+	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
+	if client.Reason(err) == "SANDBOX_NAME_ALREADY_EXISTS" {
+		return nil, errContended
+	}
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Out, "sandbox/%s %s\n", d.Name, done)
+	return sb, nil
+}
+
+// change updates a sandbox in place, or replaces it where that is wanted and needed.
+func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, o applyOptions) (*agboxv1.SandboxHandle, error) {
+	dead := o.replace && old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	resp, err := c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
+	fields := client.ImmutableFields(err)
+	switch {
+	case err == nil && dead:
+		return a.replace(ctx, c, old, d, "FAILED, "+old.GetErrorCode(), o)
+	case err == nil && len(resp.GetChangedFields()) == 0:
+		fmt.Fprintf(a.Out, "sandbox/%s unchanged%s\n", d.Name, aside(old))
+	case err == nil:
+		fmt.Fprintf(a.Out, "sandbox/%s configured%s\n", d.Name, aside(old))
+	case len(fields) > 0 && o.replace:
+		return a.replace(ctx, c, old, d, strings.Join(fields, ", "), o)
+	case len(fields) > 0:
+		return nil, immutableError(d, fields)
+	case gone(err):
+		return nil, errContended
+	default:
+		return nil, err
+	}
+	return resp.GetSandbox(), nil
+}
+
+// gone reports whether the sandbox was deleted since it was looked up.
+func gone(err error) bool {
+	return client.IsNotFound(err) || client.Reason(err) == "SANDBOX_INVALID_STATE"
+}
+
+func immutableError(d document, fields []string) error {
+	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the sandbox with its files and creates it anew",
+		strings.Join(fields, ", "), d.file, d.file)
+}
+
+// replace deletes the old sandbox, waits until nothing of it is left, and creates the new one. If this ends in between,
+// the name is free, and another apply creates the sandbox.
+//
+// It begins with a create that the taken name must be the only thing against: whatever else is wrong with the new sandbox
+// is known before the old one is touched. An update is no such test, since it need not look at files of the host.
+func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions) (*agboxv1.SandboxHandle, error) {
+	if sb, err := a.create(ctx, c, d, "created"); !errors.Is(err, errContended) {
+		return sb, err // or somebody else has deleted the old one meanwhile
+	}
+	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old))
+	if err := c.DeleteSandbox(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	err := a.waitOne(waiting, c, old, client.Deleted)
+	switch {
+	case client.IsNotFound(err):
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("%w; apply again creates it", a.lateError(c, old, client.Deleted, o.timeout))
+	case err != nil:
+		return nil, fmt.Errorf("delete the old one: %w; apply again creates it", err)
+	}
+	return a.create(ctx, c, d, "replaced")
+}
+
+// losses tells what goes with a sandbox.
+func losses(sb *agboxv1.SandboxHandle) string {
+	text := "the files in it and its logs are lost"
+	if n := sb.GetActiveExecs(); n > 0 {
+		text += fmt.Sprintf(", %d running commands are cancelled", n)
+	}
+	return text
 }
 
 // holder returns the sandbox that holds the name, with its spec, or nil. One that is being deleted holds none.
@@ -113,26 +219,20 @@ func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agbox
 	if sb == nil || sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING || sb.GetDesiredState() == wantDeleted {
 		return nil, nil
 	}
-	return c.GetSandbox(ctx, sb.GetSandboxId())
-}
-
-func (a *app) compare(old *agboxv1.SandboxHandle, d document) error {
-	changed := changedFields(old.GetSpec(), d.Spec)
-	if len(changed) > 0 {
-		return fmt.Errorf("changed: %s; a sandbox cannot be changed in place yet: \"agbox delete %s\", then apply again",
-			strings.Join(changed, ", "), d.Name)
+	sb, err = c.GetSandbox(ctx, sb.GetSandboxId())
+	if client.IsNotFound(err) {
+		return nil, nil // deleted and purged since
 	}
-	fmt.Fprintf(a.Out, "sandbox/%s unchanged%s\n", d.Name, aside(old))
-	return nil
+	return sb, err
 }
 
-// aside adds what keeps an unchanged sandbox from being READY, and the way out.
+// aside adds what keeps a sandbox from being READY, and the way out.
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch sb.GetState() {
 	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
 		return fmt.Sprintf(" (STOPPED; \"agbox resume %s\" starts it)", sb.GetName())
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return fmt.Sprintf(" (FAILED, %s; \"agbox delete %s\", then apply again)", sb.GetErrorCode(), sb.GetName())
+		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" creates it anew)", sb.GetErrorCode())
 	}
 	return ""
 }

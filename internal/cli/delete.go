@@ -41,6 +41,8 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all with these labels: key=value,...")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	onFlag(cmd, "filename", completeManifests)
+	onFlag(cmd, "selector", a.completeLabels)
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a sandbox that is not there is no error")
 	return cmd
 }
@@ -77,13 +79,7 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 	if o.wait {
 		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if failed {
-		return &exitError{code: exitFailed}
-	}
-	return nil
+	return outcomeOf(ctx, failed)
 }
 
 func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {

@@ -3,9 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,9 +17,10 @@ const recentEvents = 10
 
 func (a *app) describeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeNames,
-		Long: "Show one sandbox with its active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
-		Args: one("the name or ID of a sandbox"),
+		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeName,
+		Long:    "Show one sandbox with its active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
+		Example: "  agbox describe web",
+		Args:    one("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			sb, err := a.resolve(ctx, args[0])
@@ -40,7 +38,7 @@ func (a *app) describeCommand() *cobra.Command {
 
 func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
 	a.describeFacts(sb)
-	a.describeSpec(sb.GetSpec())
+	a.describeSpec(sb)
 	execs, err := c.ListActiveExecs(ctx, sb.GetSandboxId())
 	if err != nil {
 		return err
@@ -77,33 +75,8 @@ func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
 		a.fact("Status", oneLine(sb.GetStatusMessage()))
 	}
 	a.fact("Created", when(sb.GetCreatedAt()))
-}
-
-func (a *app) describeSpec(spec *agboxv1.CreateSpec) {
-	a.fact("Image", spec.GetImage())
-	idle := "the daemon's default"
-	if ttl := spec.GetIdleTtl(); ttl != nil {
-		idle = ttl.AsDuration().String()
-		if ttl.AsDuration() == 0 {
-			idle = "never"
-		}
-	}
-	a.fact("Idle stop", idle)
-	labels := slices.Sorted(maps.Keys(spec.GetLabels()))
-	for i, key := range labels {
-		labels[i] = key + "=" + oneLine(spec.GetLabels()[key])
-	}
-	a.fact("Labels", strings.Join(labels, ", "))
-	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
-	if len(spec.GetMounts()) > 0 {
-		fmt.Fprintln(a.Out, "Mounts:")
-	}
-	for _, m := range spec.GetMounts() {
-		access := "read-only"
-		if m.GetWritable() {
-			access = "writable"
-		}
-		fmt.Fprintf(a.Out, "  %s on %s, %s\n", m.GetSource(), m.GetTarget(), access)
+	if sb.GetRestarts() > 0 {
+		a.fact("Restarts", fmt.Sprint(sb.GetRestarts()))
 	}
 }
 

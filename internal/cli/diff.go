@@ -1,41 +1,163 @@
 package cli
 
 import (
-	"maps"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"slices"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/client"
 )
 
-// changedFields names the fields in which two specs differ, maps by their keys: "image", "envs.PATH". No values.
-func changedFields(old, now *agboxv1.CreateSpec) (changed []string) {
-	was, is := old.ProtoReflect(), now.ProtoReflect()
-	fields := is.Descriptor().Fields()
-	for i := range fields.Len() {
-		fd := fields.Get(i)
-		switch {
-		case fd.IsMap():
-			changed = append(changed, changedKeys(string(fd.Name()), was.Get(fd).Map(), is.Get(fd).Map())...)
-		case was.Has(fd) != is.Has(fd) || !was.Get(fd).Equal(is.Get(fd)):
-			changed = append(changed, string(fd.Name()))
-		}
+// exitDiffError is the exit code of diff for any error: 1 means that something differs.
+const exitDiffError = 2
+
+func (a *app) diffCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use: "diff -f FILE", Short: "Show what apply would change",
+		Long: `Show how manifests differ from the sandboxes of their names: "+" is new, "-" goes, "~" changes. Values of envs are not
+shown. Exits with 0 when nothing differs, 1 when something does, and 2 after an error.`,
+		Example: "  agbox diff -f hello.yaml && echo as written",
+		Args:    onlyFiles,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			docs, err := a.manifests(cmd, files)
+			if err == nil {
+				err = a.diff(cmd.Context(), docs)
+			}
+			return diffError(cmd.Context(), err)
+		},
 	}
-	return changed
+	a.fileFlag(cmd, &files)
+	return cmd
 }
 
-func changedKeys(field string, was, is protoreflect.Map) (changed []string) {
-	keys := map[string]bool{}
-	differ := func(a, b protoreflect.Map) {
-		a.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
-			if !b.Has(key) || !value.Equal(b.Get(key)) {
-				keys[field+"."+key.String()] = true
-			}
-			return true
-		})
+// diffError gives an error the exit code 2, unless it has one or a signal ended us.
+func diffError(ctx context.Context, err error) error {
+	var exit *exitError
+	var usage *usageError
+	if err == nil || errors.As(err, &exit) || errors.As(err, &usage) || isInterrupt(ctx) {
+		return err
 	}
-	differ(was, is)
-	differ(is, was)
-	return slices.Sorted(maps.Keys(keys))
+	return &exitError{code: exitDiffError, err: err}
+}
+
+func (a *app) diff(ctx context.Context, docs []document) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	differ, failed := false, false
+	for _, d := range docs {
+		p, err := a.preview(ctx, c, d)
+		if client.IsUnavailable(err) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			a.complainOf(d, err)
+			failed = true
+			continue
+		}
+		switch {
+		case p.old == nil:
+			fmt.Fprintf(a.Out, "sandbox/%s does not exist\n", d.Name)
+		case len(p.changes) > 0:
+			fmt.Fprintf(a.Out, "sandbox/%s\n", d.Name)
+		default:
+			continue
+		}
+		differ = true
+		a.printChanges(p)
+	}
+	switch {
+	case failed:
+		return &exitError{code: exitDiffError}
+	case differ:
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// preview is what applying a document would do.
+type preview struct {
+	old     *agboxv1.SandboxHandle // nil: it would be created
+	changes []validate.Change
+	// immutable are the paths for which the sandbox would have to be replaced.
+	immutable []string
+}
+
+// preview compares a document that has passed all checks: those that can be made here, and where there is a sandbox also
+// the daemon's.
+func (a *app) preview(ctx context.Context, c *client.Client, d document) (preview, error) {
+	if errs := slices.Concat(validate.Name(d.Name), validate.Create(d.Spec)); len(errs) > 0 {
+		return preview{}, errs
+	}
+	old, err := a.holder(ctx, c, d.Name)
+	if err != nil {
+		return preview{}, err
+	}
+	if old == nil {
+		return preview{changes: validate.Diff(&agboxv1.CreateSpec{}, d.Spec)}, nil
+	}
+	_, err = c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})
+	p := preview{old: old, changes: validate.Diff(old.GetSpec(), d.Spec), immutable: client.ImmutableFields(err)}
+	if err != nil && p.immutable == nil {
+		return preview{}, err
+	}
+	return p, nil
+}
+
+// rehearse prints what applyOne would do.
+func (a *app) rehearse(ctx context.Context, c *client.Client, d document, replace bool) error {
+	p, err := a.preview(ctx, c, d)
+	if err != nil {
+		return err
+	}
+	what := "configured"
+	switch {
+	case p.old == nil:
+		what = "created"
+	case replace && (len(p.immutable) > 0 || p.old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED):
+		what = "replaced"
+	case len(p.changes) == 0:
+		what = "unchanged"
+	}
+	if len(p.immutable) > 0 && !replace {
+		fmt.Fprintf(a.Out, "sandbox/%s refused (dry run)\n", d.Name)
+		a.printChanges(p)
+		return immutableError(d, p.immutable)
+	}
+	fmt.Fprintf(a.Out, "sandbox/%s %s (dry run)\n", d.Name, what)
+	a.printChanges(p)
+	return nil
+}
+
+func (a *app) printChanges(p preview) {
+	colour := colours(a.Out)
+	for _, change := range p.changes {
+		printChange(a.Out, change, slices.Contains(p.immutable, change.Path), colour)
+	}
+}
+
+func printChange(w io.Writer, c validate.Change, immutable, colour bool) {
+	sign, value, paint := "~", c.Old+" -> "+c.New, "33"
+	switch {
+	case c.Old == "":
+		sign, value, paint = "+", c.New, "32"
+	case c.New == "":
+		sign, value, paint = "-", c.Old, "31"
+	}
+	line := oneLine(fmt.Sprintf("  %s %s: %s", sign, c.Path, value))
+	if immutable {
+		line += "  (not in place; needs --replace)"
+	}
+	if colour {
+		line = "\x1b[" + paint + "m" + line + "\x1b[0m"
+	}
+	fmt.Fprintln(w, line)
 }

@@ -35,13 +35,13 @@ func newDocument(sb *agboxv1.SandboxHandle) (sandboxDocument, error) {
 	spec, status := &agboxv1.CreateSpec{}, proto.CloneOf(sb)
 	proto.Merge(spec, sb.GetSpec())
 	spec.Labels, status.Labels = nil, nil // in the metadata
-	status.Spec, status.Name = nil, ""
+	status.Spec, status.Name, status.RequiredServices, status.OptionalServices = nil, "", nil, nil
 	doc := sandboxDocument{
 		APIVersion: manifest.APIVersion, Kind: manifest.Kind,
 		Metadata: metadata{Name: sb.GetName(), Labels: maps.Clone(sb.GetLabels())},
 	}
 	var err error
-	if doc.Spec, err = protoJSON.Marshal(spec); err != nil {
+	if doc.Spec, err = manifest.SpecJSON(spec); err != nil {
 		return doc, fmt.Errorf("encode spec of %s: %w", sb.GetSandboxId(), err)
 	}
 	if doc.Status, err = protoJSON.Marshal(status); err != nil {

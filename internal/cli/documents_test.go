@@ -25,7 +25,10 @@ func TestPrintedYAMLIsReadBack(t *testing.T) {
 func readBack(t interface{ Fatalf(string, ...any) }, value string) {
 	spec := &agboxv1.CreateSpec{
 		Image: "x", Labels: map[string]string{"a": value, "1": "b"}, Envs: map[string]string{"A": value, "true": value},
-		Mounts: []*agboxv1.MountSpec{{Source: "/" + value, Target: "/t", Writable: true}},
+		Mounts:           []*agboxv1.MountSpec{{Source: "/" + value, Target: "/t", Writable: true}},
+		RequiredServices: []*agboxv1.ServiceSpec{{Name: "web", Image: "x", Envs: map[string]string{"A": value}}, {Name: "db", Image: value}},
+		OptionalServices: []*agboxv1.ServiceSpec{{Name: "1", Image: "x", Command: []string{value}}},
+		CpuLimit:         0.25, PidsLimit: 100, Gpus: "2", MemoryLimit: "1g",
 	}
 	doc, err := newDocument(&agboxv1.SandboxHandle{SandboxId: "abcd", Name: "web", Spec: spec, Labels: spec.Labels, ErrorMessage: value})
 	if err != nil {

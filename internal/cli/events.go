@@ -17,9 +17,10 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var from uint64
 	cmd := &cobra.Command{
-		Use: "events NAME", Short: "Show what happened to a sandbox", ValidArgsFunction: a.completeNames,
-		Long: "Show the events of a sandbox, oldest first. With -f go on with new ones until the sandbox is deleted.",
-		Args: one("the name or ID of a sandbox"),
+		Use: "events NAME", Short: "Show what happened to a sandbox", ValidArgsFunction: a.completeName,
+		Long:    "Show the events of a sandbox, oldest first. With -f go on with new ones until the sandbox is deleted.",
+		Example: "  agbox events web\n  agbox events web -f -o json",
+		Args:    one("the name or ID of a sandbox"),
 	}
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
@@ -128,6 +129,14 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 			say("exit_code", fmt.Sprint(x.GetExitCode()))
 		}
 		say("error", joinError(x.GetErrorCode(), x.GetErrorMessage()))
+	}
+	if p := e.GetImagePull(); p != nil {
+		say("image", p.GetImage())
+		say("service", p.GetServiceName())
+		parts = append(parts, strings.TrimSpace(p.GetStatus()+pullAmount(p)))
+	}
+	if c := e.GetSpecChange(); c != nil {
+		say("changed", strings.Join(c.GetFields(), ", "))
 	}
 	if s := e.GetService(); s != nil {
 		say("service", s.GetServiceName())

@@ -39,7 +39,7 @@ func (a *app) execCommand() *cobra.Command {
 not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon. Its
 standard input is empty, and it has no terminal: put what it should read into a file or a mount.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
-		ValidArgsFunction: a.completeNames,
+		ValidArgsFunction: a.completeName,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return usagef(cmd, "expected NAME -- COMMAND [ARG...]")

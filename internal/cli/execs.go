@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ const commandWidth = 40
 func (a *app) execsCommand() *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
-		Use: "execs [NAME]", Short: "List the commands that run now", ValidArgsFunction: a.completeNames,
+		Use: "execs [NAME]", Short: "List the commands that run now", ValidArgsFunction: a.completeName,
 		Args: atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, *output, "json", "name"); err != nil {
@@ -100,19 +99,23 @@ func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, i
 		if name, ok := names[sandbox]; ok {
 			sandbox = name
 		}
-		command := clip(oneLine(strings.Join(e.GetCommand(), " ")), commandWidth)
-		row(e.GetExecId(), clip(sandbox, nameWidth), age(e.GetCreatedAt().AsTime(), time.Now()), command)
+		row(e.GetExecId(), clip(sandbox, nameWidth), age(e.GetCreatedAt().AsTime(), time.Now()), commandLine(e.GetCommand()))
 	}
-	t.print(a.Out)
+	t.write(a.Out)
+}
+
+func commandLine(command []string) string {
+	return clip(oneLine(strings.Join(command, " ")), commandWidth)
 }
 
 func (a *app) cancelCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "cancel EXEC", Short: "End a running command: TERM, and KILL after a grace period",
-		Args: one("the ID of an exec; \"agbox execs\" lists them"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
+		Use: "cancel EXEC", Short: "End a running command: TERM, and KILL after a grace period", ValidArgsFunction: a.completeExecs,
+		Example: "  agbox cancel --wait 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
+		Args:    one("the ID of an exec; \"agbox execs\" lists them"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return once all its processes are gone")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
@@ -144,62 +147,6 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	return nil
 }
 
-type logsOptions struct{ follow, stdout, stderr bool }
-
-func (a *app) logsCommand() *cobra.Command {
-	var o logsOptions
-	cmd := &cobra.Command{
-		Use: "logs EXEC", Short: "Show the output of a command",
-		Long: "Show what a command wrote: its stdout on stdout, its stderr on stderr.",
-		Args: one("the ID of an exec; \"agbox events NAME\" shows those of a sandbox"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.stdout && o.stderr {
-				return usagef(cmd, "expected --stdout or --stderr, or neither for both")
-			}
-			return a.logs(cmd.Context(), args[0], o)
-		},
-	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the command ends")
-	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
-	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
-	return cmd
-}
-
-func (a *app) logs(ctx context.Context, execID string, o logsOptions) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	e, err := c.GetExec(ctx, execID)
-	if err != nil {
-		return a.notAnExec(ctx, execID, err)
-	}
-	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
-	if err := logsGone(e, running); err != nil {
-		return err
-	}
-	f := follower{quit: ctx.Done()}
-	if !o.stderr {
-		f.tails = append(f.tails, &tail{path: e.GetStdoutLogPath(), out: a.Out})
-	}
-	if !o.stdout {
-		f.tails = append(f.tails, &tail{path: e.GetStderrLogPath(), out: a.Err})
-	}
-	end := &execEnd{done: make(chan struct{})}
-	if o.follow && running {
-		end = awaitExec(ctx, c, execID)
-	} else {
-		close(end.done)
-	}
-	switch err := f.run(end.done); {
-	case errors.Is(err, errQuit):
-		return ctx.Err()
-	case err != nil:
-		return err
-	}
-	return end.err
-}
-
 // notAnExec helps who gave the name of a sandbox where an exec is asked for.
 func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 	if !client.IsNotFound(err) {
@@ -210,15 +157,4 @@ func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 		return fmt.Errorf("%w; \"agbox execs\" lists those that run, \"agbox events NAME\" all", err)
 	}
 	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s\" lists those that run, \"agbox events %s\" all", ref, nameOrID(sb), nameOrID(sb))
-}
-
-// logsGone tells a command without output from one whose logs went with its sandbox, or were removed from inside it.
-func logsGone(e *agboxv1.ExecStatus, running bool) error {
-	if running || e.GetStartedAt() == nil {
-		return nil
-	}
-	if _, err := os.Lstat(e.GetStdoutLogPath()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the logs of exec %s are gone: they were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
-	}
-	return nil
 }

@@ -16,6 +16,8 @@ import (
 type document struct {
 	manifest.Sandbox
 	file string
+	text []byte // of the whole file
+	end  int    // the line where the next document begins; 0: there is none
 }
 
 // maxManifestBytes bounds what is read of one file; the parser's own limit is lower and has the better message.
@@ -103,7 +105,10 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 	}
 	docs := make([]document, len(found))
 	for i, sb := range found {
-		docs[i] = document{Sandbox: sb, file: label}
+		docs[i] = document{Sandbox: sb, file: label, text: text}
+		if i+1 < len(found) {
+			docs[i].end = found[i+1].Line
+		}
 	}
 	return docs, nil
 }

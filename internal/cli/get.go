@@ -15,16 +15,17 @@ import (
 
 // Widths that make a table fit 80 columns; -o wide cuts nothing.
 const (
-	nameWidth   = 20
-	idWidth     = 12
-	imageWidth  = 20
-	statusWidth = 60
+	tableWidth = 80
+	nameWidth  = 20
+	idWidth    = 12
+	imageWidth = 20
 )
 
 type getOptions struct {
 	output string
 	labels []string
 	all    bool
+	watch  bool
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -32,7 +33,9 @@ func (a *app) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.completeNames,
-		Long: "List sandboxes, newest first. \"-o yaml\" prints manifests that can be applied again.",
+		Long: `List sandboxes, newest first. "-o yaml" prints manifests that can be applied again. With -w, go on and print a sandbox
+again whenever something about it changes, until ^C, or until all that were named are deleted.`,
+		Example: "  agbox get\n  agbox get -l team=a -w\n  agbox get web -o wide\n  agbox get web -o yaml > web.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, o.output, formats...); err != nil {
 				return err
@@ -40,12 +43,21 @@ func (a *app) getCommand() *cobra.Command {
 			if len(args) > 0 && len(o.labels) > 0 {
 				return usagef(cmd, "expected names or -l, not both")
 			}
+			if o.watch {
+				if o.output != "" && o.output != "wide" {
+					return usagef(cmd, "-w prints a table: without -o, or with -o wide; \"agbox events -f -o json\" is for programs")
+				}
+				return a.watchSandboxes(cmd, args, o)
+			}
 			return a.get(cmd, args, o)
 		},
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also deleted ones, while their history is kept")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print what changes")
+	completeFlag(cmd, "output", formats...)
+	onFlag(cmd, "selector", a.completeLabels)
 	return cmd
 }
 
@@ -118,48 +130,92 @@ func (a *app) printSandboxes(ctx context.Context, c *client.Client, found []*agb
 }
 
 func (a *app) printTable(found []*agboxv1.SandboxHandle, wide bool) {
-	t := table{}
-	noisy := false
+	style := quiet
 	for _, sb := range found {
-		noisy = noisy || trouble(sb) != ""
+		if trouble(sb) != "" {
+			style = noisy
+		}
 	}
-	header := []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "AGE"}
-	if noisy {
-		header = append(header, "STATUS")
+	if wide {
+		style = full
 	}
-	t.add(header...)
+	t := a.sandboxTable(style)
 	for _, sb := range found {
-		t.add(sandboxRow(sb, wide, noisy)...)
+		t.add(style.row(sb)...)
+	}
+	t.write(a.Out)
+}
+
+func (a *app) sandboxTable(style rowStyle) *table {
+	t := &table{limit: tableWidth}
+	if style == full {
+		t.limit = 0
 	}
 	if colours(a.Out) {
 		t.paint = paintState
 	}
-	t.print(a.Out)
+	t.add(style.header()...)
+	return t
 }
 
-func sandboxRow(sb *agboxv1.SandboxHandle, wide, noisy bool) []string {
-	name := sb.GetName()
-	if name == "" {
-		name = "-"
+// rowStyle is a choice of columns. NAME, ID and STATE come first in all of them.
+type rowStyle int
+
+const (
+	quiet rowStyle = iota // every sandbox is at rest
+	noisy                 // what keeps them from it takes the place of the image
+	full                  // -o wide
+)
+
+func (s rowStyle) header() []string {
+	switch s {
+	case noisy:
+		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "STATUS"}
+	case full:
+		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "RESTARTS", "IMAGE", "PORTS", "STATUS"}
 	}
-	row := []string{
-		name, sb.GetSandboxId(), client.StateName(sb.GetState()), sb.GetImage(),
-		strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now()),
+	return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "IMAGE"}
+}
+
+// ageColumn changes without anything having happened.
+const ageColumn = 4
+
+func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
+	name, id := dash(sb.GetName()), sb.GetSandboxId()
+	if s != full {
+		name, id = clip(name, nameWidth), id[:min(len(id), idWidth)]
 	}
-	if noisy {
-		row = append(row, oneLine(trouble(sb)))
+	row := []string{name, id, client.StateName(sb.GetState()), strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now())}
+	switch s {
+	case quiet:
+		return append(row, clip(sb.GetImage(), imageWidth))
+	case noisy:
+		if sb.GetErrorMessage() != "" {
+			return append(row, oneLine(sb.GetErrorMessage())) // the code alone would fill the line
+		}
+		return append(row, oneLine(trouble(sb)))
 	}
-	if wide {
-		return row
+	return append(row, strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(portList(sb.GetPorts(), ",")), oneLine(trouble(sb)))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
 	}
-	row[0], row[3] = clip(row[0], nameWidth), clip(row[3], imageWidth)
-	if id := row[1]; len(id) > idWidth {
-		row[1] = id[:idWidth]
+	return s
+}
+
+// portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
+func portList(ports []*agboxv1.PublishedPort, separator string) string {
+	var all []string
+	for _, p := range ports {
+		text := fmt.Sprintf("127.0.0.1:%d->%d/%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol())
+		if p.GetServiceName() != "" {
+			text = p.GetServiceName() + "=" + text
+		}
+		all = append(all, text)
 	}
-	if noisy {
-		row[6] = clip(row[6], statusWidth)
-	}
-	return row
+	return strings.Join(all, separator)
 }
 
 // trouble is what keeps a sandbox from being at rest, or "".
@@ -172,20 +228,36 @@ func trouble(sb *agboxv1.SandboxHandle) string {
 	case sb.GetDesiredState() == "stopped":
 		return "stopping"
 	}
-	return ""
+	return failedServices(sb)
 }
 
-func paintState(row, column int, cell string) string {
-	if row == 0 || column != 2 {
-		return cell
+func failedServices(sb *agboxv1.SandboxHandle) string {
+	var names []string
+	for _, s := range sb.GetServices() {
+		if s.GetState() == serviceFailed && sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
+			names = append(names, s.GetName())
+		}
 	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "service failed: " + strings.Join(names, ", ")
+}
+
+// serviceFailed is ServiceStatus.state of one whose last event was a failure.
+const serviceFailed = "FAILED"
+
+// paintState colours the third column by its word; the header is none.
+func paintState(column int, cell string) string {
 	colour := "33" // yellow: on its way
-	switch strings.TrimSpace(cell) {
-	case "READY":
+	switch word := strings.TrimSpace(cell); {
+	case column != 2, word == "STATE":
+		return cell
+	case word == "READY":
 		colour = "32"
-	case "FAILED":
+	case word == "FAILED":
 		colour = "31"
-	case "STOPPED", "DELETED":
+	case word == "STOPPED", word == "DELETED":
 		colour = "2"
 	}
 	return "\x1b[" + colour + "m" + cell + "\x1b[0m"

@@ -29,12 +29,8 @@ func (a *app) verbCommand(verb, short string, want client.Condition, method func
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: verb + " NAME...", Short: short, ValidArgsFunction: a.completeNames,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef(cmd, "expected the name or ID of a sandbox")
-			}
-			return nil
-		},
+		Example: fmt.Sprintf("  agbox %s web\n  agbox %s web db --wait=false", verb, verb),
+		Args:    atLeastOne("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -75,13 +71,7 @@ func (a *app) request(ctx context.Context, c *client.Client, refs []string, verb
 	if wait {
 		failed = a.waitAll(ctx, c, asked, want, timeout) || failed
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if failed {
-		return &exitError{code: exitFailed}
-	}
-	return nil
+	return outcomeOf(ctx, failed)
 }
 
 // explain adds the present state and the next step to a refusal for the wrong state.

@@ -20,14 +20,16 @@ A sandbox is written in YAML, applied, and used by its name:
   agbox get
   agbox delete hello`)
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true // ours offers the shells that were tried
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
 	root.AddCommand(
-		a.applyCommand(), a.getCommand(), a.describeCommand(), a.deleteCommand(), a.stopCommand(), a.resumeCommand(),
-		a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(), a.versionCommand(),
+		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
+		a.resumeCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
+		a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }
@@ -76,22 +78,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// completeNames offers the names of live sandboxes to the shell.
-func (a *app) completeNames(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	all, err := a.live(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
+// atLeastOne checks that there is an argument.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef(cmd, "expected %s", what)
+		}
+		return nil
 	}
-	var names []string
-	for _, sb := range all {
-		names = append(names, nameOrID(sb))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // outputFlag adds -o with a closed set of values.
 func outputFlag(cmd *cobra.Command, allowed ...string) *string {
-	return cmd.Flags().StringP("output", "o", "", "output format: "+strings.Join(allowed, ", "))
+	output := cmd.Flags().StringP("output", "o", "", "output format: "+strings.Join(allowed, ", "))
+	completeFlag(cmd, "output", allowed...)
+	return output
 }
 
 func checkOutput(cmd *cobra.Command, got string, allowed ...string) error {

@@ -12,32 +12,50 @@ import (
 type table struct {
 	rows [][]string
 	// paint colours a padded cell; nil: no colours. It must not change the width that shows.
-	paint func(row, column int, cell string) string
+	paint func(column int, cell string) string
+	// limit is how wide a line may be: the last cell is cut to what is left, but not below minLast. 0: no limit.
+	limit  int
+	widths map[int]int
 }
+
+const minLast = 16
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) print(w io.Writer) {
-	widths := map[int]int{}
+// write writes the rows that were added since the last write. Columns never get narrower.
+func (t *table) write(w io.Writer) {
+	if t.widths == nil {
+		t.widths = map[int]int{}
+	}
 	for _, row := range t.rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	for r, row := range t.rows {
-		var line strings.Builder
-		for i, cell := range row {
-			padded := cell
-			if i < len(row)-1 {
-				padded += strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
-			}
-			if t.paint != nil {
-				padded = t.paint(r, i, padded)
-			}
-			line.WriteString(padded)
-		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	for _, row := range t.rows {
+		fmt.Fprintln(w, t.line(row))
 	}
+	t.rows = nil
+}
+
+func (t *table) line(row []string) string {
+	var line strings.Builder
+	used := 0
+	for i, cell := range row {
+		last := i == len(row)-1
+		switch {
+		case !last:
+			cell += strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)+2)
+			used += t.widths[i] + 2
+		case t.limit > 0:
+			cell = clip(cell, max(t.limit-used, minLast))
+		}
+		if t.paint != nil {
+			cell = t.paint(i, cell)
+		}
+		line.WriteString(cell)
+	}
+	return strings.TrimRight(line.String(), " ")
 }
 
 // clip shortens s to n characters, the last one "…".

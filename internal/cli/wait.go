@@ -4,42 +4,162 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 )
+
+// lookEvery is the pause between looks at what a sandbox waits for; the first one tells that there is a wait at all.
+const lookEvery = time.Second
+
+const servicePrefix = "service="
+
+func (a *app) waitCommand() *cobra.Command {
+	var condition string
+	var timeout time.Duration
+	conditions := []string{"ready", "stopped", "deleted", "failed", servicePrefix}
+	cmd := &cobra.Command{
+		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes are as wanted", ValidArgsFunction: a.completeNames,
+		Long: `Wait until each of the sandboxes is ready, stopped, deleted or failed, or until a service of it is ready. It asks for
+nothing: "agbox stop" and the like do. Fails when the condition cannot come true any more, and when the time is up.`,
+		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
+		Args:    atLeastOne("the name or ID of a sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			want, err := parseCondition(cmd, condition)
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), args, want, timeout)
+		},
+	}
+	cmd.Flags().StringVar(&condition, "for", "ready", "ready, stopped, deleted, failed or service=NAME")
+	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "give up after this long")
+	completeFlag(cmd, "for", conditions...)
+	return cmd
+}
+
+func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
+	switch want := client.Condition(text); want {
+	case client.Ready, client.Stopped, client.Deleted, client.Failed:
+		return want, nil
+	case "delete": // kubectl's word
+		return client.Deleted, nil
+	}
+	if name, ok := strings.CutPrefix(text, servicePrefix); ok && name != "" {
+		return client.ServiceReady(name), nil
+	}
+	return "", usagef(cmd, "unknown condition %q; known: ready, stopped, deleted, failed, service=NAME", text)
+}
+
+func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
+	var all []*agboxv1.SandboxHandle
+	failed := false
+	for _, ref := range refs {
+		sb, err := a.resolve(ctx, ref)
+		var missing *notFoundError
+		switch {
+		case err == nil:
+			all = append(all, sb)
+		case want == client.Deleted && errors.As(err, &missing):
+			fmt.Fprintf(a.Err, "sandbox %q is not there, which counts as deleted\n", ref)
+		case client.IsUnavailable(err) || ctx.Err() != nil:
+			return err
+		default:
+			a.complain(err)
+			failed = true
+		}
+	}
+	if a.conn != nil {
+		a.warnEngine(ctx, a.conn)
+		failed = a.waitAll(ctx, a.conn, all, want, timeout) || failed
+	}
+	return outcomeOf(ctx, failed)
+}
+
+// outcomeOf is the end of a verb that has already said what failed.
+func outcomeOf(ctx context.Context, failed bool) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if failed {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
 
 // waitAll waits for each sandbox in turn, all within one timeout, says how each ended, and reports whether any failed.
 func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) (failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, sb := range all {
-		if err := a.waitOne(ctx, c, sb, want); err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = a.lateError(c, sb, want, timeout)
-			}
-			if !errors.Is(err, context.Canceled) && !isInterrupt(ctx) {
-				a.complain(err)
-			}
-			failed = true
+		err := a.waitOne(ctx, c, sb, want)
+		if err == nil {
+			subject, state := conditionWords(sb, want)
+			fmt.Fprintf(a.Out, "%s %s\n", subject, state)
+			continue
 		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = a.lateError(c, sb, want, timeout)
+		}
+		if !errors.Is(err, context.Canceled) && !isInterrupt(ctx) {
+			a.complain(err)
+		}
+		failed = true
 	}
 	return failed
 }
 
+// waitOne waits for one sandbox and tells meanwhile what keeps it. It prints no result.
 func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
-	if isTerminal(a.Err) {
-		fmt.Fprintf(a.Err, "waiting for %s to be %s ...\n", nameOrID(sb), want)
-	}
 	if want == client.Ready && sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
 		return fmt.Errorf("sandbox %s is STOPPED; \"agbox resume %s\" starts it", nameOrID(sb), nameOrID(sb))
 	}
-	if _, err := c.WaitSandbox(ctx, sb.GetSandboxId(), want); err != nil {
+	p := &pulls{notes: a.notes, name: nameOrID(sb)}
+	stop := a.tellStatus(ctx, c, sb, want, p)
+	_, err := c.WaitSandboxWith(ctx, sb.GetSandboxId(), want, client.WaitOptions{OnEvent: p.observe})
+	stop()
+	if err != nil {
 		return waitError(sb, err)
 	}
-	fmt.Fprintf(a.Out, "sandbox/%s %s\n", nameOrID(sb), want)
 	return nil
+}
+
+// tellStatus says every now and then what the daemon waits for, until stop is called.
+func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, p *pulls) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for pause(ctx, lookEvery) == nil {
+			now, err := c.GetSandbox(ctx, sb.GetSandboxId())
+			if err != nil || p.busy() || ctx.Err() != nil {
+				continue // the wait itself finds out
+			}
+			subject, state := conditionWords(sb, want)
+			text := fmt.Sprintf("waiting for %s to be %s", subject, state)
+			if now.GetStatusMessage() != "" {
+				text += ": " + now.GetStatusMessage()
+			}
+			a.notes.say(text)
+		}
+	}()
+	return func() {
+		cancel()
+		<-gone
+		a.notes.clear()
+	}
+}
+
+// conditionWords are what is waited for and what it should be: "sandbox/web", "ready".
+func conditionWords(sb *agboxv1.SandboxHandle, want client.Condition) (subject, state string) {
+	if service, ok := strings.CutPrefix(string(want), servicePrefix); ok {
+		return fmt.Sprintf("sandbox/%s service/%s", nameOrID(sb), service), "ready"
+	}
+	return "sandbox/" + nameOrID(sb), string(want)
 }
 
 // waitError calls the sandbox by its name and says where to look.
@@ -49,7 +169,10 @@ func waitError(sb *agboxv1.SandboxHandle, err error) error {
 		return err
 	}
 	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), client.StateName(failed.Sandbox.GetState()))
-	if failed.Sandbox.GetErrorCode() != "" {
+	switch {
+	case failed.Why != "":
+		text = fmt.Sprintf("sandbox %s: %s", nameOrID(sb), failed.Why)
+	case failed.Sandbox.GetErrorCode() != "":
 		text += fmt.Sprintf(": %s: %s", failed.Sandbox.GetErrorCode(), failed.Sandbox.GetErrorMessage())
 	}
 	return fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
@@ -57,7 +180,11 @@ func waitError(sb *agboxv1.SandboxHandle, err error) error {
 
 // lateError says what the daemon was doing when the time was up.
 func (a *app) lateError(c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) error {
-	text := fmt.Sprintf("sandbox %s is not %s after %s; it goes on", nameOrID(sb), want, timeout)
+	subject, state := conditionWords(sb, want)
+	if !strings.Contains(subject, " ") {
+		subject = "sandbox " + nameOrID(sb)
+	}
+	text := fmt.Sprintf("%s is not %s after %s; it goes on", subject, state, timeout)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) completionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish"}
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish", Short: "Print a script that completes commands, names and flags in a shell",
+		Long: `Print a script that completes commands, flags and the names of sandboxes.
+
+  bash: needs the package bash-completion; in ~/.bashrc:   source <(agbox completion bash)
+  zsh:  in ~/.zshrc, after compinit:                       source <(agbox completion zsh)
+  fish: in ~/.config/fish/config.fish:                     agbox completion fish | source`,
+		Example:   "  source <(agbox completion bash)",
+		ValidArgs: shells,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(shells, args[0]) {
+				return usagef(cmd, "expected one of bash, zsh, fish")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch args[0] {
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(a.Out, true)
+			case "zsh":
+				return cmd.Root().GenZshCompletion(a.Out)
+			}
+			return cmd.Root().GenFishCompletion(a.Out, true)
+		},
+	}
+}
+
+// completeNames offers the names of live sandboxes that are not on the line yet.
+func (a *app) completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	all, err := a.live(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, sb := range all {
+		if name := nameOrID(sb); !slices.Contains(args, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeName is completeNames for verbs that take one.
+func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeNames(cmd, args, typed)
+}
+
+// completeExecs offers the execs that run, with their commands.
+func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.client()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	execs, err := c.ListActiveExecs(cmd.Context(), "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, e := range execs {
+		ids = append(ids, e.GetExecId()+"\t"+commandLine(e.GetCommand()))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeExecOrName is for "agbox logs".
+func (a *app) completeExecOrName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	ids, directive := a.completeExecs(cmd, args, typed)
+	names, _ := a.completeName(cmd, args, typed)
+	return append(ids, names...), directive
+}
+
+// completeLabels offers the labels of live sandboxes.
+func (a *app) completeLabels(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	all, err := a.live(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var pairs []string
+	for _, sb := range all {
+		for key, value := range sb.GetLabels() {
+			pairs = append(pairs, key+"="+value)
+		}
+	}
+	slices.Sort(pairs)
+	return slices.Compact(pairs), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeManifests offers files and directories.
+func completeManifests(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// completeFlag offers a closed set of values.
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
+	onFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// onFlag ties a completion to a flag that the command has.
+func onFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the flag is misspelled, or has one already
+	}
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// describeSpec shows what was asked for, and beside it what has become of its services and ports.
+func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
+	spec := sb.GetSpec()
+	a.fact("Image", spec.GetImage())
+	a.factIf("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
+	a.factIf("User", spec.GetUser())
+	a.factIf("Directory", spec.GetWorkingDir())
+	a.fact("Limits", limits(spec.GetCpuLimit(), spec.GetMemoryLimit(), spec.GetDiskLimit(), spec.GetPidsLimit()))
+	a.factIf("GPUs", spec.GetGpus())
+	a.factIf("Runtime", spec.GetRuntime())
+	a.factIf("Restart", spec.GetRestartPolicy())
+	a.factIf("Log limit", spec.GetOnLogLimit())
+	a.fact("Idle stop", idleStop(spec))
+	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
+	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
+	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
+	a.lines("Mounts", mountLines(spec.GetMounts()))
+	a.lines("Copies", copyLines(spec.GetCopies()))
+	a.lines("Ports", portLines(sb))
+	a.describeServices(sb)
+}
+
+func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
+	status := map[string]*agboxv1.ServiceStatus{}
+	for _, s := range sb.GetServices() {
+		status[s.GetName()] = s
+	}
+	t := table{limit: tableWidth}
+	t.add("  SERVICE", "NEEDED", "STATE", "RESTARTS", "LIMITS", "IMAGE")
+	for i, s := range slices.Concat(sb.GetSpec().GetRequiredServices(), sb.GetSpec().GetOptionalServices()) {
+		needed := "required"
+		if i >= len(sb.GetSpec().GetRequiredServices()) {
+			needed = "optional"
+		}
+		now := status[s.GetName()]
+		t.add("  "+clip(s.GetName(), nameWidth), needed, dash(now.GetState()), strconv.Itoa(int(now.GetRestarts())),
+			limits(s.GetCpuLimit(), s.GetMemoryLimit(), "", s.GetPidsLimit()), s.GetImage())
+	}
+	if len(t.rows) == 1 {
+		return
+	}
+	fmt.Fprintln(a.Out, "Services:")
+	t.write(a.Out)
+	for _, s := range sb.GetServices() {
+		if s.GetErrorCode() != "" {
+			fmt.Fprintf(a.Out, "  %s: %s\n", s.GetName(), oneLine(joinError(s.GetErrorCode(), s.GetErrorMessage())))
+		}
+	}
+}
+
+func limits(cpu float64, memory, disk string, pids uint32) string {
+	var parts []string
+	if cpu > 0 {
+		parts = append(parts, "cpu "+strconv.FormatFloat(cpu, 'g', -1, 64))
+	}
+	if memory != "" {
+		parts = append(parts, "memory "+memory)
+	}
+	if disk != "" {
+		parts = append(parts, "disk "+disk)
+	}
+	if pids > 0 {
+		parts = append(parts, fmt.Sprintf("pids %d", pids))
+	}
+	return dash(strings.Join(parts, ", "))
+}
+
+func idleStop(spec *agboxv1.CreateSpec) string {
+	switch ttl := spec.GetIdleTtl(); {
+	case ttl == nil:
+		return "the daemon's default"
+	case ttl.AsDuration() == 0:
+		return "never"
+	default:
+		return ttl.AsDuration().String()
+	}
+}
+
+func pairs(m map[string]string) []string {
+	all := slices.Sorted(maps.Keys(m))
+	for i, key := range all {
+		all[i] = key + "=" + m[key]
+	}
+	return all
+}
+
+func mountLines(mounts []*agboxv1.MountSpec) (lines []string) {
+	for _, m := range mounts {
+		access := "read-only"
+		if m.GetWritable() {
+			access = "writable"
+		}
+		lines = append(lines, fmt.Sprintf("%s on %s, %s", m.GetSource(), m.GetTarget(), access))
+	}
+	return lines
+}
+
+func copyLines(copies []*agboxv1.CopySpec) (lines []string) {
+	for _, c := range copies {
+		text := fmt.Sprintf("%s to %s", c.GetSource(), c.GetTarget())
+		if len(c.GetExcludePatterns()) > 0 {
+			text += ", without " + strings.Join(c.GetExcludePatterns(), ", ")
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// portLines shows the ports as they are now, and those of a sandbox that does not run as they were asked for.
+func portLines(sb *agboxv1.SandboxHandle) (lines []string) {
+	for _, p := range sb.GetPorts() {
+		lines = append(lines, fmt.Sprintf("127.0.0.1:%d -> %d/%s%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol(), ofService(p.GetServiceName())))
+	}
+	if len(lines) > 0 {
+		return lines
+	}
+	add := func(service string, ports []*agboxv1.PortSpec) {
+		for _, p := range ports {
+			lines = append(lines, fmt.Sprintf("%d/%s%s, not published now", p.GetContainerPort(), cmp.Or(p.GetProtocol(), "tcp"), ofService(service)))
+		}
+	}
+	add("", sb.GetSpec().GetPorts())
+	for _, s := range slices.Concat(sb.GetSpec().GetRequiredServices(), sb.GetSpec().GetOptionalServices()) {
+		add(s.GetName(), s.GetPorts())
+	}
+	return lines
+}
+
+func ofService(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of service " + name
+}
+
+// lines prints a heading and what belongs to it, or nothing.
+func (a *app) lines(heading string, all []string) {
+	if len(all) > 0 {
+		fmt.Fprintln(a.Out, heading+":")
+	}
+	for _, line := range all {
+		fmt.Fprintln(a.Out, "  "+oneLine(line))
+	}
+}
+
+func (a *app) factIf(name, value string) {
+	if value != "" {
+		a.fact(name, value)
+	}
+}

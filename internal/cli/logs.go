@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+type logsOptions struct{ follow, stdout, stderr bool }
+
+func (a *app) logsCommand() *cobra.Command {
+	var o logsOptions
+	cmd := &cobra.Command{
+		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, or of a sandbox's main process", ValidArgsFunction: a.completeExecOrName,
+		Long: `Show what a command wrote: its stdout on stdout, its stderr on stderr. With the name of a sandbox, the output of its main
+process, that of the spec's "command", of all its starts together.`,
+		Example: "  agbox logs -f web\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
+		Args:    one("the ID of an exec, or the name of a sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.stdout && o.stderr {
+				return usagef(cmd, "expected --stdout or --stderr, or neither for both")
+			}
+			return a.logs(cmd.Context(), args[0], o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the command ends")
+	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
+	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	e, err := c.GetExec(ctx, ref)
+	if client.IsNotFound(err) {
+		sb, lookErr := a.resolve(ctx, ref)
+		if lookErr != nil {
+			return fmt.Errorf("%w, and no sandbox has this name; \"agbox execs\" lists commands that run, \"agbox events NAME\" all", err)
+		}
+		return a.mainLogs(ctx, c, sb.GetSandboxId(), o)
+	}
+	if err != nil {
+		return err
+	}
+	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
+	if err := logsGone(e, running); err != nil {
+		return err
+	}
+	var end *execEnd
+	if o.follow && running {
+		end = awaitExec(ctx, c, ref)
+	} else {
+		end = ended()
+	}
+	return a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end)
+}
+
+// mainLogs shows the output of the main process; with -f until the sandbox does not run any more.
+func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsOptions) error {
+	sb, err := c.GetSandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case sb.GetStdoutLogPath() == "":
+		return fmt.Errorf("sandbox %s has no main process: its spec has no \"command\"; \"agbox execs %s\" lists the execs that run, \"agbox events %s\" all",
+			nameOrID(sb), nameOrID(sb), nameOrID(sb))
+	case sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return fmt.Errorf("the logs of sandbox %s are gone: they were removed with it", nameOrID(sb))
+	}
+	end := ended()
+	if o.follow && runs(sb.GetState()) {
+		end = awaitRest(ctx, c, sb)
+	}
+	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
+}
+
+// runs reports whether a main process may be running, or may yet.
+func runs(state agboxv1.SandboxState) bool {
+	return state == agboxv1.SandboxState_SANDBOX_STATE_READY || state == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+}
+
+// awaitRest waits in the background until the sandbox does not run any more, or ctx ends.
+func awaitRest(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *execEnd {
+	end := &execEnd{done: make(chan struct{})}
+	go func() {
+		defer close(end.done)
+		for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
+			state := e.GetSandboxState()
+			if end.err = err; err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !runs(state) {
+				return
+			}
+		}
+	}()
+	return end
+}
+
+// ended is an end that needs no waiting.
+func ended() *execEnd {
+	end := &execEnd{done: make(chan struct{})}
+	close(end.done)
+	return end
+}
+
+// printLogs shows two logs until the end of what writes them.
+func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOptions, end *execEnd) error {
+	f := follower{quit: ctx.Done()}
+	add := func(path string, out io.Writer) { f.tails = append(f.tails, &tail{path: path, out: out}) }
+	if !o.stderr {
+		add(stdout, a.Out)
+	}
+	if !o.stdout {
+		add(stderr, a.Err)
+	}
+	switch err := f.run(end.done); {
+	case errors.Is(err, errQuit):
+		return ctx.Err()
+	case err != nil:
+		return err
+	}
+	return end.err
+}
+
+// logsGone tells a command without output from one whose logs went with its sandbox, or were removed from inside it.
+func logsGone(e *agboxv1.ExecStatus, running bool) error {
+	if running || e.GetStartedAt() == nil {
+		return nil
+	}
+	if _, err := os.Lstat(e.GetStdoutLogPath()); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the logs of exec %s are gone: they were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
+	}
+	return nil
+}

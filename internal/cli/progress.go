@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// notes tell on stderr what goes on while somebody waits: on a terminal in one line that is written over, elsewhere in
+// lines of their own, each said once. Safe for concurrent use.
+type notes struct {
+	out io.Writer
+
+	mu    sync.Mutex
+	shown bool   // a line stands on the terminal
+	last  string // what was said last
+}
+
+// show writes passing news, which only a terminal gets.
+func (n *notes) show(text string) {
+	width := terminalWidth(n.out)
+	if width == 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fmt.Fprintf(n.out, "\r\x1b[K%s", clip(oneLine(text), max(width-1, 1)))
+	n.shown = true
+}
+
+// say writes news that matter without a terminal too.
+func (n *notes) say(text string) {
+	if terminalWidth(n.out) > 0 {
+		n.show(text)
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if text != n.last {
+		fmt.Fprintln(n.out, oneLine(text))
+		n.last = text
+	}
+}
+
+// clear takes the line away, before anything else is written.
+func (n *notes) clear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.shown {
+		fmt.Fprint(n.out, "\r\x1b[K")
+		n.shown = false
+	}
+	n.last = ""
+}
+
+// terminalWidth returns the columns of a terminal, or 0.
+func terminalWidth(w io.Writer) int {
+	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
+		return 0
+	}
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width <= 0 {
+		return 80
+	}
+	return width
+}
+
+// pulls turns IMAGE_PULLING events of one sandbox into notes.
+type pulls struct {
+	notes *notes
+	name  string
+
+	mu      sync.Mutex
+	current string // what is being pulled now, or ""
+}
+
+func (p *pulls) observe(e *agboxv1.SandboxEvent) {
+	d := e.GetImagePull()
+	if d == nil {
+		return
+	}
+	what := pullSubject(d)
+	p.mu.Lock()
+	begins, ends := p.current != what, d.GetStatus() == "pulled"
+	p.current = what
+	if ends {
+		p.current = ""
+	}
+	p.mu.Unlock()
+	switch {
+	case ends && begins: // its beginning was not told either
+	case ends:
+		p.notes.say(fmt.Sprintf("%s: pulled %s", p.name, what))
+	case begins:
+		p.notes.say(fmt.Sprintf("%s: pulling %s", p.name, what))
+		fallthrough
+	default:
+		p.notes.show(fmt.Sprintf("%s: pulling %s%s", p.name, what, pullAmount(d)))
+	}
+}
+
+// busy reports whether a pull is under way.
+func (p *pulls) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current != ""
+}
+
+func pullSubject(d *agboxv1.ImagePullDetails) string {
+	if d.GetServiceName() == "" {
+		return d.GetImage()
+	}
+	return d.GetImage() + " for service " + d.GetServiceName()
+}
+
+// pullAmount is " 45% (12.0 MiB of 27.1 MiB)", or empty while the registry has told nothing.
+func pullAmount(d *agboxv1.ImagePullDetails) string {
+	current, total := d.GetCurrentBytes(), d.GetTotalBytes()
+	if total <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %d%% (%s of %s)", min(100*current/total, 100), mebibytes(current), mebibytes(total))
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
