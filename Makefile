@@ -59,6 +59,12 @@ test-docker: test-tools engine image build ## Run the tests of the packages that
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
 	hack/engine-test.sh
 
+FUZZTIME ?= 10s
+
+.PHONY: fuzz
+fuzz: ## Fuzz everything that reads foreign input, FUZZTIME (10s, or a number like 2000x) for each target.
+	hack/fuzz.sh $(FUZZTIME)
+
 .PHONY: check
 check: lint check-proto check-generated check-modules test-unit ## Run all that CI demands before the Docker tests.
 
