@@ -84,7 +84,7 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 		case b.own != nil:
 			h.runOwn(b, d.ID)
 		case b.ctl != "":
-			if err := b.serve(); err != nil {
+			if err := b.serve(); err != nil && !b.isDead() { // what it looks at goes with the container
 				h.t.Errorf("PID 1: %v", err)
 			}
 		}
@@ -105,12 +105,15 @@ func (h *Host) runOwn(b *box, id string) {
 		_ = r.cmd.Wait() // its state says how it ended
 		code, _ = exitOf(r.cmd)
 	}
-	b.mu.Lock()
-	dead := b.dead
-	b.mu.Unlock()
-	if !dead {
+	if !b.isDead() {
 		h.engine.ExitContainer(id, code, false)
 	}
+}
+
+func (b *box) isDead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dead
 }
 
 func (h *Host) stopped(id string) {
