@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"os"
@@ -204,5 +205,29 @@ func scrape(t *testing.T, url string, want ...string) {
 	}
 	if !all(body.String(), want) {
 		t.Errorf("the metrics lack one of %q", want)
+	}
+}
+
+// What a reload takes over must reach somebody: a key that is forgotten would be said to be reloaded and change nothing.
+func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
+	elsewhere := map[string]bool{"log.level": true, "runtime.event_history_limit": true} // the logger, the store
+	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"7MiB"`}
+	words := map[string]string{
+		"runtime.interrupted_create": `"fail"`, "runtime.engine_death": `"fail"`, "runtime.orphan_sweep": `"dry-run"`,
+		"artifacts.on_log_limit": `"kill"`,
+	}
+	for _, k := range config.Keys() {
+		if !k.Reload || elsewhere[k.Name] {
+			continue
+		}
+		section, name, _ := strings.Cut(k.Name, ".")
+		value := cmp.Or(words[k.Name], other[k.Type()])
+		cfg, err := config.Parse("f", []byte("["+section+"]\n"+name+" = "+value+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settings(cfg) == settings(config.Default()) {
+			t.Errorf("%s is lost on its way", k.Name)
+		}
 	}
 }
