@@ -58,7 +58,7 @@ func (e *Error) Error() string {
 // Parse reads the manifests of one text, at least one. Empty documents between "---" are skipped. home is what "~"
 // stands for in host paths; where it is empty, "~" is an error.
 func Parse(text []byte, home string) ([]Sandbox, error) {
-	docs, err := documents(text)
+	docs, err := documents(text, len(text))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func Parse(text []byte, home string) ([]Sandbox, error) {
 
 // ParseSpec reads one bare spec, which may not be empty. home is as in Parse.
 func ParseSpec(text []byte, home string) (*agboxv1.CreateSpec, error) {
-	docs, err := documents(text)
+	docs, err := documents(text, 2)
 	switch {
 	case err != nil:
 		return nil, err

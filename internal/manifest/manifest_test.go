@@ -131,6 +131,10 @@ func TestSpecRefuses(t *testing.T) {
 		"deep braces":        {strings.Repeat("{a: ", 1<<18), "line 1: nested too deeply"},
 		"deep dashes":        {strings.Repeat("- ", 1<<19), "line 1: nested too deeply"},
 		"deep keys":          {strings.Repeat("? ", 1<<19), "line 1: nested too deeply"},
+		"very many keys":     {strings.Repeat("a: b\n", 25_000), "line 20001: more than 20000 entries"},
+		"very many items":    {"builtin_tools:\n" + strings.Repeat("-\n", 25_000), "line 20001: more than 20000 entries"},
+		"keys in brackets":   {"x: {" + strings.Repeat("?a,", 25_000) + "}", "line 1: more than 20000 entries"},
+		"closed too early":   {"]\n" + strings.Repeat("a: b\n", 25_000), "more than 20000 entries"},
 		"huge":               {strings.Repeat(" ", 3<<20), "larger than 2097152 bytes"},
 		"alias bomb":         {bomb(), "too many values"},
 		"alias to itself":    {"envs: &a {B: *a}", "must be a string"},
@@ -144,11 +148,9 @@ func TestSpecRefuses(t *testing.T) {
 	}
 }
 
-// bomb grows tenfold with each anchor.
+// bomb reads one list very often.
 func bomb() string {
-	s := "mounts:\n- &m {source: /a, target: /b}\n"
-	s += strings.Repeat("- *m\n", 100_000)
-	return s
+	return "copies:\n- exclude_patterns: &p [" + strings.Repeat("a,", 5000) + "a]\n" + strings.Repeat("- exclude_patterns: *p\n", 100)
 }
 
 func TestHomeUnknown(t *testing.T) {

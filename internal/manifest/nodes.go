@@ -17,19 +17,24 @@ const (
 	maxTextBytes = 2 << 20
 	// maxNesting bounds the parser's stack and its time, which grows with the square of the depth. Specs need 4.
 	maxNesting = 100
+	// maxEntries bounds the colons, dashes and commas of a document: the parser's time grows with the square of those in
+	// one mapping or list, whatever its form, to two seconds here, and its stack grows too.
+	maxEntries = 20_000
 )
 
-// documents returns the bodies of all documents that are not empty.
-func documents(text []byte) ([]ast.Node, error) {
+// documents returns the bodies of all documents that are not empty, and no more than limit of them.
+func documents(text []byte, limit int) ([]ast.Node, error) {
 	if len(text) > maxTextBytes {
 		return nil, &Error{Text: fmt.Sprintf("the text is larger than %d bytes", maxTextBytes)}
 	}
-	tokens := lexer.Tokenize(string(text))
-	if err := checkNesting(tokens); err != nil {
-		return nil, err
-	}
 	var bodies []ast.Node
-	for _, part := range split(tokens) {
+	for _, part := range split(lexer.Tokenize(string(text))) {
+		if len(bodies) == limit {
+			break
+		}
+		if err := checkShape(part); err != nil {
+			return nil, err
+		}
 		file, err := parser.Parse(part, 0, parser.AllowDuplicateMapKey()) // duplicates are found by entries, with their path
 		if err != nil {
 			return nil, syntaxError(err)
@@ -59,9 +64,10 @@ func split(tokens token.Tokens) []token.Tokens {
 	return append(parts, part)
 }
 
-// checkNesting refuses brackets, and dashes on one line, nested beyond any use.
-func checkNesting(tokens token.Tokens) error {
-	flow, dashes, lastLine := 0, 0, 0
+// checkShape refuses what would keep the parser busy beyond any use: brackets, and dashes on one line, nested deeply, and
+// very many entries.
+func checkShape(tokens token.Tokens) error {
+	flow, dashes, lastLine, entries := 0, 0, 0, 0
 	for _, t := range tokens {
 		if t.Position.Line != lastLine {
 			dashes, lastLine = 0, t.Position.Line
@@ -73,6 +79,13 @@ func checkNesting(tokens token.Tokens) error {
 			flow--
 		case token.SequenceEntryType, token.MappingKeyType, token.TagType, token.AnchorType:
 			dashes++
+		}
+		switch t.Type {
+		case token.MappingValueType, token.MappingKeyType, token.SequenceEntryType, token.CollectEntryType:
+			entries++
+		}
+		if entries > maxEntries {
+			return &Error{Line: t.Position.Line, Text: fmt.Sprintf("more than %d entries in one document", maxEntries)}
 		}
 		if flow > maxNesting || dashes > maxNesting {
 			return &Error{Line: t.Position.Line, Text: "nested too deeply"}
