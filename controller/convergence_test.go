@@ -10,13 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/store"
 )
 
 // act is one thing that happens. Which sandbox, and how, follows from n.
@@ -31,6 +34,13 @@ var happenings = []string{
 	"engine down", "engine up", "engine restart", "engine restart live",
 	"lose reply", "fail", "late", "slow", "heal",
 	"kill box", "remove box", "start box", "remove network", "double primary",
+	"kill service", "remove service", "sick service", "update", "update",
+}
+
+// pauses let a create be at any of its steps when the next thing happens. Small numbers are drawn more often.
+var pauses = []time.Duration{
+	4 * time.Second, 100 * time.Millisecond, 8 * time.Second, time.Second, 2 * time.Second, 13 * time.Second, time.Millisecond,
+	6 * time.Second, 30 * time.Second, 3 * time.Second, 2 * time.Minute, 10 * time.Second,
 }
 
 // TestConverges lets anything happen at any moment, then nothing any more, and looks whether the world is as wanted.
@@ -91,6 +101,15 @@ func play(t *testing.T, v variant, script []act) (err error) {
 				err = closeErr
 			}
 		}()
+		p.engine.HealthBehavior = func(dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
+			return dockerx.HealthHealthy, 3 * time.Second
+		}
+		if err = os.MkdirAll(dir+"/src", 0o755); err == nil {
+			err = os.WriteFile(dir+"/src/file", []byte("copied"), 0o600)
+		}
+		if err != nil {
+			return
+		}
 		v.apply(p)
 		if err = p.start(-1); err != nil {
 			return
@@ -143,10 +162,10 @@ func (p *player) do(a act) error {
 	switch a.what {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
-		if _, err := p.store.CreateSandbox(ctx, id, "", &agboxv1.CreateSpec{Image: image}, nil); err != nil {
+		p.boxes = append(p.boxes, id)
+		if _, err := p.store.CreateSandbox(ctx, id, "", p.spec(a.n), nil); err != nil {
 			return err
 		}
-		p.boxes = append(p.boxes, id)
 	case "stop":
 		_, _ = p.store.RequestStop(ctx, p.box(a.n), "stop_requested")
 	case "resume":
@@ -164,7 +183,7 @@ func (p *player) do(a act) error {
 			_, _ = p.store.RequestCancel(ctx, p.execs[a.n%len(p.execs)])
 		}
 	case "wait":
-		time.Sleep(time.Duration(a.n*a.n*a.n) * time.Millisecond / 10)
+		time.Sleep(pauses[a.n%len(pauses)])
 	case "kill daemon":
 		return p.restart(-1)
 	case "kill daemon soon":
@@ -176,6 +195,7 @@ func (p *player) do(a act) error {
 			return err
 		}
 		p.boot++
+		p.loseHooks()
 		p.engine.RestartEngine(false)
 		return p.start(-1)
 	case "engine down":
@@ -183,6 +203,7 @@ func (p *player) do(a act) error {
 	case "engine up":
 		p.engine.Down(false)
 	case "engine restart":
+		p.loseHooks()
 		p.engine.RestartEngine(false)
 	case "engine restart live":
 		p.engine.RestartEngine(true)
@@ -213,6 +234,24 @@ func (p *player) do(a act) error {
 				p.engine.RemoveNetworkOutside(n.ID)
 			}
 		}
+	case "kill service":
+		p.harm(a.n)
+		p.engine.ExitContainer(p.service(a.n), a.n%2, false)
+	case "remove service":
+		p.harm(a.n)
+		p.engine.RemoveContainerOutside(p.service(a.n))
+	case "sick service":
+		p.harm(a.n)
+		p.engine.SetHealth(p.service(a.n), dockerx.HealthUnhealthy)
+	case "update":
+		_, _, _ = p.store.UpdateSpec(ctx, p.box(a.n), func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+			next := proto.CloneOf(old)
+			next.PidsLimit = uint32(100 + a.n)
+			for _, svc := range next.GetRequiredServices() {
+				svc.PidsLimit = uint32(200 + a.n)
+			}
+			return next, []string{"pids_limit"}, true, nil
+		})
 	case "double primary":
 		if spec, ok := p.engine.Spec(p.container(a.n)); ok {
 			spec.Name += "-double"
@@ -220,6 +259,52 @@ func (p *player) do(a act) error {
 		}
 	}
 	return nil
+}
+
+// spec is one of three kinds: a plain one, one with services, hooks and files, one that is brought back and publishes a
+// port.
+func (p *player) spec(n int) *agboxv1.CreateSpec {
+	spec := &agboxv1.CreateSpec{Image: image}
+	switch n % 5 {
+	case 2, 4:
+		check := &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}}
+		spec.RequiredServices = []*agboxv1.ServiceSpec{
+			{Name: "db", Image: image, Healthcheck: check},
+			{Name: "mq", Image: image, Healthcheck: check, PostStartOnPrimary: []string{"sleep 5000 0", "sleep 2000 0"}},
+		}
+		spec.OptionalServices = []*agboxv1.ServiceSpec{{Name: "opt", Image: image, RestartPolicy: "on-failure"}}
+		spec.Copies = []*agboxv1.CopySpec{{Source: p.dir + "/src", Target: "/data/src"}}
+	case 3:
+		spec.RestartPolicy, spec.Ports = "always", []*agboxv1.PortSpec{{ContainerPort: 80}}
+	}
+	return spec
+}
+
+// served reports whether a sandbox has services.
+func (p *player) served(id string) bool {
+	sb, err := p.store.Sandbox(context.Background(), id)
+	return err == nil && len(sb.Spec.GetRequiredServices()) > 0
+}
+
+// service is a container of a service.
+func (p *player) service(n int) string {
+	name := naming.Service(p.box(n), []string{"db", "mq", "opt"}[n/7%3])
+	for _, c := range p.engine.Containers() {
+		if c.Name == name {
+			return c.ID
+		}
+	}
+	return "none"
+}
+
+// loseHooks notes the sandboxes whose create may fail now: a hook that dies with the engine is not run again.
+func (p *player) loseHooks() {
+	for _, id := range p.boxes {
+		sb, err := p.store.Sandbox(context.Background(), id)
+		if err == nil && len(sb.Spec.GetRequiredServices()) > 0 && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
+			p.harmed[id] = true
+		}
+	}
 }
 
 // harm notes that somebody else broke a sandbox: then FAILED is a right answer.
@@ -292,6 +377,9 @@ func (p *player) checkBox(id string) error {
 	if err := p.checkObjects(id, sb.State); err != nil {
 		return err
 	}
+	if err := p.checkSettings(id, sb); err != nil {
+		return err
+	}
 	return p.checkHistory(id, sb.LastSequence)
 }
 
@@ -311,17 +399,27 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState) error {
 			networks++
 		}
 	}
+	most := 1
+	if p.served(id) {
+		most = 4
+	}
 	got := fmt.Sprintf("%d running of %d containers, %d networks", running, all, networks)
 	want := map[agboxv1.SandboxState]string{
-		agboxv1.SandboxState_SANDBOX_STATE_READY:   "1 running of 1 containers, 1 networks",
-		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: "0 running of 1 containers, 1 networks",
+		agboxv1.SandboxState_SANDBOX_STATE_READY:   fmt.Sprintf("%d running of %d containers, 1 networks", most, most),
+		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: fmt.Sprintf("0 running of %d containers, 1 networks", most),
 		agboxv1.SandboxState_SANDBOX_STATE_DELETED: "0 running of 0 containers, 0 networks",
 	}[state]
 	if p.harmed[id] && state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && networks == 0 {
-		got = want // a stopped sandbox is not judged by its network: a resume will say that it is gone
+		networks = 1 // a stopped sandbox is not judged by its network: a resume will say that it is gone
+		got = fmt.Sprintf("%d running of %d containers, %d networks", running, all, networks)
 	}
-	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running == 0 && all <= 1 && networks <= 1 {
+	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running == 0 && all <= most && networks <= 1 {
 		return nil
+	}
+	if p.harmed[id] && most > 1 && all >= 1 && all <= most && networks == 1 {
+		if state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && running == 0 || state == agboxv1.SandboxState_SANDBOX_STATE_READY && running >= 1 {
+			return nil // a service that fell stays down
+		}
 	}
 	if got != want {
 		return fmt.Errorf("%s holds %s, want %s", state, got, want)
@@ -331,6 +429,47 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState) error {
 		return fmt.Errorf("its logs are left")
 	}
 	return nil
+}
+
+// checkSettings: the containers have the limits of the spec, the files that were copied, and their ports are known.
+func (p *player) checkSettings(id string, sb store.Sandbox) error {
+	up := sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+	if !up && sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
+		return nil
+	}
+	if up && len(sb.Spec.GetPorts()) != len(p.daemon.Ports(id)) {
+		return fmt.Errorf("publishes %d ports, %d are known", len(sb.Spec.GetPorts()), len(p.daemon.Ports(id)))
+	}
+	want := map[string]int64{naming.Primary(id): pids(sb.Spec.GetPidsLimit())}
+	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
+		want[naming.Service(id, svc.GetName())] = pids(svc.GetPidsLimit())
+	}
+	for _, c := range p.engine.Containers() {
+		if c.Labels[naming.SandboxID] == id && c.Limits.Pids != want[c.Name] {
+			return fmt.Errorf("%s has a pids limit of %d, want %d", c.Name, c.Limits.Pids, want[c.Name])
+		}
+		if c.Name == naming.Primary(id) && len(sb.Spec.GetCopies()) > 0 {
+			if data, ok := p.engine.File(c.ID, "/data/src/file"); !ok || string(data) != "copied" {
+				return fmt.Errorf("its copy is %q", data)
+			}
+		}
+	}
+	for hook := range 2 {
+		p.shim.mu.Lock()
+		ran := p.shim.ran[id+plan.HookID(hook)]
+		p.shim.mu.Unlock()
+		if ran > 1 || ran == 0 && p.served(id) {
+			return fmt.Errorf("hook %d ran %d times", hook, ran)
+		}
+	}
+	return nil
+}
+
+func pids(limit uint32) int64 {
+	if limit == 0 {
+		return 4096
+	}
+	return int64(limit)
 }
 
 // checkHistory reads the events: no gap, and one start and one end per exec.
@@ -343,8 +482,17 @@ func (p *player) checkHistory(id string, last uint64) error {
 		}
 		events = append(events, batch...)
 	}
-	seen := map[string][]string{}
+	seen, told := map[string][]string{}, map[string]agboxv1.EventType{}
 	for i, e := range events {
+		if e.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED {
+			clear(told)
+		}
+		if svc := e.GetService().GetServiceName(); svc != "" {
+			if told[svc] == e.GetEventType() {
+				return fmt.Errorf("event %d says %s of %s twice", i+1, e.GetEventType(), svc)
+			}
+			told[svc] = e.GetEventType()
+		}
 		if e.GetSequence() != uint64(i+1) {
 			return fmt.Errorf("event %d has sequence %d", i+1, e.GetSequence())
 		}

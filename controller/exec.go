@@ -164,7 +164,7 @@ func runFailure(j execjournal.Journal) string {
 	case j.OOM:
 		return "the command was killed by the kernel for want of memory"
 	case j.Stopped:
-		return "the command was ended: its container was stopped from outside"
+		return "the command was ended: its container was stopped from outside, or the main process ended"
 	case j.Signal != 0:
 		return fmt.Sprintf("the command was ended by signal %d", j.Signal)
 	}

@@ -222,6 +222,9 @@ func (s *fakeShim) booted(d dockerx.ContainerDetail) {
 			b.logs, b.sandbox = m.Source, filepath.Base(m.Source)
 		}
 	}
+	if b.ctl == "" {
+		return // a service runs its own program
+	}
 	s.mu.Lock()
 	s.boxes[d.ID] = b
 	s.mu.Unlock()
@@ -305,6 +308,14 @@ func (s *fakeShim) scan(b *fakeBox) {
 	}
 }
 
+// key names an exec among those of all sandboxes: hooks have the same IDs in each.
+func (b *fakeBox) key(execID string) string {
+	if strings.HasPrefix(execID, "_") {
+		return b.sandbox + execID
+	}
+	return execID
+}
+
 func (b *fakeBox) cancelled(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -332,7 +343,7 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 		return
 	}
 	s.mu.Lock()
-	s.ran[id]++
+	s.ran[b.key(id)]++
 	s.mu.Unlock()
 	cancel := make(chan struct{})
 	b.mu.Lock()
@@ -344,7 +355,7 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, cancel chan struct{}) {
 	defer f.free()
 	var millis, code int
-	if _, err := fmt.Sscanf(strings.Join(req.Command, " "), "sleep %d %d", &millis, &code); err != nil {
+	if _, err := fmt.Sscanf(strings.TrimPrefix(strings.Join(req.Command, " "), "sh -c "), "sleep %d %d", &millis, &code); err != nil {
 		panic(err)
 	}
 	end := f.journal
@@ -366,7 +377,7 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	}
 	if f.end(end) == nil {
 		s.mu.Lock()
-		s.ends[req.ExecID] = end
+		s.ends[b.key(req.ExecID)] = end
 		s.mu.Unlock()
 		s.tell(b.sandbox, req.ExecID)
 	}
@@ -381,6 +392,10 @@ type fusedStore struct {
 
 func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) error {
 	return s.f.guard(func() error { return s.Store.Report(ctx, id, r) })
+}
+
+func (s *fusedStore) RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after) })
 }
 
 func (s *fusedStore) SetMarkerWritten(ctx context.Context) error {
@@ -410,6 +425,14 @@ func (e *fusedEngine) RemoveContainer(ctx context.Context, id string) error {
 
 func (e *fusedEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
 	return guarded(e.f, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+}
+
+func (e *fusedEngine) UpdateContainer(ctx context.Context, id string, l dockerx.Limits) error {
+	return e.f.guard(func() error { return e.Fake.UpdateContainer(ctx, id, l) })
+}
+
+func (e *fusedEngine) WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error {
+	return e.f.guard(func() error { return e.Fake.WriteTar(ctx, id, dir, within, tar) })
 }
 
 func (e *fusedEngine) CreateVolume(ctx context.Context, name string, labels map[string]string) error {

@@ -119,11 +119,21 @@ func (b *bringUp) dropUnattached() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
 		b.p.add(Step{Kind: RemoveContainer, ID: c.ID, Service: c.Service, Reason: BecauseNetworkGone})
 		if c.Service == "" {
-			b.mine.primary, b.progress.PrimaryStarted = nil, false
+			b.mine.primary, b.progress.PrimaryStarted, b.progress.Copied = nil, false, false
 			continue
 		}
 		delete(b.mine.services, c.Service)
-		delete(b.progress.Services, c.Service)
+		b.madeAnew(c.Service)
+	}
+}
+
+// madeAnew: what was started of a service counts no more, nor that it failed. That it was ready was told, and is not told again.
+func (b *bringUp) madeAnew(service string) {
+	sp := b.progress.Services[service]
+	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
+		delete(b.progress.Services, service)
+	} else if sp != nil {
+		sp.Started = false
 	}
 }
 
@@ -247,15 +257,17 @@ func (b *bringUp) diedWithEngine() bool {
 
 // primary starts the primary.
 func (b *bringUp) primary() (p Plan, up bool) {
-	c := b.mine.primary
-	switch {
-	case c == nil:
+	c, id := b.mine.primary, ""
+	if c == nil {
 		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.networkID(), Reason: b.reason})
-		b.startPrimary("", true)
-	case c.neverStarted():
-		b.startPrimary(c.ID, true)
-	case !c.Alive() && (!b.progress.GetPrimaryStarted() || b.diedWithEngine()):
-		b.startPrimary(c.ID, false)
+	} else {
+		id = c.ID
+	}
+	switch {
+	case b.creates && b.r.Wanted.Copies && !b.progress.GetCopied():
+		return b.copies(id), false
+	case c == nil, c.neverStarted(), !c.Alive() && (!b.progress.GetPrimaryStarted() || b.diedWithEngine()):
+		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
 	case !c.Alive():
 		_, text := death(*c, b.r.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
@@ -264,12 +276,14 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	return Plan{}, true
 }
 
-// startPrimary copies files into it first unless it has run: then they are there.
-func (b *bringUp) startPrimary(id string, first bool) {
-	if first && b.r.Wanted.Copies {
-		b.p.add(Step{Kind: CopyFiles, ID: id, Reason: b.reason})
-	}
-	b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
+// copies brings the files in. That they are there is on record before the start: afterwards they are the sandbox's own, and
+// a copy that is repeated would undo its work.
+func (b *bringUp) copies(id string) Plan {
+	b.p.add(Step{Kind: CopyFiles, ID: id, Reason: b.reason})
+	b.progress.Copied = true
+	b.p.After.Progress = proto.CloneOf(b.progress)
+	b.p.Waiting = "copying files"
+	return b.p
 }
 
 // up ends the attempt.

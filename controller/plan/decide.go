@@ -184,10 +184,11 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 		return b.ended()
 	}
 	last := compare(r.EngineRun, w.Run)
-	if r.Progress.GetRestartRun() != nil { // a restart was cut off before it was told of
-		if last == engineDeath || last == hostDeath {
-			return restart(r, w, pol, now, last)
-		}
+	died := last == engineDeath || last == hostDeath
+	switch {
+	case died && (r.Progress.GetRestartRun() != nil || b.lostServices() && !pol.FailOnEngineDeath):
+		return restart(r, w, pol, now, last) // cut off before it was told of, or somebody else started the primary
+	case r.Progress.GetRestartRun() != nil:
 		return b.broughtBack()
 	}
 	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
@@ -207,6 +208,17 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 		}
 	}
 	return b.p
+}
+
+// lostServices reports that a service that was well when the sandbox was last known to run has ended since.
+func (b *bringUp) lostServices() bool {
+	for _, s := range b.r.Wanted.Services {
+		c := b.mine.services[s.Name]
+		if c != nil && !c.Alive() && progressOf(b.progress, s.Name).GetMark() == storev1.ServiceMark_SERVICE_MARK_READY {
+			return true
+		}
+	}
+	return false
 }
 
 // ended judges a primary that ended although it should run. It ended by the engine's or the host's death if either has

@@ -93,10 +93,10 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 }
 
 // mayCreate reports whether a container that is missing has not been made yet: only the run of the create makes one, and
-// only until it was heard of.
+// only until it was started or given up.
 func (b *bringUp) mayCreate(s Service, sp *storev1.ServiceProgress) bool {
 	return !s.Required && b.r.Attempt == storev1.Attempt_ATTEMPT_CREATE && !sp.GetStarted() &&
-		sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED
+		sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
 }
 
 // stateNow is the sandbox's state when an aside is recorded.

@@ -142,9 +142,16 @@ func TestDecideWithServices(t *testing.T) {
 		{"create: files are copied before the first start", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.container("c1").Status, s.r.Progress.PrimaryStarted = true, "created", false
-		}, "make-inputs copy-files:c1 start-container:c1 run-hook(mq) life:1 next:5s"},
-		{"create: files are copied once", func(s *scene) { hooked(s, Hook{Phase: Running, StartedAt: now}); s.r.Wanted.Copies = true },
-			"make-inputs next:5m0s"},
+		}, "make-inputs copy-files:c1"},
+		{"create: also into one that somebody else started", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Copies, s.r.Progress.PrimaryStarted = true, false
+		}, "make-inputs copy-files:c1"},
+		{"create: files are copied once", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
+			s.container("c1").Status, s.r.Progress.PrimaryStarted = "created", false
+		}, "make-inputs start-container:c1 run-hook(mq) life:1 next:5s"},
 		{"create: a primary that died before its hooks ended", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "exited"
@@ -235,6 +242,10 @@ func TestDecideWithServices(t *testing.T) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
 		}, "SERVICE_FAILED(db:CONTAINER_DIED) FAILED(CONTAINER_NOT_RUNNING)"},
+		{"the engine's death: somebody else started the primary again", func(s *scene) {
+			stopped(s)
+			s.w.Run, s.container("c1").Status = life("b", "2"), "running"
+		}, "start-container(db):db next:2m0s"},
 		{"a restart that was cut off after the start is told of", func(s *scene) {
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
 		}, "RESTARTED(engine_death) life:2"},
