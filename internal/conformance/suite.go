@@ -65,6 +65,7 @@ func Run(t *testing.T, target Target) {
 		{"bulk delete", bulkDelete},
 		{"services", services},
 		{"updates", updates},
+		{"main processes", mainProcesses},
 		{"an old client", oldClient},
 	} {
 		t.Run(group.name, func(t *testing.T) {

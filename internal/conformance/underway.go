@@ -6,9 +6,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// slow is a service whose health takes two seconds, so that what waits for it can be looked at.
+// slow is a service whose health takes three seconds, so that what waits for it can be looked at.
 func (c *client) slow() *agboxv1.ServiceSpec {
-	return c.service("slow", 2*time.Second, "true", "sleep", "3600")
+	return c.service("slow", 3*time.Second, "true", "sleep", "3600")
 }
 
 func creating(c *client) {

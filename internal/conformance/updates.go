@@ -59,6 +59,37 @@ func updates(t *testing.T, c *client) {
 	})
 }
 
+// mainProcesses has the rows of spec.command.
+func mainProcesses(t *testing.T, c *client) {
+	c.sub(t, "its end is the end of the sandbox", func(c *client) {
+		id := c.create(func(s *spec) { s.Command = []string{"sh", "-c", "sleep 1; exit 3"} })
+		c.failsWith(id, "CONTAINER_DIED", "3")
+	})
+	c.sub(t, "a restart_policy brings it back, with an event", func(c *client) {
+		id := c.create(func(s *spec) {
+			s.Command, s.RestartPolicy = []string{"sh", "-c", "sleep 1; exit 3"}, "on-failure"
+		})
+		list := c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_RESTARTED)
+		if got := row(list[len(list)-1]); got != "RESTARTED READY reason=restart_policy" {
+			c.Errorf("%s", got)
+		}
+		if h := c.get(id); h.GetRestarts() == 0 || h.GetErrorCode() != "" {
+			c.Errorf("%v", h)
+		}
+		c.stop(id)
+		c.await(id, stopped) // a requested stop beats the policy
+	})
+	c.sub(t, "it is stopped and resumed with the sandbox", func(c *client) {
+		id := c.ready(func(s *spec) { s.Command = []string{"sleep", "3600"} })
+		c.stop(id)
+		c.await(id, stopped)
+		c.resume(id)
+		c.await(id, ready)
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
+			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested", rowAccepted, rowReady)
+	})
+}
+
 func (c *client) update(id string, next *spec, dryRun bool) *agboxv1.UpdateSandboxResponse {
 	c.Helper()
 	resp, err := c.UpdateSandbox(c.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: next, DryRun: dryRun})

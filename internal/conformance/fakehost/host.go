@@ -3,6 +3,8 @@
 package fakehost
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -73,29 +75,45 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 			b.logs = m.Source
 		}
 	}
-	if b.ctl == "" {
-		b.own = slices.Concat(spec.Entrypoint, spec.Cmd)
+	b.own = slices.Concat(spec.Entrypoint, spec.Cmd)
+	if b.ctl != "" {
+		b.own = mainProcess(b.own)
 	}
 	h.mu.Lock()
 	h.boxes[d.ID] = b
 	h.mu.Unlock()
+	if b.own != nil {
+		h.wg.Go(func() { h.runOwn(b, d.ID) })
+	}
+	if b.ctl == "" {
+		return
+	}
 	h.wg.Go(func() {
-		switch {
-		case b.own != nil:
-			h.runOwn(b, d.ID)
-		case b.ctl != "":
-			if err := b.serve(); err != nil && !b.isDead() { // what it looks at goes with the container
-				h.t.Errorf("PID 1: %v", err)
-			}
+		if err := b.serve(); err != nil && !b.isDead() { // what it looks at goes with the container
+			h.t.Errorf("PID 1: %v", err)
 		}
 	})
 }
 
-// runOwn runs the command that a container is, and ends the container with it.
+// mainProcess is what PID 1 of a primary is told to run beside the execs: what stands behind "--". Nil: nothing.
+func mainProcess(args []string) []string {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[i+1:]
+	}
+	return nil
+}
+
+// runOwn runs the command that a container is, and ends the container with it, once all execs have recorded their end.
 func (h *Host) runOwn(b *box, id string) {
 	r := &runner{cmd: b.command(b.own, nil), grace: time.Hour} // the engine kills
+	done, err := b.logMain(r.cmd)
+	defer done()
+	if err != nil {
+		h.t.Errorf("logs of the main process: %v", err)
+		return
+	}
 	b.mu.Lock()
-	err := r.cmd.Start()
+	err = r.cmd.Start()
 	if b.running[""] = r; b.ending {
 		r.signal(syscall.SIGKILL)
 	}
@@ -105,9 +123,31 @@ func (h *Host) runOwn(b *box, id string) {
 		_ = r.cmd.Wait() // its state says how it ended
 		code, _ = exitOf(r.cmd)
 	}
+	b.forget("")
+	b.terminate()
 	if !b.isDead() {
 		h.engine.ExitContainer(id, code, false)
 	}
+}
+
+// logMain has the output of a primary's main process go where the shim puts it, until the returned function is called.
+func (b *box) logMain(cmd *exec.Cmd) (done func(), err error) {
+	if b.logs == "" {
+		return func() {}, nil
+	}
+	var files []*os.File
+	for _, name := range []string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)} {
+		f, openErr := os.OpenFile(filepath.Join(b.logs, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		files, err = append(files, f), errors.Join(err, openErr)
+	}
+	cmd.Stdout, cmd.Stderr = files[0], files[1]
+	return func() { _ = errors.Join(files[0].Close(), files[1].Close()) }, err
+}
+
+func (b *box) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, id)
 }
 
 func (b *box) isDead() bool {
