@@ -263,9 +263,9 @@ func TestEventsWithoutReconnectEnd(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	d, c := newDaemon(t)
-	_, err := c.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{BuiltinTools: []string{"git"}}})
+	_, err := c.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{BuiltinTools: []string{"no-such-tool"}}})
 	var e *client.Error
-	if !errors.As(err, &e) || !client.IsInvalidArgument(err) || e.Reason != "INVALID_SPEC" || len(e.Fields) != 2 || e.Fields[1].Field != "builtin_tools" ||
+	if !errors.As(err, &e) || !client.IsInvalidArgument(err) || e.Reason != "INVALID_SPEC" || len(e.Fields) != 2 || e.Fields[1].Field != "builtin_tools[0]" ||
 		e.Metadata["field"] != "image" || client.Code(err).String() != "InvalidArgument" {
 		t.Errorf("got %#v", err)
 	}

@@ -70,9 +70,11 @@ func trimEnum(name, prefix string) string {
 
 // WaitOptions change how WaitSandboxWith waits.
 type WaitOptions struct {
-	// OnEvent is called, in order, with events that come while waiting, from the waiting goroutine. Some are left out where
-	// a newer state is known already. nil: not wanted.
+	// OnEvent is called, once and in order, with the events that come while waiting, from the waiting goroutine. nil: not
+	// wanted.
 	OnEvent func(*agboxv1.SandboxEvent)
+	// From is a sequence, as of the answer to a create; OnEvent gets what is newer. 0: what is newer than the wait.
+	From uint64
 }
 
 // WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
@@ -91,11 +93,15 @@ func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Con
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
+	from := sb.GetLastEventSequence()
+	if o.From > 0 {
+		from = o.From
+	}
 	for {
 		if done, err := judge(sb, want); done {
 			return sb, err
 		}
-		next, err := c.afterNextState(ctx, sb, o.OnEvent)
+		next, err := c.afterNextState(ctx, sb.GetSandboxId(), &from, o.OnEvent)
 		if IsNotFound(err) && want == Deleted {
 			return sb, nil
 		}
@@ -145,16 +151,17 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 	return false, nil
 }
 
-// afterNextState blocks until an event with a state is newer than sb, and reads the sandbox again.
-func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle, observe func(*agboxv1.SandboxEvent)) (*agboxv1.SandboxHandle, error) {
-	id := sb.GetSandboxId()
-	for e, err := range c.Events(ctx, id, EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
-		if IsOutOfRange(err) {
+// afterNextState blocks until an event behind from has a state, moves from along, and reads the sandbox again.
+func (c *Client) afterNextState(ctx context.Context, id string, from *uint64, observe func(*agboxv1.SandboxEvent)) (*agboxv1.SandboxHandle, error) {
+	lost := false
+	for e, err := range c.Events(ctx, id, EventOptions{From: *from, Reconnect: true}) {
+		if lost = IsOutOfRange(err); lost {
 			break // the daemon came back with an older history: only a fresh read tells
 		}
 		if err != nil {
 			return nil, err
 		}
+		*from = e.GetSequence()
 		if observe != nil {
 			observe(e)
 		}
@@ -162,7 +169,11 @@ func (c *Client) afterNextState(ctx context.Context, sb *agboxv1.SandboxHandle, 
 			break
 		}
 	}
-	return c.readSandbox(ctx, id)
+	sb, err := c.readSandbox(ctx, id)
+	if lost {
+		*from = sb.GetLastEventSequence()
+	}
+	return sb, err
 }
 
 func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {

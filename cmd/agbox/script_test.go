@@ -94,6 +94,9 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	for _, ref := range []string{"agbox-base:dev", "x", "other:1", "registry.example.com:5000/some/long/image:v1"} {
 		engine.AddImage(ref, dockerx.Image{})
 	}
+	engine.AddRemoteImage("remote:1", dockerx.Image{})
+	engine.PullDelay = 50 * time.Millisecond
+	engine.PullSteps = []dockerx.PullProgress{{Layers: 1, Current: 3 << 20, Total: 12 << 20}, {Layers: 1, Current: 12 << 20, Total: 12 << 20}}
 	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: fakehost.New(t, engine)}
 	return w, w.start()
 }
@@ -123,7 +126,7 @@ func (w *world) start() error {
 	})
 	server := apiserver.New(apiserver.Deps{
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
+		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup

@@ -93,7 +93,6 @@ func (p *pulls) observe(e *agboxv1.SandboxEvent) {
 	}
 	p.mu.Unlock()
 	switch {
-	case ends && begins: // its beginning was not told either
 	case ends:
 		p.notes.say(fmt.Sprintf("%s: pulled %s", p.name, what))
 	case begins:

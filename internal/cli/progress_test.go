@@ -37,7 +37,7 @@ func TestPullsInLines(t *testing.T) {
 	for _, e := range pullStory {
 		p.observe(e)
 	}
-	want := "web: pulling db:1 for service db\nweb: pulled db:1 for service db\nweb: pulling web:2\n"
+	want := "web: pulling db:1 for service db\nweb: pulled db:1 for service db\nweb: pulled web:1\nweb: pulling web:2\n"
 	if out.String() != want || !p.busy() {
 		t.Errorf("got %q", out.String())
 	}

@@ -120,7 +120,7 @@ func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.Sandbox
 	}
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
 	stop := a.tellStatus(ctx, c, sb, want, p)
-	_, err := c.WaitSandboxWith(ctx, sb.GetSandboxId(), want, client.WaitOptions{OnEvent: p.observe})
+	_, err := c.WaitSandboxWith(ctx, sb.GetSandboxId(), want, client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()})
 	stop()
 	if err != nil {
 		return waitError(sb, err)
@@ -136,7 +136,7 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 		defer close(gone)
 		for pause(ctx, lookEvery) == nil {
 			now, err := c.GetSandbox(ctx, sb.GetSandboxId())
-			if err != nil || p.busy() || ctx.Err() != nil {
+			if err != nil || ctx.Err() != nil {
 				continue // the wait itself finds out
 			}
 			subject, state := conditionWords(sb, want)
@@ -144,7 +144,11 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 			if now.GetStatusMessage() != "" {
 				text += ": " + now.GetStatusMessage()
 			}
-			a.notes.say(text)
+			if p.busy() { // that is told already; the status has newer numbers
+				a.notes.show(text)
+			} else {
+				a.notes.say(text)
+			}
 		}
 	}()
 	return func() {
