@@ -73,7 +73,8 @@ type WaitOptions struct {
 	// OnEvent is called, once and in order, with the events that come while waiting, from the waiting goroutine. nil: not
 	// wanted.
 	OnEvent func(*agboxv1.SandboxEvent)
-	// From is a sequence, as of the answer to a create; OnEvent gets what is newer. 0: what is newer than the wait.
+	// From is a sequence, as of the answer to a create; OnEvent gets what is newer, also when there is
+	// nothing to wait for. 0: what is newer than the wait.
 	From uint64
 }
 
@@ -94,8 +95,8 @@ func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Con
 		return nil, ended(ctx, err)
 	}
 	from := sb.GetLastEventSequence()
-	if o.From > 0 {
-		from = o.From
+	if err := c.catchUp(ctx, sb, o); err != nil {
+		return nil, ended(ctx, err)
 	}
 	for {
 		if done, err := judge(sb, want); done {
@@ -149,6 +150,29 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		}
 	}
 	return false, nil
+}
+
+// catchUp tells of the events up to those that sb shows the outcome of. A history that has no such events is no error.
+func (c *Client) catchUp(ctx context.Context, sb *agboxv1.SandboxHandle, o WaitOptions) error {
+	last := sb.GetLastEventSequence()
+	if o.OnEvent == nil || o.From == 0 || o.From >= last {
+		return nil
+	}
+	for e, err := range c.Events(ctx, sb.GetSandboxId(), EventOptions{From: o.From, Reconnect: true}) {
+		if IsOutOfRange(err) || IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.GetSequence() <= last {
+			o.OnEvent(e)
+		}
+		if e.GetSequence() >= last {
+			return nil
+		}
+	}
+	return nil
 }
 
 // afterNextState blocks until an event behind from has a state, moves from along, and reads the sandbox again.
