@@ -14,7 +14,7 @@ type Settings struct {
 	CancelGrace time.Duration
 	// HookTimeout bounds one post_start_on_primary hook.
 	HookTimeout time.Duration
-	// HealthTimeout bounds the wait for the health of a service, on top of what its healthcheck implies.
+	// HealthTimeout bounds the wait for the health of a service, whatever its healthcheck allows.
 	HealthTimeout time.Duration
 	// PidsLimit is for containers whose spec has none of its own.
 	PidsLimit int64
