@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx/dockertest/registry"
 )
 
 func TestPullIsSharedByAllWhoWait(t *testing.T) {
-	r := newRegistry(t, 1000)
-	dropImage(t, r.ref("1"))
+	r := registry.New(t, 1000)
+	registry.DropImage(t, r.Ref("1"))
 	e, seen := newEngine(t, "")
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -31,7 +33,7 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 				defer cancel()
 			}
-			img, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
+			img, err := e.EnsureImage(ctx, r.Ref("1"), PullOptions{})
 			if i == 0 {
 				wantClass(t, err, context.DeadlineExceeded)
 			} else if err != nil || img.User != "nobody" || img.WorkingDir != "/tmp" || img.ID == "" {
@@ -40,9 +42,9 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 		})
 	}
 	time.Sleep(time.Second) // the one that leaves has left; nobody gets the image before this
-	r.release()
+	r.Release()
 	wg.Wait()
-	if n := r.pulls.Load(); n != 1 {
+	if n := r.Pulls.Load(); n != 1 {
 		t.Errorf("the layer was pulled %d times", n)
 	}
 	pulls := 0
@@ -59,15 +61,15 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 
 func TestPullOfWhatIsNotThere(t *testing.T) {
 	e := newPuller(t, "", "", 0)
-	r := newRegistry(t, 1000)
-	r.offerElsewhere(t, "s390x")
+	r := registry.New(t, 1000)
+	r.OfferElsewhere(t, "s390x")
 	for ref, want := range map[string]struct {
 		class error
 		says  string
 	}{
-		r.ref("2"):          {errdefs.ErrNotFound, "the registry " + r.host() + " has no such tag"},
-		r.host() + "/x/y:1": {errdefs.ErrNotFound, "the registry " + r.host() + " has no such repository"},
-		r.ref("s390x"):      {errdefs.ErrNotFound, "not for the platform"},
+		r.Ref("2"):          {errdefs.ErrNotFound, "the registry " + r.Host() + " has no such tag"},
+		r.Host() + "/x/y:1": {errdefs.ErrNotFound, "the registry " + r.Host() + " has no such repository"},
+		r.Ref("s390x"):      {errdefs.ErrNotFound, "not for the platform"},
 		"127.0.0.1:1/x/y:1": {errdefs.ErrUnavailable, "cannot reach the registry 127.0.0.1:1"}, // nobody listens
 	} {
 		_, err := e.EnsureImage(t.Context(), ref, PullOptions{})
@@ -97,7 +99,7 @@ func TestPullThatTheRegistryRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				tc.header(w)
-				refuse(w, tc.status, tc.code, tc.message)
+				registry.Refuse(w, tc.status, tc.code, tc.message)
 			}))
 			defer s.Close()
 			e, _ := newEngine(t, "")
@@ -108,28 +110,28 @@ func TestPullThatTheRegistryRefuses(t *testing.T) {
 }
 
 func TestPullFromARegistryThatHangs(t *testing.T) {
-	r := newRegistry(t, 1000)
-	dropImage(t, r.ref("1"))
+	r := registry.New(t, 1000)
+	registry.DropImage(t, r.Ref("1"))
 	e := newPuller(t, "", "", time.Second)
 	start := time.Now()
-	_, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{})
-	wantSays(t, err, errdefs.ErrUnavailable, "not done within 1s", r.host(), "docker.pull_timeout")
+	_, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{})
+	wantSays(t, err, errdefs.ErrUnavailable, "not done within 1s", r.Host(), "docker.pull_timeout")
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("took %s", took)
 	}
-	r.release()
-	if _, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{}); err != nil {
+	r.Release()
+	if _, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{}); err != nil {
 		t.Errorf("after the registry came back: %v", err)
 	}
 }
 
 func TestPullEndsWithItsLastWaiter(t *testing.T) {
-	r := newRegistry(t, 1000)
-	dropImage(t, r.ref("1"))
+	r := registry.New(t, 1000)
+	registry.DropImage(t, r.Ref("1"))
 	e, seen := newEngine(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err := e.EnsureImage(ctx, r.ref("1"), PullOptions{})
+	_, err := e.EnsureImage(ctx, r.Ref("1"), PullOptions{})
 	wantClass(t, err, context.DeadlineExceeded)
 	for range 100 {
 		if ops, errs := seen.take(); len(ops) > 0 && ops[len(ops)-1] == OpPullImage {
@@ -142,23 +144,23 @@ func TestPullEndsWithItsLastWaiter(t *testing.T) {
 }
 
 func TestAlwaysSeesAChangedTag(t *testing.T) {
-	r := newRegistry(t, 1000)
-	r.release()
-	dropImage(t, r.ref("1"))
+	r := registry.New(t, 1000)
+	r.Release()
+	registry.DropImage(t, r.Ref("1"))
 	e := newPuller(t, "", "", 0)
 	user := func(always bool) string {
 		t.Helper()
-		img, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{Always: always})
+		img, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{Always: always})
 		if err != nil {
 			t.Fatal(err)
 		}
-		dropImage(t, img.ID)
+		registry.DropImage(t, img.ID)
 		return img.User
 	}
 	if got := user(true); got != "nobody" {
 		t.Errorf("first: %q", got)
 	}
-	r.offer(t, "1", "somebody", 1000)
+	r.Offer(t, "1", "somebody", 1000)
 	if got := user(false); got != "nobody" {
 		t.Errorf("what was there: %q", got)
 	}
@@ -166,8 +168,8 @@ func TestAlwaysSeesAChangedTag(t *testing.T) {
 		t.Errorf("always: %q", got)
 	}
 	r.Close()
-	_, err := e.EnsureImage(t.Context(), r.ref("1"), PullOptions{Always: true})
-	wantSays(t, err, errdefs.ErrUnavailable, "cannot reach the registry "+r.host())
+	_, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{Always: true})
+	wantSays(t, err, errdefs.ErrUnavailable, "cannot reach the registry "+r.Host())
 }
 
 // call is what a waiter was told, and when.
@@ -177,15 +179,15 @@ type call struct {
 }
 
 func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
-	r := newRegistry(t, 24<<20, 8<<20)
-	r.rate = 10 << 20
-	r.release()
-	dropImage(t, r.ref("1"))
+	r := registry.New(t, 24<<20, 8<<20)
+	r.Rate = 10 << 20
+	r.Release()
+	registry.DropImage(t, r.Ref("1"))
 	e, _ := newEngine(t, "")
 	pull := func(wait time.Duration) (calls []call) {
 		time.Sleep(wait)
 		o := PullOptions{Progress: func(p PullProgress) { calls = append(calls, call{p, time.Now()}) }}
-		if _, err := e.EnsureImage(t.Context(), r.ref("1"), o); err != nil {
+		if _, err := e.EnsureImage(t.Context(), r.Ref("1"), o); err != nil {
 			t.Error(err)
 		}
 		return calls
@@ -195,7 +197,7 @@ func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
 	wg.Go(func() { early = pull(0) })
 	wg.Go(func() { late = pull(1500 * time.Millisecond) })
 	wg.Wait()
-	end := PullProgress{Current: r.layerBytes(), Total: r.layerBytes(), Done: 2, Layers: 2}
+	end := PullProgress{Current: r.LayerBytes(), Total: r.LayerBytes(), Done: 2, Layers: 2}
 	for _, calls := range [][]call{early, late} {
 		checkProgress(t, calls, end)
 	}
@@ -205,7 +207,7 @@ func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
 	if early[0].PullProgress != (PullProgress{}) || late[0].Current == 0 || late[0].Current == end.Current {
 		t.Errorf("the first was first told %+v, the second %+v", early[0], late[0])
 	}
-	if n := r.pulls.Load(); n != 2 {
+	if n := r.Pulls.Load(); n != 2 {
 		t.Errorf("%d layers were fetched", n)
 	}
 }
@@ -257,18 +259,18 @@ func TestPullWithCredentials(t *testing.T) {
 			says: []string{"they can't be read", "config.json"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRegistry(t, 1000)
-			r.login = login
-			r.release()
-			dropImage(t, r.ref("1"))
+			r := registry.New(t, 1000)
+			r.Login = login
+			r.Release()
+			registry.DropImage(t, r.Ref("1"))
 			bin := t.TempDir()
 			if err := os.WriteFile(filepath.Join(bin, "docker-credential-agbox-test"), []byte("#!/bin/sh\n"+tc.helper), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-			img, err := newPuller(t, "", tc.config(r.host()), 0).EnsureImage(t.Context(), r.ref("1"), PullOptions{})
+			img, err := newPuller(t, "", tc.config(r.Host()), 0).EnsureImage(t.Context(), r.Ref("1"), PullOptions{})
 			if tc.class != nil {
-				wantSays(t, err, tc.class, append(tc.says, r.host())...)
+				wantSays(t, err, tc.class, append(tc.says, r.Host())...)
 			} else if err != nil || img.User != "nobody" {
 				t.Errorf("got %+v, %v", img, err)
 			}

@@ -1,6 +1,5 @@
-//go:build docker
-
-package dockerx
+// Package registry serves images to an engine on this host, for tests of pulls.
+package registry
 
 import (
 	"archive/tar"
@@ -30,16 +29,17 @@ const (
 	manifestType = mediaTypes + "distribution.manifest.v2+json"
 )
 
-// registry is a read-only image registry on 127.0.0.1, which an engine on this host talks plain HTTP to. What it has is
-// offered before it is asked.
-type registry struct {
+// Registry is a read-only image registry on 127.0.0.1, which an engine on this host talks plain HTTP to. What it has is
+// offered before it is asked. The fields that are not functions are set before the first pull.
+type Registry struct {
 	*httptest.Server
-	repo     string // the only one that it has
-	login    string // "user:password" that it wants, if any
-	rate     int    // of each layer, in bytes a second; 0: as fast as it can
-	pulls    atomic.Int64
-	release  func()
-	held     <-chan struct{} // closed by release: layers are served
+	Login   string       // "user:password" that it wants, if any
+	Rate    int          // of each layer, in bytes a second; 0: as fast as it can
+	Pulls   atomic.Int64 // of layers
+	Release func()       // layers are served from then on; may be called more than once
+
+	repo     string          // the only one that it has
+	held     <-chan struct{} // closed by Release
 	requests sync.Mutex      // guards what follows
 	tags     map[string]string
 	blobs    map[string]blob // by digest; manifests too
@@ -50,29 +50,38 @@ type blob struct {
 	mediaType string
 }
 
-// newRegistry returns one that has an image with the tag 1 and layers of these sizes.
-func newRegistry(t *testing.T, layers ...int) *registry {
+// New returns one that has an image with the tag 1 and layers of these sizes.
+func New(t testing.TB, layers ...int) *Registry {
 	t.Helper()
 	held := make(chan struct{})
-	r := &registry{
-		repo: uniqueName(), held: held, release: sync.OnceFunc(func() { close(held) }),
+	r := &Registry{
+		repo: "x/" + strings.ToLower(rand.Text()), held: held, Release: sync.OnceFunc(func() { close(held) }),
 		tags: map[string]string{}, blobs: map[string]blob{},
 	}
-	r.offer(t, "1", "nobody", layers...)
+	r.Offer(t, "1", "nobody", layers...)
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(func() {
-		r.release() // 20.10 keeps the connection of a pull that was given up
+		r.Release() // 20.10 keeps the connection of a pull that was given up
 		r.Close()
 	})
 	return r
 }
 
-// offer puts an image whose containers run as user behind tag. No other image has its layers.
-func (r *registry) offer(t *testing.T, tag, user string, layers ...int) {
+// Offer puts an image whose containers run as user behind tag. No other image has its layers.
+func (r *Registry) Offer(t testing.TB, tag, user string, layers ...int) {
+	t.Helper()
+	var archives [][]byte
+	for _, size := range layers {
+		archives = append(archives, randomLayer(t, size))
+	}
+	r.OfferLayers(t, tag, user, archives...)
+}
+
+// OfferLayers is Offer of an image with these tar archives as layers.
+func (r *Registry) OfferLayers(t testing.TB, tag, user string, archives ...[]byte) {
 	t.Helper()
 	var described, diffIDs []any
-	for _, size := range layers {
-		content := randomLayer(t, size)
+	for _, content := range archives {
 		var packed bytes.Buffer
 		z, err := gzip.NewWriterLevel(&packed, gzip.NoCompression)
 		if err != nil {
@@ -94,8 +103,8 @@ func (r *registry) offer(t *testing.T, tag, user string, layers ...int) {
 	}))
 }
 
-// offerElsewhere puts a list behind tag that has images for another platform only.
-func (r *registry) offerElsewhere(t *testing.T, tag string) {
+// OfferElsewhere puts a list behind tag that has images for another platform only.
+func (r *Registry) OfferElsewhere(t testing.TB, tag string) {
 	t.Helper()
 	other := r.addJSON(t, manifestType, map[string]any{"schemaVersion": 2, "mediaType": manifestType})
 	other["platform"] = map[string]string{"os": "linux", "architecture": "s390x"}
@@ -104,7 +113,7 @@ func (r *registry) offerElsewhere(t *testing.T, tag string) {
 }
 
 // randomLayer is a tar archive with one file of size bytes that can't be compressed.
-func randomLayer(t *testing.T, size int) []byte {
+func randomLayer(t testing.TB, size int) []byte {
 	t.Helper()
 	content := make([]byte, size)
 	_, _ = rand.Read(content) // never fails
@@ -125,14 +134,14 @@ func digest(b []byte) string {
 }
 
 // add keeps a blob and returns its descriptor.
-func (r *registry) add(mediaType string, b []byte) map[string]any {
+func (r *Registry) add(mediaType string, b []byte) map[string]any {
 	r.requests.Lock()
 	defer r.requests.Unlock()
 	r.blobs[digest(b)] = blob{b, mediaType}
 	return map[string]any{"mediaType": mediaType, "digest": digest(b), "size": len(b)}
 }
 
-func (r *registry) addJSON(t *testing.T, mediaType string, v any) map[string]any {
+func (r *Registry) addJSON(t testing.TB, mediaType string, v any) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -141,14 +150,14 @@ func (r *registry) addJSON(t *testing.T, mediaType string, v any) map[string]any
 	return r.add(mediaType, b)
 }
 
-func (r *registry) tag(tag string, descriptor map[string]any) {
+func (r *Registry) tag(tag string, descriptor map[string]any) {
 	r.requests.Lock()
 	defer r.requests.Unlock()
 	r.tags[tag] = descriptor["digest"].(string)
 }
 
-// layerBytes is how much has to come for all images, compressed.
-func (r *registry) layerBytes() (n int64) {
+// LayerBytes is how much has to come for all images, compressed.
+func (r *Registry) LayerBytes() (n int64) {
 	r.requests.Lock()
 	defer r.requests.Unlock()
 	for _, b := range r.blobs {
@@ -160,7 +169,7 @@ func (r *registry) layerBytes() (n int64) {
 }
 
 // find returns the blob with a tag or digest.
-func (r *registry) find(name string) (blob, bool) {
+func (r *Registry) find(name string) (blob, bool) {
 	r.requests.Lock()
 	defer r.requests.Unlock()
 	if digest, ok := r.tags[name]; ok {
@@ -170,14 +179,18 @@ func (r *registry) find(name string) (blob, bool) {
 	return b, ok
 }
 
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	answer(w, status, map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
+// Refuse answers as registries do.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
 }
 
-func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if user, password, _ := req.BasicAuth(); r.login != "" && user+":"+password != r.login {
+// ServeHTTP answers an engine.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if user, password, _ := req.BasicAuth(); r.Login != "" && user+":"+password != r.Login {
 		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "incorrect username or password "+req.Header.Get("Authorization"))
+		Refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "incorrect username or password "+req.Header.Get("Authorization"))
 		return
 	}
 	path := strings.TrimPrefix(req.URL.Path, "/v2/")
@@ -185,12 +198,12 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !strings.HasPrefix(path, r.repo+"/") {
-		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known to registry")
+		Refuse(w, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known to registry")
 		return
 	}
 	b, ok := r.find(path[strings.LastIndexByte(path, '/')+1:])
 	if !ok {
-		refuse(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "manifest unknown")
+		Refuse(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "manifest unknown")
 		return
 	}
 	w.Header().Set("Content-Type", b.mediaType)
@@ -201,13 +214,13 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// send holds layers until release, and sends them at rate.
-func (r *registry) send(w http.ResponseWriter, req *http.Request, b blob) {
+// send holds layers until Release, and sends them at Rate.
+func (r *Registry) send(w http.ResponseWriter, req *http.Request, b blob) {
 	if !strings.HasSuffix(b.mediaType, "gzip") {
 		_, _ = w.Write(b.content)
 		return
 	}
-	r.pulls.Add(1)
+	r.Pulls.Add(1)
 	select {
 	case <-r.held:
 	case <-req.Context().Done():
@@ -218,25 +231,28 @@ func (r *registry) send(w http.ResponseWriter, req *http.Request, b blob) {
 		if _, err := w.Write(rest[:min(piece, len(rest))]); err != nil {
 			return
 		}
-		if r.rate > 0 {
-			time.Sleep(piece * time.Second / time.Duration(r.rate))
+		if r.Rate > 0 {
+			time.Sleep(piece * time.Second / time.Duration(r.Rate))
 		}
 	}
 }
 
-func (r *registry) host() string { return strings.TrimPrefix(r.URL, "http://") }
+// Host is what begins the references of its images.
+func (r *Registry) Host() string { return strings.TrimPrefix(r.URL, "http://") }
 
-func (r *registry) ref(tag string) string { return r.host() + "/" + r.repo + ":" + tag }
+// Ref is the reference of the image with a tag.
+func (r *Registry) Ref(tag string) string { return r.Host() + "/" + r.repo + ":" + tag }
 
-// dropImage removes an image when the test ends.
-func dropImage(t *testing.T, ref string) {
+// DropImage removes an image when the test ends.
+func DropImage(t testing.TB, ref string) {
+	t.Helper()
 	t.Cleanup(func() {
 		c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		if _, err := c.ImageRemove(context.Background(), ref, image.RemoveOptions{Force: true}); err != nil && !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
