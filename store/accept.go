@@ -30,15 +30,19 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 	return sb.copied(), nil
 }
 
+// CheckCreate refuses what CreateSandbox would refuse, and records nothing. A live sandbox with the ID without counts as gone
+// already; empty: none does. Errors: as CreateSandbox.
+func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error {
+	if err := checkID("sandbox ID", id); err != nil {
+		return err
+	}
+	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec)}
+	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, without) })
+}
+
 // create records sb, whose spec and intent are given.
 func (t *txn) create(sb *Sandbox) error {
-	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
-		return sandboxExists(sb.ID)
-	}
-	if sb.Name != "" && t.nameHolder(sb.Name) != "" {
-		return nameExists(sb.ID, sb.Name)
-	}
-	if err := t.checkPorts(sb); err != nil {
+	if err := t.mayCreate(sb, ""); err != nil {
 		return err
 	}
 	nanos := uint64(t.now.UnixNano())
@@ -54,6 +58,17 @@ func (t *txn) create(sb *Sandbox) error {
 	}
 	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+}
+
+// mayCreate refuses an ID that was ever used, and a name or a host port that a live sandbox other than without has.
+func (t *txn) mayCreate(sb *Sandbox, without string) error {
+	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
+		return sandboxExists(sb.ID)
+	}
+	if holder := t.nameHolder(sb.Name); sb.Name != "" && holder != "" && holder != without {
+		return nameExists(sb.ID, sb.Name)
+	}
+	return t.checkPorts(sb, without)
 }
 
 func (t *txn) holdName(id, name string) error {

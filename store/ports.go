@@ -50,15 +50,16 @@ func claimsOf(claims []portClaim, prefix string, ports []*agboxv1.PortSpec) []po
 	return claims
 }
 
-// checkPorts refuses sb when a live sandbox has one of its fixed host ports. Only then are other specs looked at.
-func (t *txn) checkPorts(sb *Sandbox) error {
+// checkPorts refuses sb when a live sandbox other than without has one of its fixed host ports. Only if sb has any are other
+// specs looked at.
+func (t *txn) checkPorts(sb *Sandbox, without string) error {
 	claims := portClaims(sb.Spec)
 	if len(claims) == 0 {
 		return nil
 	}
 	holders := t.portHolders()
 	for _, c := range claims {
-		if holder, taken := holders[c.hostPort]; taken {
+		if holder, taken := holders[c.hostPort]; taken && holder != without {
 			return portTaken(sb.ID, holder, c)
 		}
 	}

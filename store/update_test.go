@@ -248,6 +248,22 @@ func TestAFixedHostPortHasOneLiveSandbox(t *testing.T) {
 }
 
 // Of creates that share a commit, one gets the port.
+func TestACreateIsCheckedWithoutBeingMade(t *testing.T) {
+	s := open(t, testOptions(t))
+	_, err := s.CreateSandbox(ctx, "box", "name", portSpec(8080, ""), nil)
+	must(t, err)
+	must(t, s.CheckCreate(ctx, "next", "name", portSpec(8080, ""), "box"))
+	refusedFor(t, s.CheckCreate(ctx, "next", "name", portSpec(0, ""), ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
+		"sandbox name name already exists")
+	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), "another"), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
+		"host port 8080/tcp is taken by sandbox box")
+	refusedFor(t, s.CheckCreate(ctx, "box", "", portSpec(0, ""), ""), "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
+		"sandbox_id box already exists")
+	if reserved, err := s.Reserved(ctx, "next"); err != nil || reserved {
+		t.Errorf("a check reserved its ID: %v", err)
+	}
+}
+
 func TestAHostPortIsTakenWithinAGroup(t *testing.T) {
 	s := open(t, testOptions(t))
 	errs := make([]error, 50)

@@ -10,6 +10,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/store"
 )
 
 // CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules, this host, the engine, what other
@@ -32,6 +33,12 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 	id := req.GetSandboxId()
 	if id == "" {
 		id = uuid.NewString()
+	}
+	if req.GetDryRun() {
+		if err := s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces()); err != nil {
+			return nil, err
+		}
+		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(store.Sandbox{ID: id, Name: req.GetName(), Spec: spec}, true)}, nil
 	}
 	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, tools)
 	if err != nil {
@@ -67,8 +74,13 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 	}
 	if req.GetName() != "" {
 		broken = append(broken, validate.Name(req.GetName())...)
+		broken = append(broken, validate.NameOfService(req.GetName(), spec)...)
 	}
-	return append(broken, validate.Create(spec)...)
+	broken = append(broken, validate.Create(spec)...)
+	if req.GetReplaces() != "" && !req.GetDryRun() {
+		broken = append(broken, validate.Error{Field: "replaces", Message: "replaces is for a dry_run only: delete that sandbox first"})
+	}
+	return broken
 }
 
 // checkHost looks at what the spec names on this host, and finds the host's side of the tools.

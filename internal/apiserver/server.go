@@ -25,6 +25,7 @@ import (
 // Store is what the server needs of the store.
 type Store interface {
 	InstanceID() string
+	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
 	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
 	UpdateSpec(ctx context.Context, id string, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)

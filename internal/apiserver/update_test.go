@@ -69,6 +69,29 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
+func TestACreateCanBeRehearsed(t *testing.T) {
+	f := newFixture(t)
+	old := &agboxv1.CreateSandboxRequest{SandboxId: "old1", Name: "box", CreateSpec: &agboxv1.CreateSpec{Image: "x"}}
+	_, err := f.CreateSandbox(t.Context(), old)
+	f.must(err)
+	try := func(change func(*agboxv1.CreateSandboxRequest)) (*agboxv1.CreateSandboxResponse, error) {
+		req := &agboxv1.CreateSandboxRequest{SandboxId: "next", Name: "box", CreateSpec: &agboxv1.CreateSpec{Image: "x"}, DryRun: true}
+		change(req)
+		return f.CreateSandbox(t.Context(), req)
+	}
+	_, err = try(func(*agboxv1.CreateSandboxRequest) {})
+	refused(t, err, codes.AlreadyExists, "SANDBOX_NAME_ALREADY_EXISTS", "sandbox name box already exists", nil)
+	resp, err := try(func(r *agboxv1.CreateSandboxRequest) { r.Replaces = "old1" })
+	if f.must(err); resp.GetSandbox().GetSpec().GetImage() != "x" || resp.GetSandbox().GetLastEventSequence() != 0 {
+		t.Errorf("got %v", resp)
+	}
+	_, err = try(func(r *agboxv1.CreateSandboxRequest) { r.Replaces, r.DryRun = "old1", false })
+	refused(t, err, codes.InvalidArgument, "INVALID_SPEC", "replaces is for a dry_run only: delete that sandbox first", nil)
+	if list, err := f.ListSandboxes(t.Context(), &agboxv1.ListSandboxesRequest{}); err != nil || len(list.GetSandboxes()) != 1 {
+		t.Errorf("the rehearsal left %v, %v", list, err)
+	}
+}
+
 func TestUpdateRefusals(t *testing.T) {
 	f := newFixture(t, func(d *apiserver.Deps) {
 		d.EngineRefuses = func(spec *agboxv1.CreateSpec) (broken validate.Errors) {

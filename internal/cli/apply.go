@@ -177,11 +177,10 @@ func immutableError(d document, fields []string) error {
 // replace deletes the old sandbox, waits until nothing of it is left, and creates the new one. If this ends in between,
 // the name is free, and another apply creates the sandbox.
 //
-// It begins with a create that the taken name must be the only thing against: whatever else is wrong with the new sandbox
-// is known before the old one is touched. An update is no such test, since it need not look at files of the host.
+// It begins with a rehearsal of the create: whatever is wrong with the new sandbox is known before the old one is touched.
 func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions) (*agboxv1.SandboxHandle, error) {
-	if sb, err := a.create(ctx, c, d, "created"); !errors.Is(err, errContended) {
-		return sb, err // or somebody else has deleted the old one meanwhile
+	if err := a.wouldCreate(ctx, c, d, old.GetSandboxId()); err != nil {
+		return nil, err
 	}
 	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old))
 	if err := c.DeleteSandbox(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
@@ -198,6 +197,14 @@ func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.Sandbo
 		return nil, fmt.Errorf("delete the old one: %w; apply again creates it", err)
 	}
 	return a.create(ctx, c, d, "replaced")
+}
+
+// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces had gone.
+func (a *app) wouldCreate(ctx context.Context, c *client.Client, d document, replaces string) error {
+	_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
+		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,
+	})
+	return err
 }
 
 // losses tells what goes with a sandbox.

@@ -94,7 +94,7 @@ type preview struct {
 // preview compares a document that has passed all checks: those that can be made here, and where there is a sandbox also
 // the daemon's.
 func (a *app) preview(ctx context.Context, c *client.Client, d document) (preview, error) {
-	if errs := slices.Concat(validate.Name(d.Name), validate.Create(d.Spec)); len(errs) > 0 {
+	if errs := slices.Concat(validate.Name(d.Name), validate.NameOfService(d.Name, d.Spec), validate.Create(d.Spec)); len(errs) > 0 {
 		return preview{}, errs
 	}
 	old, err := a.holder(ctx, c, d.Name)
@@ -102,6 +102,9 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 		return preview{}, err
 	}
 	if old == nil {
+		if err := a.wouldCreate(ctx, c, d, ""); err != nil {
+			return preview{}, err
+		}
 		return preview{changes: validate.Diff(&agboxv1.CreateSpec{}, d.Spec)}, nil
 	}
 	_, err = c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})

@@ -8,7 +8,7 @@
 //                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
 //                         140-149 drain
 //   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
-//   CreateSandboxRequest  100 name
+//   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
@@ -2143,7 +2143,11 @@ type CreateSandboxRequest struct {
 	// A CreateSpec in YAML, keys as in this file, unknown keys refused.
 	ConfigYaml []byte `protobuf:"bytes,3,opt,name=config_yaml,json=configYaml,proto3" json:"config_yaml,omitempty"`
 	// Optional; a DNS label of at most 63 characters, unique among live sandboxes.
-	Name          string `protobuf:"bytes,100,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,100,opt,name=name,proto3" json:"name,omitempty"`
+	// Check everything, record nothing. The answer holds the spec as it would be recorded; it has no events.
+	DryRun bool `protobuf:"varint,101,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// With dry_run: the ID of a sandbox that is to go first; its name and its host ports count as free.
+	Replaces      string `protobuf:"bytes,102,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2202,6 +2206,20 @@ func (x *CreateSandboxRequest) GetConfigYaml() []byte {
 func (x *CreateSandboxRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateSandboxRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CreateSandboxRequest) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
 	}
 	return ""
 }
@@ -3542,7 +3560,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12\x1d\n" +
@@ -3550,7 +3568,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x1f\n" +
 	"\vconfig_yaml\x18\x03 \x01(\fR\n" +
 	"configYaml\x12\x12\n" +
-	"\x04name\x18d \x01(\tR\x04name\"J\n" +
+	"\x04name\x18d \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18e \x01(\bR\x06dryRun\x12\x1a\n" +
+	"\breplaces\x18f \x01(\tR\breplaces\"J\n" +
 	"\x15CreateSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"2\n" +
 	"\x11GetSandboxRequest\x12\x1d\n" +

@@ -8,7 +8,7 @@
 //                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
 //                         140-149 drain
 //   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
-//   CreateSandboxRequest  100 name
+//   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
