@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -62,15 +63,16 @@ func testMain(m *testing.M) int {
 // daemon is one agboxd with directories of its own, which may die and come back.
 type daemon struct {
 	testing.TB
-	home string
-	host string // DOCKER_HOST of its engine; "" for the one that is there
-	conf string
-	http string   // http.listen, "off" unless a test says otherwise
-	boot string   // a file with another boot ID that the daemon sees; "" for the true one
-	env  []string // more environment
-	cmd  *exec.Cmd
-	done chan struct{}
-	conn *grpc.ClientConn
+	home   string
+	host   string // DOCKER_HOST of its engine; "" for the one that is there
+	conf   string
+	engine string   // more of the section docker
+	http   string   // http.listen, "off" unless a test says otherwise
+	boot   string   // a file with another boot ID that the daemon sees; "" for the true one
+	env    []string // more environment
+	cmd    *exec.Cmd
+	done   chan struct{}
+	conn   *grpc.ClientConn
 	agboxv1.SandboxServiceClient
 	log *logFile
 }
@@ -123,7 +125,7 @@ func (d *daemon) writeConfig() {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		d.Fatal(err)
 	}
-	text := fmt.Sprintf("[http]\nlisten = %q\n[docker]\nhost = %q\nsubnet_pool = %q\n%s", d.http, d.host, subnetPool(d.home), d.conf)
+	text := fmt.Sprintf("[http]\nlisten = %q\n[docker]\nhost = %q\nsubnet_pool = %q\n%s%s", d.http, d.host, subnetPool(d.home), d.engine, d.conf)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		d.Fatal(err)
 	}
@@ -169,8 +171,9 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 
 func (d *daemon) dial() {
 	d.Helper()
+	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}}
 	conn, err := grpc.NewClient("unix://"+d.home+"/run/agbox/agboxd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -281,7 +284,8 @@ func (d *daemon) state(id string) agboxv1.SandboxState {
 	return must(d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id}))(d).GetSandbox().GetState()
 }
 
-// await follows the events until the sandbox is in a state, across restarts of the daemon by others.
+// await waits until the sandbox is in a state, across restarts of the daemon by others. From FAILED no way leads to READY
+// or STOPPED.
 func (d *daemon) await(id string, want agboxv1.SandboxState) {
 	d.Helper()
 	d.eventually(fmt.Sprintf("%s is %s", id, want), func() error {
@@ -289,10 +293,15 @@ func (d *daemon) await(id string, want agboxv1.SandboxState) {
 		if err != nil {
 			return err
 		}
-		if got := sb.GetSandbox(); got.GetState() != want {
-			return fmt.Errorf("is %s (%s %s; %s)", got.GetState(), got.GetErrorCode(), got.GetErrorMessage(), got.GetStatusMessage())
+		got := sb.GetSandbox()
+		if got.GetState() == want {
+			return nil
 		}
-		return nil
+		err = fmt.Errorf("is %s (%s %s; %s)", got.GetState(), got.GetErrorCode(), got.GetErrorMessage(), got.GetStatusMessage())
+		if got.GetState() == failed && (want == ready || want == stopped) {
+			d.Fatalf("%s is not %s: %v", id, want, err)
+		}
+		return err
 	})
 }
 

@@ -1,0 +1,161 @@
+//go:build docker
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// cgroup is where the host keeps the files of one controller for a container: those of the first version, or those of the
+// second, in which all controllers share one directory.
+func (d *daemon) cgroup(container, controller string) (dir string, second bool) {
+	d.Helper()
+	for line := range strings.Lines(d.read(fmt.Sprintf("/proc/%d/cgroup", d.inspect(container).State.Pid))) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if part[1] == controller {
+			return filepath.Join("/sys/fs/cgroup", controller, part[2]), false
+		}
+		if part[0] == "0" {
+			dir = filepath.Join("/sys/fs/cgroup", part[2])
+		}
+	}
+	return dir, true
+}
+
+// limits is what the kernel holds a container to: "quota/period bytes pids".
+func (d *daemon) limits(container string) string {
+	d.Helper()
+	file := func(controller string, first, second string) string {
+		dir, isSecond := d.cgroup(container, controller)
+		if isSecond {
+			first = second
+		}
+		return strings.TrimSpace(d.read(filepath.Join(dir, first)))
+	}
+	cpu := file("cpu", "cpu.cfs_quota_us", "cpu.max")
+	if quota, period, ok := strings.Cut(cpu, " "); ok {
+		cpu = quota + "/" + period
+	} else {
+		cpu += "/" + file("cpu", "cpu.cfs_period_us", "")
+	}
+	return cpu + " " + file("memory", "memory.limit_in_bytes", "memory.max") + " " + file("pids", "pids.max", "pids.max")
+}
+
+func limited(cpu float64, memory string, pids uint32) *agboxv1.CreateSpec {
+	db := web("db", 0)
+	db.CpuLimit, db.MemoryLimit, db.PidsLimit = cpu/2, memory, pids
+	return &agboxv1.CreateSpec{
+		Image: baseImage, CpuLimit: cpu, MemoryLimit: memory, PidsLimit: pids, RequiredServices: []*agboxv1.ServiceSpec{db},
+	}
+}
+
+// wantLimits waits for those of the primary and of its service, whose CPU is half of it.
+func (d *daemon) wantLimits(id, primary, service string) {
+	d.Helper()
+	d.eventually("limits", func() error {
+		if p, s := d.limits(naming.Primary(id)), d.limits(naming.Service(id, "db")); p != primary || s != service {
+			return fmt.Errorf("the primary has %s, the service %s", p, s)
+		}
+		return nil
+	})
+}
+
+func (d *daemon) update(id string, spec *agboxv1.CreateSpec) []string {
+	d.Helper()
+	return must(d.UpdateSandbox(d.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: spec}))(d).GetChangedFields()
+}
+
+func TestLimitsHoldInTheKernelAndChangeInPlace(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(limited(0.5, "64MiB", 100))
+	d.await(id, ready)
+	before := d.inspect(naming.Primary(id))
+	d.wantLimits(id, "50000/100000 67108864 100", "25000/100000 67108864 100")
+	changed := d.update(id, limited(1, "96MiB", 200))
+	if got, want := strings.Join(changed, " "), "cpu_limit memory_limit pids_limit required_services[db].cpu_limit "+
+		"required_services[db].memory_limit required_services[db].pids_limit"; got != want {
+		t.Errorf("changed %s", got)
+	}
+	d.wantLimits(id, "100000/100000 100663296 200", "50000/100000 100663296 200")
+	d.halt(id)
+	d.update(id, limited(0.2, "32MiB", 128))
+	d.kill() // what was accepted is applied whatever dies
+	d.start()
+	d.resume(id)
+	d.wantLimits(id, "20000/100000 33554432 128", "10000/100000 33554432 128")
+	if after := d.inspect(naming.Primary(id)); after.ID != before.ID {
+		t.Errorf("the container was replaced")
+	}
+	if rows := d.rows(id); strings.Count(rows, "SPEC_CHANGED") != 2 || strings.Contains(rows, "FAILED") {
+		t.Errorf("%s", rows)
+	}
+	d.remove(id)
+}
+
+func TestTheEndOfTheMainProcessForWantOfMemoryIsNamed(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(&agboxv1.CreateSpec{MemoryLimit: "32MiB", Command: []string{"sh", "-c", "x=aaaaaaaa; while :; do x=$x$x; done"}})
+	d.failsWith(id, "CONTAINER_OOM", "memory")
+	d.remove(id)
+}
+
+func TestAtThePidsLimitAnExecCanBeCancelled(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(&agboxv1.CreateSpec{PidsLimit: 64})
+	d.await(id, ready)
+	// The inner shell ends when it can't fork; what it has started stays, and so does the exec.
+	x := d.exec(id, "sh", "-c", `sh -c "while :; do sleep 1000000 & done"; exec sleep 1000000`)
+	dir, _ := d.cgroup(naming.Primary(id), "pids")
+	d.eventually("the limit is reached", func() error {
+		if refused := d.read(filepath.Join(dir, "pids.events")); refused == "max 0\n" {
+			return fmt.Errorf("there are %s", d.read(filepath.Join(dir, "pids.current")))
+		}
+		return nil
+	})
+	must(d.CancelExec(d.ctx(), &agboxv1.CancelExecRequest{ExecId: x.GetExecId()}))(t)
+	if st := d.ended(x.GetExecId()); st.GetState() != ended {
+		t.Errorf("the exec is %s %s", st.GetState(), st.GetError())
+	}
+	d.sh(id, "true") // there is room again
+	d.remove(id)
+}
+
+func TestAMainProcessThatEndsIsRestartedLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(&agboxv1.CreateSpec{RestartPolicy: "always", Command: []string{"sh", "-c", "echo run >>/workspace/runs; sleep 0.2"}})
+	restarted := agboxv1.EventType_SANDBOX_RESTARTED
+	d.awaitEvent(id, 3, restarted, "")
+	var at []time.Time
+	for _, e := range d.events(id) {
+		if e.GetEventType() == restarted {
+			at = append(at, e.GetOccurredAt().AsTime())
+			if e.GetSandboxPhase().GetReason() != "restart_policy" || e.GetSandboxState() != ready {
+				t.Errorf("%v", e)
+			}
+		}
+	}
+	for i, least := range []time.Duration{2 * time.Second, 4 * time.Second} {
+		if gap := at[i+1].Sub(at[i]); gap < least || gap > least+4*time.Second {
+			t.Errorf("restart %d came after %s", i+2, gap)
+		}
+	}
+	if sb := d.sandbox(id); sb.GetState() != ready || sb.GetRestarts() < 3 {
+		t.Errorf("%s, %d restarts", sb.GetState(), sb.GetRestarts())
+	}
+	if rows := d.rows(id); strings.Contains(rows, "FAILED") {
+		t.Errorf("%s", rows)
+	}
+	d.halt(id)
+	d.remove(id)
+}
