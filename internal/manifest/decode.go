@@ -2,12 +2,8 @@ package manifest
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml/ast"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -17,25 +13,35 @@ const maxValues = 200_000
 
 // decoder fills messages from YAML, led by their descriptors alone: a field that is added to the proto is read without
 // a change here.
+//
+// It goes on after a mistake; see keep.
 type decoder struct {
-	anchors map[string]ast.Node
-	budget  int
+	anchors  map[string]ast.Node
+	budget   int
+	home     string // what "~" stands for; empty: not known
+	mistakes Errors
 }
 
-func newDecoder() *decoder { return &decoder{anchors: map[string]ast.Node{}, budget: maxValues} }
+func newDecoder(home string) *decoder {
+	return &decoder{anchors: map[string]ast.Node{}, budget: maxValues, home: home}
+}
 
 func (d *decoder) message(node ast.Node, path string, m protoreflect.Message) error {
-	entries, err := d.entries(node, path)
+	entries, err := d.entries(node, path, forms[m.Descriptor().Name()])
 	if err != nil {
 		return err
 	}
 	fields := m.Descriptor().Fields()
 	for _, e := range entries {
-		fd := fields.ByName(protoreflect.Name(e.key))
-		if fd == nil {
-			return unknown(e, path, names(fields))
+		switch fd := fields.ByName(protoreflect.Name(e.key)); {
+		case fd == nil:
+			err = unknown(e, path, names(fields))
+		case isServiceName(fd):
+			err = &Error{Line: e.line, Path: join(path, e.key), Text: "must be left out: the key above is the name"}
+		default:
+			err = d.field(e.value, join(path, e.key), m, fd)
 		}
-		if err := d.field(e.value, join(path, e.key), m, fd); err != nil {
+		if err := d.keep(err); err != nil {
 			return err
 		}
 	}
@@ -69,19 +75,11 @@ func (d *decoder) field(node ast.Node, path string, m protoreflect.Message, fd p
 func (d *decoder) list(node ast.Node, path string, out protoreflect.List, fd protoreflect.FieldDescriptor) error {
 	seq, ok := node.(*ast.SequenceNode)
 	if !ok {
-		return &Error{Line: line(node), Path: path, Text: "must be a list"}
+		return &Error{Line: line(node), Path: path, Text: "must be a list" + listForm(fd)}
 	}
 	for i, item := range seq.Values {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		item, err := d.resolve(item)
-		if err != nil {
-			return err
-		}
-		if item.Type() == ast.NullType {
-			return &Error{Line: line(item), Path: at, Text: "must not be empty"}
-		}
-		value, err := d.value(item, at, out.NewElement(), fd)
-		if err != nil {
+		value, err := d.item(item, fmt.Sprintf("%s[%d]", path, i), out.NewElement(), fd)
+		if err := d.keep(err); err != nil {
 			return err
 		}
 		out.Append(value)
@@ -89,11 +87,26 @@ func (d *decoder) list(node ast.Node, path string, out protoreflect.List, fd pro
 	return nil
 }
 
+// item reads one value of a list; empty is as for value.
+func (d *decoder) item(node ast.Node, path string, empty protoreflect.Value, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+	node, err := d.resolve(node)
+	if err != nil {
+		return empty, err
+	}
+	if node.Type() == ast.NullType {
+		return empty, &Error{Line: line(node), Path: path, Text: "must not be empty"}
+	}
+	return d.value(node, path, empty, fd)
+}
+
 // value reads one value; empty is a new value of the field, to be filled when it is a message.
 func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
 		s, err := d.text(node, path)
+		if err == nil && isHostPath(fd) {
+			s, err = d.expand(node, path, s)
+		}
 		return protoreflect.ValueOfString(s), err
 	case protoreflect.BoolKind:
 		b, ok := node.(*ast.BoolNode)
@@ -136,60 +149,16 @@ func (d *decoder) text(node ast.Node, path string) (string, error) {
 }
 
 func (d *decoder) stringMap(node ast.Node, path string) (map[string]string, error) {
-	entries, err := d.entries(node, path)
+	entries, err := d.entries(node, path, mapForm)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string]string, len(entries))
 	for _, e := range entries {
-		if out[e.key], err = d.text(e.value, join(path, e.key)); err != nil {
+		out[e.key], err = d.text(e.value, join(path, e.key))
+		if err := d.keep(err); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
-}
-
-func whole(node ast.Node, path string) (uint32, error) {
-	n, ok := node.(*ast.IntegerNode)
-	if ok {
-		if v, ok := n.Value.(uint64); ok && v <= 1<<32-1 {
-			return uint32(v), nil
-		}
-	}
-	return 0, &Error{Line: line(node), Path: path, Text: "must be a whole number from 0 to 4294967295"}
-}
-
-// number reads a number that is written as one: neither infinite nor in quotes.
-func number(node ast.Node, path string) (float64, error) {
-	switch n := node.(type) {
-	case *ast.FloatNode:
-		return n.Value, nil
-	case *ast.IntegerNode:
-		switch v := n.Value.(type) {
-		case uint64:
-			return float64(v), nil
-		case int64:
-			return float64(v), nil
-		}
-	}
-	return 0, &Error{Line: line(node), Path: path, Text: `must be a number, such as 2 or 0.5`}
-}
-
-// readDuration accepts Go's notation, a bare 0, and that of protobuf's JSON, which has the same seconds without a limit.
-func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
-	text := ""
-	switch n := node.(type) {
-	case *ast.StringNode:
-		text = n.Value
-	case *ast.IntegerNode:
-		text = n.GetToken().Value // only "0" parses without a unit
-	}
-	if v, err := time.ParseDuration(text); err == nil {
-		out.Seconds, out.Nanos = int64(v/time.Second), int32(v%time.Second)
-		return nil
-	}
-	if strings.HasSuffix(text, "s") && protojson.Unmarshal([]byte(strconv.Quote(text)), out) == nil {
-		return nil
-	}
-	return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m" or "1800s"`}
 }

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -13,12 +12,18 @@ import (
 type envelope struct {
 	*decoder
 	version, kind, name string
-	labels              map[string]string
+	labels              []label
 	spec                *agboxv1.CreateSpec
 }
 
+// label is one of metadata.labels.
+type label struct {
+	key, value string
+	line       int
+}
+
 func (e *envelope) read(doc ast.Node) error {
-	fields, err := e.entries(doc, "")
+	fields, err := e.entries(doc, "", "")
 	if err != nil {
 		return err
 	}
@@ -27,18 +32,18 @@ func (e *envelope) read(doc ast.Node) error {
 			if (f.key == "apiVersion" || f.key == "kind") != kindFirst {
 				continue
 			}
-			if err := e.field(f); err != nil {
+			if err := e.keep(e.field(f)); err != nil {
 				return err
 			}
 		}
-		if err := e.known(line(doc)); err != nil {
+		if err := e.known(line(doc)); err != nil && len(e.mistakes) == 0 {
 			return err
 		}
 	}
-	if e.name == "" {
+	if e.name == "" && len(e.mistakes) == 0 {
 		return &Error{Line: line(doc), Path: "metadata.name", Text: "is required"}
 	}
-	return nil
+	return e.mergeLabels()
 }
 
 func (e *envelope) field(f entry) (err error) {
@@ -59,7 +64,7 @@ func (e *envelope) field(f entry) (err error) {
 }
 
 func (e *envelope) metadata(f entry) error {
-	fields, err := e.entries(f.value, f.key)
+	fields, err := e.entries(f.value, f.key, "{name: web}")
 	if err != nil {
 		return err
 	}
@@ -68,13 +73,28 @@ func (e *envelope) metadata(f entry) error {
 		case "name":
 			e.name, err = e.text(f.value, "metadata.name")
 		case "labels":
-			e.labels, err = e.stringMap(f.value, "metadata.labels")
+			err = e.readLabels(f.value)
 		default:
 			err = unknown(f, "metadata", "name, labels")
 		}
-		if err != nil {
+		if err := e.keep(err); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (e *envelope) readLabels(node ast.Node) error {
+	fields, err := e.entries(node, "metadata.labels", mapForm)
+	if err != nil {
+		return err
+	}
+	for _, f := range fields {
+		value, err := e.text(f.value, "metadata.labels."+f.key)
+		if err := e.keep(err); err != nil {
+			return err
+		}
+		e.labels = append(e.labels, label{key: f.key, value: value, line: f.line})
 	}
 	return nil
 }
@@ -96,14 +116,18 @@ func (e *envelope) known(at int) error {
 
 // mergeLabels puts metadata.labels into the spec. Two places that disagree are a mistake, not a precedence.
 func (e *envelope) mergeLabels() error {
-	for key, value := range e.labels {
-		if other, both := e.spec.GetLabels()[key]; both && other != value {
-			return &Error{Path: "metadata.labels." + key, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", key)}
-		}
-	}
 	if e.spec.Labels == nil && len(e.labels) > 0 {
 		e.spec.Labels = map[string]string{}
 	}
-	maps.Copy(e.spec.Labels, e.labels)
+	for _, l := range e.labels {
+		var err error
+		if other, both := e.spec.Labels[l.key]; both && other != l.value {
+			err = &Error{Line: l.line, Path: "metadata.labels." + l.key, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", l.key)}
+		}
+		if err := e.keep(err); err != nil {
+			return err
+		}
+		e.spec.Labels[l.key] = l.value
+	}
 	return nil
 }

@@ -5,10 +5,9 @@
 package manifest
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"google.golang.org/protobuf/proto"
@@ -33,42 +32,27 @@ type Sandbox struct {
 	Line int
 }
 
-// Error is a mistake in a text.
-type Error struct {
-	// Line counts from 1; 0 when the mistake is in the text as a whole.
-	Line int
-	// Path of the field, such as "spec.mounts[0].target"; empty when there is none.
-	Path string
-	// Text says what is wrong.
-	Text string
-}
-
-// Error returns "line 3: spec.image: must be a string".
-func (e *Error) Error() string {
-	text := e.Text
-	if e.Path != "" {
-		text = e.Path + ": " + text
-	}
-	if e.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", e.Line, text)
-	}
-	return text
-}
-
 // Parse reads the manifests of one text, at least one. Empty documents between "---" are skipped. home is what "~"
-// stands for in host paths; where it is empty, "~" is an error.
+// stands for in host paths; where it is empty, "~" is an error. Errors: *Error for what is not YAML, else Errors with the
+// mistakes of all documents.
 func Parse(text []byte, home string) ([]Sandbox, error) {
 	docs, err := documents(text, len(text))
 	if err != nil {
 		return nil, err
 	}
 	var all []Sandbox
+	var mistakes Errors
 	for _, doc := range docs {
 		one, err := parseDocument(doc, home)
-		if err != nil {
+		var broken Errors
+		if err != nil && !errors.As(err, &broken) {
 			return nil, err
 		}
+		mistakes = append(mistakes, broken...)
 		all = append(all, one)
+	}
+	if len(mistakes) > 0 {
+		return nil, mistakes
 	}
 	if len(all) == 0 {
 		return nil, &Error{Text: "the text is empty"}
@@ -87,22 +71,16 @@ func ParseSpec(text []byte, home string) (*agboxv1.CreateSpec, error) {
 	case len(docs) > 1:
 		return nil, &Error{Line: line(docs[1]), Text: "a second document; there must be one"}
 	}
-	spec := &agboxv1.CreateSpec{}
-	if err := newDecoder().message(docs[0], "", spec.ProtoReflect()); err != nil {
+	spec, d := &agboxv1.CreateSpec{}, newDecoder(home)
+	if err := d.outcome(d.message(docs[0], "", spec.ProtoReflect())); err != nil {
 		return nil, err
 	}
-	return spec, expandHome(spec, "", home)
+	return spec, nil
 }
 
 func parseDocument(doc ast.Node, home string) (Sandbox, error) {
-	e := envelope{decoder: newDecoder(), spec: &agboxv1.CreateSpec{}, labels: map[string]string{}}
-	if err := e.read(doc); err != nil {
-		return Sandbox{}, err
-	}
-	if err := e.mergeLabels(); err != nil {
-		return Sandbox{}, err
-	}
-	if err := expandHome(e.spec, "spec.", home); err != nil {
+	e := envelope{decoder: newDecoder(home), spec: &agboxv1.CreateSpec{}}
+	if err := e.outcome(e.read(doc)); err != nil {
 		return Sandbox{}, err
 	}
 	return Sandbox{Name: e.name, Spec: e.spec, Line: line(doc)}, nil
@@ -128,34 +106,6 @@ func Merge(base, over *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	})
 	dst.SetUnknown(append(dst.GetUnknown(), over.ProtoReflect().GetUnknown()...))
 	return out
-}
-
-// expandHome replaces a leading "~" of host paths. prefix leads to the spec in error paths.
-func expandHome(spec *agboxv1.CreateSpec, prefix, home string) error {
-	for i, m := range spec.GetMounts() {
-		if err := expand(&m.Source, home, fmt.Sprintf("%smounts[%d].source", prefix, i)); err != nil {
-			return err
-		}
-	}
-	for i, c := range spec.GetCopies() {
-		if err := expand(&c.Source, home, fmt.Sprintf("%scopies[%d].source", prefix, i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func expand(p *string, home, path string) error {
-	switch {
-	case !strings.HasPrefix(*p, "~"):
-		return nil
-	case *p != "~" && !strings.HasPrefix(*p, "~/"):
-		return &Error{Path: path, Text: `only "~" and "~/..." are known, not the homes of other users`}
-	case home == "":
-		return &Error{Path: path, Text: `"~" cannot be expanded: the home directory is not known`}
-	}
-	*p = filepath.Join(home, strings.TrimPrefix(*p, "~"))
-	return nil
 }
 
 // Home returns the home directory of the calling user, or "" when it is not known.

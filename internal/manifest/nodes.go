@@ -1,11 +1,9 @@
 package manifest
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -94,20 +92,6 @@ func checkShape(tokens token.Tokens) error {
 	return nil
 }
 
-// syntaxError keeps the position and the parser's own words, without its excerpt of the text, which may hold secrets.
-func syntaxError(err error) error {
-	var parsed yaml.Error
-	if !errors.As(err, &parsed) {
-		return &Error{Text: "the text is not YAML"}
-	}
-	message, _, _ := strings.Cut(parsed.GetMessage(), "\n")
-	at := 0
-	if t := parsed.GetToken(); t != nil && t.Position != nil {
-		at = t.Position.Line
-	}
-	return &Error{Line: at, Text: message}
-}
-
 // entry is one pair of a mapping.
 type entry struct {
 	key   string
@@ -115,8 +99,9 @@ type entry struct {
 	value ast.Node
 }
 
-// entries returns the pairs of a mapping; none for null. A key that occurs twice is an error.
-func (d *decoder) entries(node ast.Node, path string) ([]entry, error) {
+// entries returns the pairs of a mapping; none for null. Of a key that occurs twice the first is returned. form shows how
+// such a mapping is written.
+func (d *decoder) entries(node ast.Node, path, form string) ([]entry, error) {
 	node, err := d.resolve(node)
 	if err != nil || node.Type() == ast.NullType {
 		return nil, err
@@ -128,20 +113,22 @@ func (d *decoder) entries(node ast.Node, path string) ([]entry, error) {
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{n}
 	default:
-		return nil, &Error{Line: line(node), Path: path, Text: "must be a mapping (key: value)"}
+		return nil, &Error{Line: line(node), Path: path, Text: "must be a mapping" + cmp.Or(suchAs(form), " (key: value)")}
 	}
 	seen := map[string]int{}
 	out := make([]entry, 0, len(pairs))
 	for _, p := range pairs {
 		e, err := newEntry(p, path)
-		if err != nil {
+		first, twice := seen[e.key]
+		if err == nil && twice {
+			err = &Error{Line: e.line, Path: join(path, e.key), Text: fmt.Sprintf("duplicate key; first on line %d", first)}
+		}
+		if err == nil {
+			seen[e.key] = e.line
+			out = append(out, e)
+		} else if err := d.keep(err); err != nil {
 			return nil, err
 		}
-		if first, twice := seen[e.key]; twice {
-			return nil, &Error{Line: e.line, Path: join(path, e.key), Text: fmt.Sprintf("duplicate key; first on line %d", first)}
-		}
-		seen[e.key] = e.line
-		out = append(out, e)
 	}
 	return out, nil
 }

@@ -11,6 +11,8 @@ import (
 
 var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
 
+const servicesForm = `"db: {image: postgres}"`
+
 // isServices tells the lists that are written as mappings from the name.
 func isServices(fd protoreflect.FieldDescriptor) bool {
 	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
@@ -19,15 +21,15 @@ func isServices(fd protoreflect.FieldDescriptor) bool {
 // services reads a mapping from names to services and keeps its order, in which required services start.
 func (d *decoder) services(node ast.Node, path string, out protoreflect.List) error {
 	if _, ok := node.(*ast.SequenceNode); ok {
-		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as "db: {image: postgres}", not a list`}
+		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as ` + servicesForm + `, not a list`}
 	}
-	entries, err := d.entries(node, path)
+	entries, err := d.entries(node, path, servicesForm)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		s, err := d.service(e, join(path, e.key))
-		if err != nil {
+		if err := d.keep(err); err != nil {
 			return err
 		}
 		out.Append(protoreflect.ValueOfMessage(s.ProtoReflect()))
@@ -35,20 +37,17 @@ func (d *decoder) services(node ast.Node, path string, out protoreflect.List) er
 	return nil
 }
 
-// service reads one service. A name inside it is refused even if it is the right one: it would have to be changed in
-// two places.
+// isServiceName tells the name inside a service, which is refused even if it is the right one: it would have to be changed
+// in two places.
+func isServiceName(fd protoreflect.FieldDescriptor) bool {
+	return fd.Name() == "name" && fd.Parent().FullName() == serviceName
+}
+
 func (d *decoder) service(e entry, path string) (*agboxv1.ServiceSpec, error) {
-	fields, err := d.entries(e.value, path)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range fields {
-		if f.key == "name" {
-			return nil, &Error{Line: f.line, Path: join(path, f.key), Text: "must be left out: the key above is the name"}
-		}
-	}
-	s := &agboxv1.ServiceSpec{Name: e.key}
-	return s, d.message(e.value, path, s.ProtoReflect())
+	s := &agboxv1.ServiceSpec{}
+	err := d.message(e.value, path, s.ProtoReflect())
+	s.Name = e.key
+	return s, err
 }
 
 // names lists the keys that a mapping may have.
@@ -56,10 +55,9 @@ func names(fields protoreflect.FieldDescriptors) string {
 	var all []string
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if fd.Name() == "name" && fd.Parent().FullName() == serviceName {
-			continue
+		if !isServiceName(fd) {
+			all = append(all, string(fd.Name()))
 		}
-		all = append(all, string(fd.Name()))
 	}
 	return strings.Join(all, ", ")
 }

@@ -1,0 +1,132 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// maxMistakes bounds what is told about one document.
+const maxMistakes = 32
+
+// Error is a mistake in a text.
+type Error struct {
+	// Line counts from 1; 0 when the mistake is in the text as a whole.
+	Line int
+	// Path of the field, such as "spec.mounts[0].target"; empty when there is none.
+	Path string
+	// Text says what is wrong.
+	Text string
+}
+
+// Error returns "line 3: spec.image: must be a string".
+func (e *Error) Error() string {
+	text := e.Text
+	if e.Path != "" {
+		text = e.Path + ": " + text
+	}
+	if e.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	return text
+}
+
+// Errors are the mistakes of a text that is YAML, at least one, in the order in which they were met.
+type Errors []*Error
+
+// Error joins the mistakes with "; ".
+func (e Errors) Error() string {
+	texts := make([]string, len(e))
+	for i, one := range e {
+		texts[i] = one.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// errEnough ends the reading of a document with very many mistakes.
+var errEnough = errors.New("enough mistakes")
+
+// keep notes a mistake and returns nil, so that the reader goes on to the next field; any other error it returns.
+func (d *decoder) keep(err error) error {
+	var one *Error
+	if err == nil || !errors.As(err, &one) {
+		return err
+	}
+	d.mistakes = append(d.mistakes, one)
+	if len(d.mistakes) < maxMistakes {
+		return nil
+	}
+	d.mistakes = append(d.mistakes, &Error{Text: "and perhaps more"})
+	return errEnough
+}
+
+// outcome is the end of the reading of a document, with the last error of it.
+func (d *decoder) outcome(err error) error {
+	err = d.keep(err)
+	if len(d.mistakes) > 0 {
+		return d.mistakes
+	}
+	return err
+}
+
+// forms show what other tools write otherwise: messages by their name, lists by the name of the field.
+var forms = map[protoreflect.Name]string{
+	"PortSpec":              "{container_port: 80, host_port: 8080}",
+	"MountSpec":             "{source: /host/path, target: /path, writable: true}",
+	"CopySpec":              "{source: /host/path, target: /path}",
+	"HealthcheckConfig":     `{test: [CMD-SHELL, "curl -f localhost"], interval: 5s}`,
+	"ServiceSpec":           "{image: postgres}",
+	"command":               `[sh, -c, "echo hi"]`,
+	"test":                  `[CMD-SHELL, "curl -f localhost"]`,
+	"builtin_tools":         "[git, npm]",
+	"exclude_patterns":      `[.git, "*.log"]`,
+	"post_start_on_primary": `["echo hi"]`,
+}
+
+// mapForm shows how envs and labels are written.
+const mapForm = "{NAME: value}"
+
+// suchAs is the way out of an error about the kind of a value, or empty.
+func suchAs(form string) string {
+	if form == "" {
+		return ""
+	}
+	return ", such as " + form
+}
+
+// listForm shows how the list of a field is written.
+func listForm(fd protoreflect.FieldDescriptor) string {
+	if fd.Message() == nil {
+		return suchAs(forms[fd.Name()])
+	}
+	return suchAs("[" + forms[fd.Message().Name()] + "]")
+}
+
+// wordings replace sentences of the parser that speak of its inside.
+var wordings = []struct{ parser, ours string }{
+	{`found character '` + "\t" + `'`, "a tab; indent with spaces"},
+	{"mapping value is not allowed", `a "key: value" where none can be: look at the indentation here and on the next line, and put texts with ": " in quotes`},
+	{"non-map value is specified", `must be "key: value", like the lines around it`},
+}
+
+// syntaxError keeps the position and says what it is without the parser's excerpt of the text, which may hold secrets.
+func syntaxError(err error) error {
+	var parsed yaml.Error
+	if !errors.As(err, &parsed) {
+		return &Error{Text: "the text is not YAML"}
+	}
+	message, _, _ := strings.Cut(parsed.GetMessage(), "\n")
+	for _, w := range wordings {
+		if strings.HasPrefix(message, w.parser) {
+			message = w.ours
+		}
+	}
+	at := 0
+	if t := parsed.GetToken(); t != nil && t.Position != nil {
+		at = t.Position.Line
+	}
+	return &Error{Line: at, Text: message}
+}

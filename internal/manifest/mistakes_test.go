@@ -1,0 +1,96 @@
+package manifest_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/manifest"
+)
+
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	text := head + `  labels: {a: 1}
+spec:
+  image: x
+  imagee: y
+  envs: {A: 1, B: good, C: true}
+  idle_ttl: 30
+  command: [sleep, 5, 6]
+  mounts: [{source: ~bob/x, targt: /x}, "/a:/b"]
+  required_services:
+    db: {name: db, healthcheck: {interval: 5}}
+`
+	_, err := manifest.Parse([]byte(text), "/h")
+	want := []string{
+		"line 5: metadata.labels.a: must be a string",
+		"line 8: spec.imagee: unknown key",
+		"line 9: spec.envs.A: must be a string",
+		"line 9: spec.envs.C: must be a string",
+		"line 10: spec.idle_ttl: must be a duration",
+		"line 11: spec.command[1]: must be a string",
+		"line 11: spec.command[2]: must be a string",
+		"line 12: spec.mounts[0].source: only",
+		"line 12: spec.mounts[0].targt: unknown key",
+		"line 12: spec.mounts[1]: must be a mapping",
+		"line 14: spec.required_services.db.name: must be left out",
+		"line 14: spec.required_services.db.healthcheck.interval: must be a duration",
+	}
+	wantMistakes(t, err, want...)
+}
+
+func TestMistakesOfAllDocumentsAreTold(t *testing.T) {
+	_, err := manifest.Parse([]byte(head+"spec: {image: 1}\n---\n"+head+"spec: {user: 0}\n---\nkind: X\n"), "/h")
+	wantMistakes(t, err, "line 5: spec.image", "line 11: spec.user", "line 13: apiVersion")
+}
+
+// wantMistakes checks the beginning of each.
+func wantMistakes(t *testing.T, err error, want ...string) {
+	t.Helper()
+	var got manifest.Errors
+	if !errors.As(err, &got) || len(got) != len(want) {
+		t.Fatalf("got %d mistakes (%v), want %d", len(got), err, len(want))
+	}
+	for i, one := range got {
+		if !strings.HasPrefix(one.Error(), want[i]) {
+			t.Errorf("got %q, want %q", one, want[i])
+		}
+	}
+}
+
+func TestMistakesHaveABound(t *testing.T) {
+	_, err := manifest.ParseSpec([]byte("command: ["+strings.Repeat("1,", 15_000)+"]"), "/h")
+	var got manifest.Errors
+	if !errors.As(err, &got) || len(got) > 33 || got[len(got)-1].Text != "and perhaps more" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What is written as other tools have it gets an error that shows the form.
+func TestMistakesShowTheForm(t *testing.T) {
+	for text, want := range map[string]string{
+		`ports: "8080:80"`:               "ports: must be a list, such as [{container_port: 80, host_port: 8080}]",
+		`ports: ["8080:80"]`:             "ports[0]: must be a mapping, such as {container_port: 80, host_port: 8080}",
+		`mounts: [/a:/b]`:                "mounts[0]: must be a mapping, such as {source: /host/path, target: /path, writable: true}",
+		`copies: /a`:                     "copies: must be a list, such as [{source: /host/path, target: /path}]",
+		`envs: [A=b]`:                    "envs: must be a mapping, such as {NAME: value}",
+		`labels: a`:                      "labels: must be a mapping, such as {NAME: value}",
+		`command: sleep 5`:               `command: must be a list, such as [sh, -c, "echo hi"]`,
+		`builtin_tools: git`:             "builtin_tools: must be a list, such as [git, npm]",
+		`required_services: {db: pg:17}`: "required_services.db: must be a mapping, such as {image: postgres}",
+		`required_services: db`:          `required_services: must be a mapping, such as "db: {image: postgres}"`,
+		`optional_services: {db: {healthcheck: curl}}`:         `db.healthcheck: must be a mapping, such as {test: [CMD-SHELL, "curl -f localhost"], interval: 5s}`,
+		`optional_services: {db: {healthcheck: {test: curl}}}`: `db.healthcheck.test: must be a list, such as [CMD-SHELL, "curl -f localhost"]`,
+		"envs:\n\tA: b":       "line 2: a tab; indent with spaces",
+		"image: x\n envs: {}": "the indentation",
+		"image: x\nfoo bar":   `"key: value"`,
+	} {
+		if _, err := manifest.ParseSpec([]byte(text), "/h"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestConflictsOfLabelsHaveALine(t *testing.T) {
+	_, err := manifest.Parse([]byte(head+"  labels: {a: b}\nspec:\n  labels: {a: c}\n"), "/h")
+	wantMistakes(t, err, "line 5: metadata.labels.a: differs from spec.labels.a")
+}
