@@ -32,7 +32,7 @@ const (
 	patience = 90 * time.Second
 )
 
-// binaries is the directory with agboxd (built with the race detector) and agbox-shim.
+// binaries is the directory with agboxd (built with the race detector), agbox, agbox-shim, and what tests run in sandboxes.
 var binaries string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -44,15 +44,16 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	for name, args := range map[string][]string{
-		"agboxd":     {"CGO_ENABLED=1", "-race"},
-		"agbox":      {"CGO_ENABLED=0", "-trimpath"},
-		"agbox-shim": {"CGO_ENABLED=0", "-trimpath"},
+	for pkg, args := range map[string][]string{
+		"../../cmd/agboxd":     {"CGO_ENABLED=1", "-race"},
+		"../../cmd/agbox":      {"CGO_ENABLED=0", "-trimpath"},
+		"../../cmd/agbox-shim": {"CGO_ENABLED=0", "-trimpath"},
+		"./testdata/dial":      {"CGO_ENABLED=0", "-trimpath"},
 	} {
-		cmd := exec.Command("go", "build", args[1], "-ldflags=-s -w", "-o", filepath.Join(dir, name), "../../cmd/"+name)
+		cmd := exec.Command("go", "build", args[1], "-ldflags=-s -w", "-o", filepath.Join(dir, filepath.Base(pkg)), pkg)
 		cmd.Env = append(os.Environ(), args[0])
 		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", name, err, out)
+			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
 			return 1
 		}
 	}
