@@ -176,6 +176,8 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.copyFiles(ctx, s)
 	case plan.StartContainer:
 		return p.start(ctx, s)
+	case plan.Release:
+		return p.release(ctx, s)
 	case plan.RunHook:
 		return p.runHook(s.Index)
 	case plan.CancelHook:
@@ -260,6 +262,9 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 	}
 	if s.Service == "" {
 		if err := p.verifySources(); err != nil {
+			return err
+		}
+		if err := p.cfg.Execs.Withhold(p.rec.ID); err != nil {
 			return err
 		}
 	}

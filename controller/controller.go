@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 )
 
@@ -28,6 +29,9 @@ type Config struct {
 
 	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
 	ShimDir string
+	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil:
+	// nobody does.
+	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
 	// BootID is the kernel's boot ID.
 	BootID string
 	// HostUID and HostGID are told to every container.

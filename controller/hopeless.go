@@ -43,7 +43,7 @@ func (p *pass) hopeless(s plan.Step, err error, key string, patience int) bool {
 // for ever.
 func (p *pass) making(k plan.Kind) bool {
 	switch k {
-	case plan.EnsureImage, plan.CreatePrimary, plan.CreateService, plan.CopyFiles, plan.StartContainer:
+	case plan.EnsureImage, plan.CreatePrimary, plan.CreateService, plan.CopyFiles, plan.StartContainer, plan.Release:
 		return p.rec.Standing == plan.Live
 	}
 	return false

@@ -68,5 +68,7 @@ type Execs interface {
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
+	Release(sandboxID string) error
+	Withhold(sandboxID string) error
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

@@ -71,7 +71,7 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 
 // entrypoint is the shim's command line. What depends on daemon's settings and is not in it can change later.
 func (p *pass) entrypoint() []string {
-	args := []string{execjournal.ContainerShim, "init", "--default-user=" + p.images[""].User}
+	args := []string{execjournal.ContainerShim, "init", "--gated", "--default-user=" + p.images[""].User}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
 	}

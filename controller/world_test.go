@@ -467,6 +467,14 @@ func (d *fusedExecs) Close(sandboxID, execID, nonce, reason string) (execjournal
 	return guarded(d.f, func() (execjournal.Status, error) { return d.Dir.Close(sandboxID, execID, nonce, reason) })
 }
 
+func (d *fusedExecs) Release(sandboxID string) error {
+	return d.f.guard(func() error { return d.Dir.Release(sandboxID) })
+}
+
+func (d *fusedExecs) Withhold(sandboxID string) error {
+	return d.f.guard(func() error { return d.Dir.Withhold(sandboxID) })
+}
+
 func (d *fusedExecs) Forget(sandboxID, execID string) error {
 	return d.f.guard(func() error { return d.Dir.Forget(sandboxID, execID) })
 }

@@ -16,6 +16,7 @@ type options struct {
 	user        string   // the sandbox's; empty: agbox where the image has it, else defaultUser
 	dir         string   // of the main process; empty: the container's working directory
 	logLimit    int64    // of each log of the main process; 0: none
+	gated       bool     // init starts nothing before the daemon's release
 	command     []string // the main process
 	execID      string
 }
@@ -48,6 +49,8 @@ func parse(args []string) (o options, ok bool) {
 func (o *options) set(arg string) (ok bool) {
 	name, value, isFlag := strings.Cut(arg, "=")
 	switch {
+	case arg == "--gated":
+		o.gated = true
 	case isFlag && name == "--default-user":
 		o.defaultUser = value
 	case isFlag && name == "--user":

@@ -32,7 +32,8 @@ type initProcess struct {
 	sig   *signals
 	inbox inbox
 
-	mainPid  int // supervisor of the main process; 0: there is none
+	mainPid  int  // supervisor of the main process; 0: there is none
+	released bool // nothing of the sandbox's own is started before
 	exitCode int
 
 	children map[string]*child // living supervisors, by exec ID
@@ -83,7 +84,9 @@ func runInit(at places, o options) int {
 	} else if err := ownWorkspace(who); err != nil {
 		say("set up the working directory: %v", err)
 	}
-	p.startMain()
+	if !o.gated {
+		p.release()
+	}
 	return p.loop()
 }
 
@@ -111,6 +114,9 @@ func (p *initProcess) drain() {
 		return
 	}
 	p.draining = true
+	if len(p.command) > 0 && !p.released {
+		p.exitCode = stoppedEarly
+	}
 	_, _ = unix.Write(p.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only when it is full, and so readable
 	for _, c := range p.children {
 		_ = unix.Kill(c.pid, unix.SIGUSR1)

@@ -4,6 +4,7 @@
 //	agbox-shim exec [OPTIONS] EXEC_ID                one exec's supervisor, started by init, which hands it the lock
 //	agbox-shim main [OPTIONS] -- PROGRAM [ARGS]      the main process's supervisor, started by init
 //
+//	--gated                of init: nothing is started before the daemon's release (see internal/execjournal)
 //	--user=USER            whom commands run as: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--default-user=USER    whom without --user, where the image has no user agbox
 //	--dir=PATH             where the main process starts, absolute; default: the container's working directory
@@ -49,6 +50,6 @@ func run(args []string, at places) int {
 	case ok && o.verb == "exec":
 		return runExec(at, o)
 	}
-	say("usage: agbox-shim init [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,12 +11,21 @@ import (
 // stoppedEarly is the exit code of a main process that was stopped before it was started.
 const stoppedEarly = 128 + int(unix.SIGTERM)
 
-// startMain starts the supervisor of the main process, if there is to be one. It is a process of its own, so that PID 1
-// carries no output, waits for no disk, and can tell what belongs to the main process.
-func (p *initProcess) startMain() {
-	if len(p.command) == 0 {
+// release begins what waited for the daemon's word: the main process, and every request there is.
+func (p *initProcess) release() {
+	if p.released || p.draining {
 		return
 	}
+	p.released = true
+	p.rescanAt = time.Time{}
+	if len(p.command) > 0 {
+		p.startMain()
+	}
+}
+
+// startMain starts the supervisor of the main process. It is a process of its own, so that PID 1
+// carries no output, waits for no disk, and can tell what belongs to the main process.
+func (p *initProcess) startMain() {
 	pid, err := syscall.ForkExec("/proc/self/exe", p.mainArgs(), &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{0, 2, 2, stopFd: uintptr(p.stop)},

@@ -52,6 +52,49 @@ func TestMainProcessRunsLikeAnExec(t *testing.T) {
 	}
 }
 
+func TestAGatedInitStartsNothingBeforeItsRelease(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).mainSh("echo up; while ! test -e $0; do sleep 0.02; done; exit 3", "--gated")
+	gate := filepath.Join(t.TempDir(), "gate")
+	b.args = append(b.args, gate)
+	must(t, b.dir.Withhold(sandbox)) // nothing is there
+	early := b.start(b.sh("exit 4"))
+	b.boot()
+	stdout, _ := b.dir.MainLogPaths(sandbox)
+	late := b.start(b.sh("exit 5"))
+	time.Sleep(100 * time.Millisecond) // for what must not happen; too short only makes the test easier
+	if exists(stdout) || b.look(early).Phase != execjournal.None || b.look(late).Phase != execjournal.None {
+		t.Error("something was started")
+	}
+	must(t, b.dir.Release(sandbox))
+	must(t, b.dir.Release(sandbox))
+	if one, two := b.ended(early), b.ended(late); one.ExitCode != 4 || two.ExitCode != 5 {
+		t.Errorf("%+v, %+v", one, two)
+	}
+	writeExecutable(t, gate, "")
+	if code := b.exitCode(); code != 3 {
+		t.Errorf("exit code %d", code)
+	}
+	if out, _ := b.mainLogs(); out != "up\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestAnInitThatWasNeverReleased(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).mainSh("echo up", "--gated").boot()
+	time.Sleep(200 * time.Millisecond) // PID 1 of a real container can't die of a signal that it does not heed yet
+	b.signal(syscall.SIGTERM)
+	if code := b.exitCode(); code != stoppedEarly {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func TestMainProcessEndsTheContainer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

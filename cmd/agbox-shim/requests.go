@@ -38,6 +38,13 @@ func (b *inbox) identify(id string) (file fileID, ok bool) {
 
 // consider acts on one file of the inbox.
 func (p *initProcess) consider(name string) {
+	if name == execjournal.ReleaseName {
+		p.release()
+		return
+	}
+	if !p.released {
+		return // the release has everything looked at again
+	}
 	id, isCancel, ok := execjournal.RequestID(name)
 	if !ok {
 		return

@@ -27,6 +27,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/sdnotify"
 	"github.com/agbox/agbox/store"
@@ -156,7 +157,7 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 	r := d.cfg.Runtime
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
-		ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
+		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.api = apiserver.New(apiserver.Deps{

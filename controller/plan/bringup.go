@@ -272,8 +272,16 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		_, text := death(*c, b.r.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
 	}
+	if !b.progress.GetPrimaryStarted() {
+		b.release(id)
+	}
 	b.progress.PrimaryStarted = true
 	return Plan{}, true
+}
+
+// release lets the primary begin, once for each start: before that nothing of the sandbox's own runs in it.
+func (b *bringUp) release(id string) {
+	b.p.add(Step{Kind: Release, ID: id, Reason: b.reason})
 }
 
 // copies brings the files in. That they are there is on record before the start: afterwards they are the sandbox's own, and

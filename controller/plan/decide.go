@@ -253,6 +253,8 @@ func (b *bringUp) ended() Plan {
 
 // broughtBack tells of a restart by the primary's policy.
 func (b *bringUp) broughtBack() Plan {
+	b.reason = BecauseRestartPolicy
+	b.release(b.mine.primary.ID)
 	b.progress.RestartRun = nil
 	b.progress.Restarts = nextRestart(*b.mine.primary, b.progress.GetRestarts(), b.now)
 	b.p.After = Report{EngineRun: b.w.Run, Progress: b.progress}

@@ -137,7 +137,7 @@ func TestDecideWithServices(t *testing.T) {
 			s.without("c1", "opt")
 			s.r.Progress.PrimaryStarted = false
 			delete(s.r.Progress.Services, "opt")
-		}, "make-inputs ensure-image create-primary:n1 start-container run-hook(mq) life:1 " +
+		}, "make-inputs ensure-image create-primary:n1 start-container release run-hook(mq) life:1 " +
 			"| ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
 		{"create: files are copied before the first start", func(s *scene) {
 			hooked(s, Hook{})
@@ -151,7 +151,7 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
 			s.container("c1").Status, s.r.Progress.PrimaryStarted = "created", false
-		}, "make-inputs start-container:c1 run-hook(mq) life:1 next:5s"},
+		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
 		{"create: a primary that died before its hooks ended", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "exited"
@@ -214,14 +214,14 @@ func TestDecideWithServices(t *testing.T) {
 			risen(s)
 			s.container("db").Status, s.container("db").Health = "running", "healthy"
 			s.container("mq").Status, s.container("mq").Health = "running", "healthy"
-		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 READY life:1 | start-container(opt):opt"},
+		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 READY life:1 | start-container(opt):opt"},
 		{"resume: a required service is missing", func(s *scene) { risen(s); s.without("mq") }, "FAILED(SANDBOX_RESUME_FAILED)"},
 		{"resume: an optional one is missing: not made again", func(s *scene) {
 			risen(s)
 			s.without("opt")
 			s.container("db").Status, s.container("db").Health = "running", "healthy"
 			s.container("mq").Status, s.container("mq").Health = "running", "healthy"
-		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 READY life:1 | SERVICE_FAILED(opt:SANDBOX_SERVICE_FAILED)"},
+		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 READY life:1 | SERVICE_FAILED(opt:SANDBOX_SERVICE_FAILED)"},
 		{"resume: a service that dies again", func(s *scene) {
 			risen(s)
 			s.r.Progress.Services = map[string]*storev1.ServiceProgress{"db": {Started: true}}
@@ -237,7 +237,7 @@ func TestDecideWithServices(t *testing.T) {
 				s.container(id).Status, s.container(id).Health = "running", "healthy"
 			}
 			s.r.Progress.Services["opt"].Started = false
-		}, "start-container:c1 RESTARTED(engine_death) life:2 | start-container(opt):opt"},
+		}, "start-container:c1 release:c1 RESTARTED(engine_death) life:2 | start-container(opt):opt"},
 		{"the engine's death: a service that dies by itself in the restart", func(s *scene) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
@@ -299,10 +299,10 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 		want   string
 	}{
 		{"on-failure: an error brings it back", func(s *scene) { ended(s, RestartOnFailure, 1) },
-			"start-container:c1 RESTARTED(restart_policy) life:1"},
+			"start-container:c1 release:c1 RESTARTED(restart_policy) life:1"},
 		{"on-failure: a good end does not", func(s *scene) { ended(s, RestartOnFailure, 0) }, "FAILED(CONTAINER_DIED)"},
 		{"always: a good end too", func(s *scene) { ended(s, RestartAlways, 0) },
-			"start-container:c1 RESTARTED(restart_policy) life:1"},
+			"start-container:c1 release:c1 RESTARTED(restart_policy) life:1"},
 		{"never is the default", func(s *scene) { ended(s, "", 1) }, "FAILED(CONTAINER_DIED)"},
 		{"the fourth in a row waits 8 s from the end", func(s *scene) {
 			ended(s, RestartAlways, 1)
@@ -312,14 +312,14 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 			ended(s, RestartAlways, 1)
 			s.w.Containers[0].StartedAt = now.Add(-time.Hour)
 			s.r.Progress = &storev1.Progress{Restarts: &storev1.Restarts{Row: 30}}
-		}, "start-container:c1 RESTARTED(restart_policy) life:1"},
+		}, "start-container:c1 release:c1 RESTARTED(restart_policy) life:1"},
 		{"a clock that was set back delays by the back-off at most", func(s *scene) {
 			ended(s, RestartAlways, 1)
 			s.w.Containers[0].FinishedAt = now.Add(24 * time.Hour)
 		}, "next:1s"},
 		{"a restart by policy that was cut off is told of", func(s *scene) {
 			s.r.Wanted.Restart, s.r.Progress = RestartAlways, &storev1.Progress{RestartRun: life("b", "1")}
-		}, "RESTARTED(restart_policy) life:1"},
+		}, "release:c1 RESTARTED(restart_policy) life:1"},
 		{"a missing primary is not brought back", func(s *scene) { s.r.Wanted.Restart, s.w.Containers = RestartAlways, nil },
 			"FAILED(CONTAINER_MISSING)"},
 

@@ -19,6 +19,8 @@ const (
 	CopyFiles Kind = "copy-files"
 	// StartContainer starts Step.ID, or what was just made for Step.Service.
 	StartContainer Kind = "start-container"
+	// Release makes sure that the primary's mounts are what they should be, and lets its PID 1 begin.
+	Release Kind = "release"
 	// RunHook has a hook started, CancelHook ended, and EndHook forgets its request.
 	RunHook    Kind = "run-hook"
 	CancelHook Kind = "cancel-hook"
@@ -46,7 +48,7 @@ const (
 // Kinds lists every step.
 func Kinds() []Kind {
 	return []Kind{
-		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, RunHook, CancelHook,
+		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release, RunHook, CancelHook,
 		EndHook, CancelExecs, UpdateLimits, StopContainer, RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles,
 		StopIdle, Cleanup,
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -211,7 +212,18 @@ func (w *watcher) errors() <-chan error {
 
 func (w *watcher) close() {
 	w.tick.Stop()
-	if w.notify != nil {
-		_ = w.notify.Close() // nothing more is wanted of it
+	if w.notify == nil {
+		return
 	}
+	var drained sync.WaitGroup // the library may hold the lock that Close wants while it waits for a reader
+	drained.Go(func() {
+		for range w.notify.Events {
+		}
+	})
+	drained.Go(func() {
+		for range w.notify.Errors {
+		}
+	})
+	_ = w.notify.Close() // nothing more is wanted of it
+	drained.Wait()
 }

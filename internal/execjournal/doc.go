@@ -17,6 +17,7 @@
 //	└──exec/
 //	   ├──<exec_id>.json                                               daemon: Request
 //	   ├──<exec_id>.cancel                                             daemon: Cancel
+//	   ├──release                                                      daemon; empty: PID 1 may begin
 //	   └──.<exec_id>.*.tmp                                             daemon
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw, for later)
 //

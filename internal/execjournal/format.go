@@ -129,6 +129,10 @@ type Journal struct {
 	StderrDroppedBytes int64 `json:"stderr_dropped_bytes,omitempty"`
 }
 
+// ReleaseName is the file in ctl/exec without which a gated PID 1 starts nothing. The daemon writes it when it has seen that
+// the container's mounts are what they should be, and removes it before each start.
+const ReleaseName = "release"
+
 // Names of the files of one exec. No name is another exec's: an exec ID has no leading dot, and no suffix ends another.
 
 // RequestName is the file of the Request in ctl/exec.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ func (b *box) serve() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Close() }()
+	defer closeWatcher(w)
 	if err := w.Add(b.ctl); err != nil {
 		return err
 	}
@@ -38,12 +39,31 @@ func (b *box) serve() error {
 	}
 }
 
+// closeWatcher reads on meanwhile: the library may hold the lock that Close wants while it waits for a reader.
+func closeWatcher(w *fsnotify.Watcher) {
+	var drained sync.WaitGroup
+	drained.Go(func() {
+		for range w.Events {
+		}
+	})
+	drained.Go(func() {
+		for range w.Errors {
+		}
+	})
+	_ = w.Close()
+	drained.Wait()
+}
+
 func (b *box) scan() error {
 	entries, err := os.ReadDir(b.ctl)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // its container is being removed
 	}
 	for _, e := range entries {
+		if e.Name() == execjournal.ReleaseName {
+			b.release()
+			continue
+		}
 		switch id, cancel, ok := execjournal.RequestID(e.Name()); {
 		case !ok:
 		case cancel:

@@ -35,6 +35,7 @@ type box struct {
 	ctl, logs string
 	env       []string
 	own       []string      // the command that PID 1 is; nil: PID 1 serves requests, or only waits
+	release   func()        // starts own, once
 	quit      chan struct{} // closed at its death
 	work      sync.WaitGroup
 
@@ -82,12 +83,16 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 	h.mu.Lock()
 	h.boxes[d.ID] = b
 	h.mu.Unlock()
-	if b.own != nil {
-		h.wg.Go(func() { h.runOwn(b, d.ID) })
-	}
+	own := sync.OnceFunc(func() {
+		if b.own != nil {
+			h.wg.Go(func() { h.runOwn(b, d.ID) })
+		}
+	})
 	if b.ctl == "" {
+		own()
 		return
 	}
+	b.release = own
 	h.wg.Go(func() {
 		if err := b.serve(); err != nil && !b.isDead() { // what it looks at goes with the container
 			h.t.Errorf("PID 1: %v", err)

@@ -1,0 +1,38 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// Release lets PID 1 start the main process and execs, in this run. Idempotent. Errors: invalid argument; not found
+// before Prepare; unavailable.
+func (d *Dir) Release(sandboxID string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	return d.put(sandboxID, MainID, "release", ReleaseName, nil)
+}
+
+// Withhold takes a Release back: in the next run PID 1 waits for another one. To be called while the container does
+// not run. Idempotent.
+func (d *Dir) Withhold(sandboxID string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	fd, err := openDir(d.execDir(sandboxID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Unlinkat(fd, ReleaseName, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", ReleaseName, err)
+	}
+	return nil
+}
