@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -82,16 +83,20 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 	return sent
 }
 
-// missingDirs are the directories that the copy has to make; see hostfiles.Copy.
+// missingDirs are the directories that the copy has to make; see hostfiles.Copy. A target that goes through a link of the
+// image is refused: the engine would follow it, also into a mount and so onto the host.
 func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, error) {
 	dirs := append(hostfiles.Parents(target), target)
 	for i, dir := range dirs {
-		_, err := p.cfg.Engine.StatPath(ctx, id, dir)
-		if errdefs.IsNotFound(err) {
+		info, err := p.cfg.Engine.StatPath(ctx, id, dir)
+		switch {
+		case errdefs.IsNotFound(err):
 			return dirs[i:], nil // below one that is missing all are
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
+		case info.Mode.Type() == fs.ModeSymlink:
+			return nil, fmt.Errorf("target %q goes through %q, which is a link to %q in the image; name the place itself: %w",
+				target, dir, info.LinkTarget, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil, nil

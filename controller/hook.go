@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 		h.Error = j.Error
 	}
 	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = c.hookOutput(sb.ID, plan.HookID(index))
+		h.Output = redact(c.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
 	}
 	return h, nil
 }
@@ -86,6 +87,26 @@ func (c *Controller) hookOutput(sandboxID, execID string) string {
 		}
 	}
 	return ""
+}
+
+// minSecret is the length from which an env value is taken for a secret: shorter ones would blot out ordinary words.
+const minSecret = 4
+
+// redact takes the values of environment variables out of a text that goes into an event.
+func redact(text string, envs ...map[string]string) string {
+	var values []string
+	for _, env := range envs {
+		for _, v := range env {
+			if len(v) >= minSecret {
+				values = append(values, v)
+			}
+		}
+	}
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
+	for _, v := range values {
+		text = strings.ReplaceAll(text, v, "[redacted]")
+	}
+	return text
 }
 
 // printable keeps what can stand in a message.
