@@ -1,0 +1,32 @@
+package controller_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// The engine would follow the link, and where it leads into a mount, write on the host.
+func TestACopyDoesNotGoThroughALinkInTheContainer(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		for _, err := range []error{os.Mkdir(p.dir+"/tree", 0o755), os.Mkdir(p.dir+"/tree/real", 0o755), os.Symlink("real", p.dir+"/tree/link"), os.WriteFile(p.dir+"/tree/real/x", nil, 0o600)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		spec := &agboxv1.CreateSpec{Image: image, Copies: []*agboxv1.CopySpec{
+			{Source: p.dir + "/tree", Target: "/data"}, {Source: p.dir + "/tree/real", Target: "/data/link/more"},
+		}}
+		if _, err := p.store.CreateSandbox(t.Context(), "box", "", spec, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.boxes = append(p.boxes, "box")
+		pass(settle)
+		sb, err := p.store.Sandbox(t.Context(), "box")
+		if err != nil || sb.State != failed || !strings.Contains(sb.ErrorMessage, `copies[1]: target "/data/link/more" goes through "/data/link"`) {
+			t.Errorf("%v, %s %s", err, sb.State, sb.ErrorMessage)
+		}
+	})
+}
