@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -64,6 +65,7 @@ func (c *Controller) examineAbsence(ctx context.Context) error {
 // pass may be the only one that the end's event brings about.
 func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w *plan.World) error {
 	var ports []*agboxv1.PublishedPort
+	dead := false
 	for i, ct := range w.Containers {
 		if ct.Unclear() {
 			continue
@@ -77,30 +79,31 @@ func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w 
 		}
 		w.Containers[i] = inspected(d)
 		ports = append(ports, portsOf(w.Containers[i], d)...)
-		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() {
-			if err := c.examineDeath(ctx, rec, w, d); err != nil {
+		dead = dead || w.Containers[i].Ended()
+		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() && d.OOMKilled {
+			if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
 				return err
 			}
 		}
 	}
 	c.published.set(rec.ID, ports)
+	if dead && rec.Desired == storev1.RunState_RUN_STATE_RUN {
+		return c.examineDeath(ctx, w)
+	}
 	return nil
 }
 
-// examineDeath finds out what the verdict on a primary that should run depends on: whether an exec explains the engine's
-// OOM flag, and whether the engine that says so is the one that saw it live. The engine's life is read after the end was
-// seen: one that died in between has another life by then.
-func (c *Controller) examineDeath(ctx context.Context, rec *plan.Record, w *plan.World, d dockerx.ContainerDetail) (err error) {
-	if d.OOMKilled {
-		if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
-			return err
-		}
-	}
+// examineDeath finds out whether the engine that says that a container has ended is the one that saw it live. The engine's
+// life is read after the end was seen: one that died in between has another life by then. What was seen alive may then have
+// been so in either, so everything is looked at again, once the link knows of the new life.
+func (c *Controller) examineDeath(ctx context.Context, w *plan.World) error {
 	info, err := c.cfg.Engine.Info(ctx)
 	if err != nil {
 		return err
 	}
-	w.Run = c.cfg.run(info)
+	if run := c.cfg.run(info); !proto.Equal(run, w.Run) {
+		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
+	}
 	return nil
 }
 

@@ -87,6 +87,19 @@ func TestADeathOfTheEngineDuringAPassIsNotTheSandboxs(t *testing.T) {
 	}, trick(e))
 }
 
+// The same while a sandbox is being created: what the death took along did not die by itself.
+func TestADeathOfTheEngineDuringAPassFailsNoCreate(t *testing.T) {
+	e := &trickEngine{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db")}})
+		pass(time.Second)
+		e.set(func() { p.engine.RestartEngine(false) }, nil)
+		p.must(t, act{"update", 0})
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+	}, trick(e))
+}
+
 // An exec holds the idle clock, and its end starts it, without any pass in between.
 func TestAnIdleSandboxIsStopped(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {

@@ -52,6 +52,7 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 	} else if pol.FailInterruptedCreate && r.RequestedAt.Before(pol.Started) {
 		return b.fail(CodeCreateFailed, "the daemon restarted during the create")
 	}
+	b.takenByDeath()
 	b.dropUnattached()
 	b.materials()
 	return b.run()
@@ -64,6 +65,7 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	if what := b.missing(); what != "" {
 		return b.fail(CodeResumeFailed, what)
 	}
+	b.takenByDeath()
 	return b.run()
 }
 
@@ -85,6 +87,22 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 	}
 	b.progress.RestartRun = nil
 	return b.up(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, string(cause)))
+}
+
+// takenByDeath forgets that parts were started that a death of the engine or the host took along. It counts for all of them
+// at once: the first that is started again is on record with the new life, in which the others have not been started.
+func (b *bringUp) takenByDeath() {
+	if !b.diedWithEngine() {
+		return
+	}
+	if c := b.mine.primary; c == nil || !c.Alive() {
+		b.progress.PrimaryStarted = false
+	}
+	for name, s := range b.progress.Services {
+		if c := b.mine.services[name]; c == nil || !c.Alive() {
+			s.Started = false
+		}
+	}
 }
 
 var causeReasons = map[fate]Reason{engineDeath: BecauseEngineDeath, hostDeath: BecauseHostDeath}
@@ -188,7 +206,7 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 	case c == nil:
 		b.p.add(Step{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason})
 		return b.startService(s, Step{Kind: StartContainer, Service: s.Name, Reason: b.reason}), false
-	case c.neverStarted(), !c.Alive() && (!sp.GetStarted() || b.diedWithEngine()):
+	case c.neverStarted(), !c.Alive() && !sp.GetStarted():
 		return b.startService(s, Step{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: b.reason}), false
 	case !c.Alive(), c.Health == verdictBad:
 		return b.serviceFailed(s, serviceFall(*c)), false
@@ -266,7 +284,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	switch {
 	case b.creates && b.r.Wanted.Copies && !b.progress.GetCopied():
 		return b.copies(id), false
-	case c == nil, c.neverStarted(), !c.Alive() && (!b.progress.GetPrimaryStarted() || b.diedWithEngine()):
+	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
 		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
 	case !c.Alive():
 		_, text := death(*c, b.r.ExecOOM, "the primary container")

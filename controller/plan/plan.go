@@ -139,6 +139,9 @@ func (c Container) Alive() bool {
 // Unclear reports a status on which nothing may be decided; it passes by itself.
 func (c Container) Unclear() bool { return c.Status == "removing" || c.Status == "restarting" }
 
+// Ended reports a container that ran, and runs no more.
+func (c Container) Ended() bool { return !c.Alive() && !c.neverStarted() && !c.Unclear() }
+
 // neverStarted reports a container that has not run yet.
 func (c Container) neverStarted() bool { return c.Status == "created" }
 

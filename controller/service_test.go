@@ -1,0 +1,65 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+)
+
+// create accepts a sandbox with this spec, the next of its world.
+func (p *player) create(t *testing.T, spec *agboxv1.CreateSpec) string {
+	t.Helper()
+	id := fmt.Sprintf("box-%d", len(p.boxes))
+	p.boxes, spec.Image = append(p.boxes, id), image
+	if _, err := p.store.CreateSandbox(context.Background(), id, "", spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// checked is a required service; it is healthy after 3 s.
+func checked(p *player, name string, hooks ...string) *agboxv1.ServiceSpec {
+	p.engine.HealthBehavior = func(dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
+		return dockerx.HealthHealthy, 3 * time.Second
+	}
+	check := &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}}
+	return &agboxv1.ServiceSpec{Name: name, Image: image, Healthcheck: check, PostStartOnPrimary: hooks}
+}
+
+func (p *player) named(name string) string {
+	for _, c := range p.engine.Containers() {
+		if c.Name == name {
+			return c.ID
+		}
+	}
+	return "none"
+}
+
+func (p *player) wantTypes(t *testing.T, id, want string) {
+	t.Helper()
+	if got := p.types(t, id); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The engine's death takes along all that was started, not only what is started again first.
+func TestADeathOfTheEngineFailsNoCreateAndNoResume(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db"), checked(p, "mq")}})
+		pass(4 * time.Second)
+		p.engine.RestartEngine(false)
+		pass(time.Minute)
+		p.wantTypes(t, id, "ACCEPTED PREPARING SERVICE_READY SERVICE_READY READY")
+		p.must(t, act{"stop", 0})
+		pass(time.Minute)
+		p.must(t, act{"resume", 0})
+		pass(4 * time.Second)
+		p.engine.RestartEngine(false)
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+	})
+}
