@@ -145,10 +145,13 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 			return err
 		}
 		if !p.making(s.Kind) || !p.hopeless(s, err, p.rec.ID+"/"+a.Service, patience) {
-			return fmt.Errorf("service %s: %w", a.Service, err)
+			return about(s.Service, err)
 		}
-		a = plan.FailService(a.Service, p.progress, p.rec.State, err.Error())
+		a = a.GivenUp(p.progress, err.Error())
 		break
+	}
+	if a.LimitsApplied {
+		return settled(p.report(ctx, plan.Report{LimitsApplied: true}))
 	}
 	p.odd.forget(p.rec.ID + "/" + a.Service)
 	progress := &storev1.Progress{}
@@ -158,6 +161,14 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 	}
 	progress.Services[a.Service] = a.Then
 	return settled(p.report(ctx, plan.Report{Events: a.Events, Progress: progress}))
+}
+
+// about says whose error it is.
+func about(service string, err error) error {
+	if service == "" {
+		return err
+	}
+	return fmt.Errorf("service %s: %w", service, err)
 }
 
 func (p *pass) take(ctx context.Context, s plan.Step) error {

@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"fmt"
-
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
@@ -18,9 +16,7 @@ func (p *pass) classify(s plan.Step, err error) error {
 	if runs(p.rec) { // it ran before the engine or the host died; what it lacks now may come yet, such as a mount
 		patience = patienceAfterDeath
 	}
-	if s.Service != "" {
-		err = fmt.Errorf("service %s: %w", s.Service, err)
-	}
+	err = about(s.Service, err)
 	if p.hopeless(s, err, p.rec.ID, patience) {
 		return &TerminalError{Code: plan.FailureCode(p.rec), Err: err}
 	}

@@ -314,6 +314,7 @@ func (b *bringUp) copies(id string) Plan {
 
 // up ends the attempt.
 func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
+	b.p = b.p.with(done)
 	b.p.Asides = append(b.p.Asides, b.optional()...)
 	b.p.After.EngineRun = b.w.Run
 	if len(b.r.Wanted.Services) > 0 || b.reason == BecauseEngineDeath || b.reason == BecauseHostDeath {
@@ -321,7 +322,7 @@ func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	}
 	b.p.Waiting = ""
 	b.p.applyLimits(b.r, b.mine)
-	return b.p.with(done)
+	return b.p
 }
 
 func (b *bringUp) fail(code, message string) Plan {

@@ -78,9 +78,6 @@ func render(p Plan) string {
 		if r.EngineRun != nil {
 			parts = append(parts, "life:"+r.EngineRun.GetEngineStart())
 		}
-		if r.LimitsApplied {
-			parts = append(parts, "applied")
-		}
 	}
 	steps := func(steps []Step) {
 		for _, s := range steps {
@@ -99,6 +96,9 @@ func render(p Plan) string {
 		steps(a.Steps)
 		for _, e := range a.Events {
 			event(e)
+		}
+		if a.LimitsApplied {
+			parts = append(parts, "applied")
 		}
 	}
 	if p.Unknown {

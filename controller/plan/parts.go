@@ -155,11 +155,10 @@ func limitSteps(r Record, mine parts) []Step {
 	return steps
 }
 
-// applyLimits adds what an update left to do.
+// applyLimits adds what an update left to do. What the kernel refuses, such as less memory than is in use, holds up nothing.
 func (p *Plan) applyLimits(r Record, mine parts) {
 	if r.LimitsPending {
-		p.add(limitSteps(r, mine)...)
-		p.After.LimitsApplied = true
+		p.Asides = append(p.Asides, Aside{Steps: limitSteps(r, mine), LimitsApplied: true})
 	}
 }
 

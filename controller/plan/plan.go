@@ -218,13 +218,17 @@ func (r Report) Empty() bool {
 	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied
 }
 
-// Aside is what is done for one service that nobody waits for. Its failure is the service's alone.
+// Aside is what is done that nobody waits for, such as for one service. Its failure is its own alone.
 type Aside struct {
 	Service string
-	Steps   []Step
+	// State is the sandbox's when the aside is recorded.
+	State agboxv1.SandboxState
+	Steps []Step
 	// Then is the service's progress, and Events are recorded, once the steps are done.
 	Then   *storev1.ServiceProgress
 	Events []*agboxv1.SandboxEvent
+	// LimitsApplied is recorded, and nothing else, of the aside that applies limits.
+	LimitsApplied bool
 }
 
 // Idle reports whether a pass would do nothing but look again.

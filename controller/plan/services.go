@@ -76,7 +76,7 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 		return b.createAside(s, sp), true
 	case c == nil:
 		return b.tellFall(s, sp, fall{CodeServiceFailed, "its container is missing"})
-	case c.neverStarted() || !c.Alive() && !sp.GetStarted():
+	case !c.Alive() && !sp.GetStarted():
 		return b.startAside(s, sp, c.ID), true
 	case s.well(*c):
 		if told == storev1.ServiceMark_SERVICE_MARK_READY {
@@ -122,7 +122,7 @@ func (b *bringUp) startAside(s Service, sp *storev1.ServiceProgress, id string) 
 	then := proto.CloneOf(sp)
 	then.Started = true
 	return Aside{
-		Service: s.Name, Then: then,
+		Service: s.Name, State: b.stateNow(), Then: then,
 		Steps: []Step{{Kind: StartContainer, ID: id, Service: s.Name, Reason: b.reason}},
 	}
 }
@@ -141,10 +141,16 @@ func failAside(service string, before *storev1.ServiceProgress, state agboxv1.Sa
 	}
 }
 
-// FailService is the aside that tells that a service could not be made to run, of a sandbox in that state; p is what is
-// recorded so far.
-func FailService(service string, p *storev1.Progress, state agboxv1.SandboxState, text string) Aside {
-	return failAside(service, progressOf(p, service), state, fall{CodeServiceFailed, text})
+// GivenUp takes the place of an aside whose steps can't be taken; p is what is recorded so far. The service counts as started, so that nothing but its policy tries again, and its fall is told unless that was done.
+func (a Aside) GivenUp(p *storev1.Progress, text string) Aside {
+	before, f := progressOf(p, a.Service), fall{CodeServiceFailed, text}
+	then := f.progress(before)
+	then.Started, then.Restarts = true, a.Then.GetRestarts()
+	up := Aside{Service: a.Service, Then: then}
+	if before.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED {
+		up.Events = append(up.Events, serviceFailed(a.Service, a.State, f))
+	}
+	return up
 }
 
 // awaitHealth bounds the wait for the first good verdict.
@@ -173,7 +179,7 @@ func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container)
 	then := proto.CloneOf(sp)
 	then.Restarts = nextRestart(c, sp.GetRestarts(), b.now)
 	return Aside{
-		Service: s.Name, Then: then,
+		Service: s.Name, State: b.stateNow(), Then: then,
 		Steps: []Step{{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: BecauseRestartPolicy}},
 	}, true
 }
@@ -186,15 +192,21 @@ const (
 )
 
 // backOff says how long a container that ended by itself is left alone before its policy brings it back; not ok: it does
-// not. A wait is never longer than the back-off itself, whatever became of the clock.
+// not. A wait is never longer than twice the back-off, whatever became of the clock.
 func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Time) (wait time.Duration, ok bool) {
 	switch {
 	case policy == RestartAlways, policy == RestartOnFailure && (c.ExitCode != 0 || !c.Inspected):
 	default:
 		return 0, false
 	}
-	pause := min(restartBase<<min(row(c, r), 20), restartMax)
-	return min(c.FinishedAt.Add(pause).Sub(now), pause), true
+	pause, since := min(restartBase<<min(row(c, r), 20), restartMax), c.FinishedAt
+	if last := time.Unix(0, r.GetLastAt()); last.After(since) { // the last try did not start it
+		since = last
+	}
+	if wait = since.Add(pause).Sub(now); wait > 2*pause { // the clock was set back
+		wait = 0
+	}
+	return wait, true
 }
 
 // row is the number of restarts in a row before this end: a run that was long enough begins a new one.

@@ -179,6 +179,22 @@ func TestDecideWithServices(t *testing.T) {
 			s.without("opt")
 			delete(s.r.Progress.Services, "opt")
 		}, "| ensure-image(opt) create-service(opt):n1 start-container(opt) next:29m0s"},
+		{"optional service: one that can't be started is not tried again", func(s *scene) {
+			*s.container("opt") = service("opt", "created", "")
+			s.r.Progress.Services["opt"] = &storev1.ServiceProgress{Mark: toldFailed, Started: true}
+		}, "next:29m0s"},
+		{"optional service: but its policy tries, from the last try on", func(s *scene) {
+			s.r.Wanted.Services[2].Restart = RestartAlways
+			*s.container("opt") = service("opt", "created", "")
+			s.container("opt").StartedAt, s.container("opt").FinishedAt = time.Time{}, time.Time{}
+			s.r.Progress.Services["opt"] = &storev1.ServiceProgress{
+				Mark: toldFailed, Started: true, Restarts: &storev1.Restarts{Row: 3, LastAt: now.Add(-time.Second).UnixNano()},
+			}
+		}, "next:7s"},
+		{"optional service: well when the sandbox is, told of one that is READY", func(s *scene) {
+			creating(s)
+			s.r.Progress.Services["opt"].Mark = 0
+		}, "make-inputs READY life:1 | SERVICE_READY(opt)"},
 		{"optional service: late health is told", func(s *scene) { s.r.Progress.Services["opt"].Mark = 0 },
 			"| SERVICE_READY(opt) next:29m0s"},
 		{"optional service: not healthy yet", func(s *scene) {
@@ -297,6 +313,27 @@ func TestDecideWithServices(t *testing.T) {
 	}
 }
 
+// What an aside tells comes after READY: an older state in it would undo that.
+func TestAnAsideOfAReadySandboxSaysReady(t *testing.T) {
+	for _, mark := range []storev1.ServiceMark{0, toldFailed} {
+		s := served()
+		creating(&s)
+		s.r.Progress.Services["opt"].Mark = mark
+		a := Decide(s.r, s.w, s.p, now).Asides
+		if len(a) != 1 || a[0].Events[0].GetSandboxState() != ready {
+			t.Errorf("got %v", a)
+		}
+	}
+	s := served()
+	creating(&s)
+	s.without("opt")
+	delete(s.r.Progress.Services, "opt")
+	a := Decide(s.r, s.w, s.p, now).Asides
+	if up := a[0].GivenUp(s.r.Progress, "refused"); up.Events[0].GetSandboxState() != ready {
+		t.Errorf("got %v", up.Events)
+	}
+}
+
 func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 	ended := func(s *scene, policy RestartPolicy, code int) {
 		s.r.Wanted.Restart = policy
@@ -324,10 +361,14 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 			s.w.Containers[0].StartedAt = now.Add(-time.Hour)
 			s.r.Progress = &storev1.Progress{Restarts: &storev1.Restarts{Row: 30}}
 		}, "start-container:c1 release:c1 RESTARTED(restart_policy) life:1"},
-		{"a clock that was set back delays by the back-off at most", func(s *scene) {
+		{"a clock that was set back delays nothing for long", func(s *scene) {
 			ended(s, RestartAlways, 1)
 			s.w.Containers[0].FinishedAt = now.Add(24 * time.Hour)
-		}, "next:1s"},
+		}, "start-container:c1 release:c1 RESTARTED(restart_policy) life:1"},
+		{"an end that was later than the look: the back-off from there", func(s *scene) {
+			ended(s, RestartAlways, 1)
+			s.w.Containers[0].FinishedAt = now.Add(time.Millisecond)
+		}, "next:1.001s"},
 		{"a restart by policy that was cut off is told of", func(s *scene) {
 			s.r.Wanted.Restart, s.r.Progress = RestartAlways, &storev1.Progress{RestartRun: life("b", "1")}
 		}, "release:c1 RESTARTED(restart_policy) life:1"},
@@ -336,14 +377,20 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 
 		{"changed limits are applied", func(s *scene) {
 			s.r.LimitsPending, s.r.Wanted.Limits, s.w.Containers[0].Inspected = true, Limits{Pids: 100}, true
-		}, "update-limits:c1 applied next:29m0s"},
+		}, "| update-limits:c1 applied next:29m0s"},
 		{"limits that are as wanted need no step", func(s *scene) { s.r.LimitsPending, s.w.Containers[0].Inspected = true, true },
-			"applied next:29m0s"},
+			"| applied next:29m0s"},
 		{"changed limits of a stopped one", func(s *scene) {
 			stopping(s)
 			s.r.State, s.r.LimitsPending, s.r.Wanted.Limits = halted, true, Limits{NanoCPUs: 1}
 			s.w.Containers[0].Status, s.w.Containers[0].Inspected = "exited", true
-		}, "update-limits:c1 applied"},
+		}, "| update-limits:c1 applied"},
+		{"limits that may be refused hold up neither the idle clock nor the cleanup", func(s *scene) {
+			stopping(s)
+			s.r.State, s.r.LimitsPending, s.r.Wanted.Limits = halted, true, Limits{NanoCPUs: 1}
+			s.w.Containers[0].Status, s.w.Containers[0].Inspected = "exited", true
+			s.p.CleanupTTL, s.r.StateChangedAt = time.Hour, now.Add(-2*time.Hour)
+		}, "cleanup | update-limits:c1 applied"},
 
 		{"stopped for too long: cleaned up", func(s *scene) {
 			stopping(s)
