@@ -60,6 +60,7 @@ type Controller struct {
 	link      *engineLink
 	ops       *operations
 	odd       *oddities
+	hooks     *hookClock
 	status    *statusBoard
 	published *portBoard
 	// parked are the keys whose pass found no engine to judge by.
@@ -81,6 +82,7 @@ func New(cfg Config) *Controller {
 		published: newPortBoard(),
 		parked:    newKeySet(),
 		odd:       newOddities(),
+		hooks:     newHookClock(),
 		resyncNow: make(chan struct{}, 1),
 	}
 	c.settings.Store(&cfg.Settings)

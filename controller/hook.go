@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 
@@ -54,6 +56,7 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 	index := int(rec.Progress.GetHooksDone())
 	hook, ok := hookAt(sb.Spec, index)
 	if !creating || !ok {
+		c.hooks.forget(rec.ID)
 		return nil, nil
 	}
 	h := &plan.Hook{Index: index, Service: hook.service.GetName(), Number: hook.number}
@@ -72,6 +75,10 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 	if j.ErrorCode != "" {
 		h.Error = j.Error
 	}
+	if h.Phase == plan.Running {
+		c.hooks.begin(rec.ID, index)
+	}
+	h.Since = c.hooks.since(rec.ID, index)
 	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
 		h.Output = redact(c.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
 	}
@@ -112,10 +119,10 @@ func redact(text string, envs ...map[string]string) string {
 // printable keeps what can stand in a message.
 func printable(out []byte) string {
 	text := strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
-			return -1
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return -1
 	}, strings.ToValidUTF8(string(out), ""))
 	return strings.TrimSpace(text)
 }
@@ -125,6 +132,7 @@ func (p *pass) runHook(index int) error {
 	if !ok {
 		return fmt.Errorf("hook %d is not in the spec: %w", index, errdefs.ErrInternal)
 	}
+	p.hooks.begin(p.rec.ID, index)
 	return p.cfg.Execs.Start(p.rec.ID, execjournal.Request{
 		ExecID: plan.HookID(index), Nonce: p.hookNonce(p.sb, index), Command: []string{"sh", "-c", hook.line},
 		Env: hook.service.GetEnvs(), LogLimitBytes: p.set.LogLimit, LogLimitAction: execjournal.LogLimitDrop,
@@ -134,4 +142,43 @@ func (p *pass) runHook(index int) error {
 
 func (p *pass) cancelHook(_ context.Context, index int) error {
 	return p.cfg.Execs.Cancel(p.rec.ID, plan.HookID(index), p.hookNonce(p.sb, index))
+}
+
+// hookClock keeps since when this daemon waits for the hook of each create. Another daemon waits anew: that bounds the wait
+// too, and needs no trust in what the container writes nor in the host's clock.
+type hookClock struct {
+	mu    sync.Mutex
+	begun map[string]hookBegin
+}
+
+type hookBegin struct {
+	index int
+	at    time.Time
+}
+
+func newHookClock() *hookClock { return &hookClock{begun: map[string]hookBegin{}} }
+
+// begin notes the first time that it is called for a hook.
+func (k *hookClock) begin(sandboxID string, index int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if b, ok := k.begun[sandboxID]; !ok || b.index != index {
+		k.begun[sandboxID] = hookBegin{index, time.Now()}
+	}
+}
+
+// since is zero for a hook that was not begun.
+func (k *hookClock) since(sandboxID string, index int) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if b := k.begun[sandboxID]; b.index == index {
+		return b.at
+	}
+	return time.Time{}
+}
+
+func (k *hookClock) forget(sandboxID string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.begun, sandboxID)
 }

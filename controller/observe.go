@@ -124,7 +124,7 @@ func containerOf(ct dockerx.Container) plan.Container {
 
 func inspected(d dockerx.ContainerDetail) plan.Container {
 	c := containerOf(d.Container)
-	c.Inspected, c.HealthOutput, c.Limits = true, d.HealthOutput, plan.Limits(d.Limits)
+	c.Inspected, c.HealthOutput, c.Limits = true, printable([]byte(d.HealthOutput)), plan.Limits(d.Limits)
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
 }

@@ -1,6 +1,10 @@
 package controller
 
-import "sync"
+import (
+	"maps"
+	"strings"
+	"sync"
+)
 
 // patience is how often an error of no known class is retried before it ends the attempt to make a sandbox run: with the
 // back-off of the queue some 13 s, and longer when the engine had troubles of its own.
@@ -10,8 +14,8 @@ const patience = 8
 // nothing wrong, and a host that has just booted is not complete.
 const patienceAfterDeath = 20
 
-// oddities count the errors that may be for good since a sandbox's last pass without error. Others do not
-// count: an engine that is away or slow says nothing about the sandbox.
+// oddities count the errors that may be for good since the last pass without error over a sandbox, or for ID/SERVICE since
+// that service's last one. Others do not count: an engine that is away or slow says nothing about the sandbox.
 type oddities struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -25,6 +29,16 @@ func (o *oddities) again(sandboxID string) int {
 	defer o.mu.Unlock()
 	o.count[sandboxID]++
 	return o.count[sandboxID]
+}
+
+// forgetAll forgets a sandbox and its services.
+func (o *oddities) forgetAll(sandboxID string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.count, func(key string, _ int) bool {
+		id, _, _ := strings.Cut(key, "/")
+		return id == sandboxID
+	})
 }
 
 func (o *oddities) forget(sandboxID string) {

@@ -50,6 +50,8 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 	switch {
 	case rec.Standing != plan.Live:
 		c.status.set(rec.ID, "")
+		c.odd.forgetAll(rec.ID)
+		c.hooks.forget(rec.ID)
 	case rec.ActiveExecs > 0 && !runs(rec):
 		c.wakeExecsOf(rec.ID)
 	}

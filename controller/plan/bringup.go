@@ -137,7 +137,7 @@ func (b *bringUp) dropUnattached() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
 		b.p.add(Step{Kind: RemoveContainer, ID: c.ID, Service: c.Service, Reason: BecauseNetworkGone})
 		if c.Service == "" {
-			b.mine.primary, b.progress.PrimaryStarted, b.progress.Copied = nil, false, false
+			b.mine.primary = nil
 			continue
 		}
 		delete(b.mine.services, c.Service)
@@ -277,6 +277,10 @@ func (b *bringUp) diedWithEngine() bool {
 func (b *bringUp) primary() (p Plan, up bool) {
 	c, id := b.mine.primary, ""
 	if c == nil {
+		if b.hooksBegun() {
+			return b.fail(CodeCreateFailed, "the primary container, or its network, went after hooks had run in it"), false
+		}
+		b.anotherPrimary()
 		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.networkID(), Reason: b.reason})
 	} else {
 		id = c.ID
@@ -300,6 +304,21 @@ func (b *bringUp) primary() (p Plan, up bool) {
 // release lets the primary begin, once for each start: before that nothing of the sandbox's own runs in it.
 func (b *bringUp) release(id string) {
 	b.p.add(Step{Kind: Release, ID: id, Reason: b.reason})
+}
+
+// anotherPrimary: what was done to a primary that is gone counts no more. That is on record before the next one is made, or
+// a pass that finds it would take it for one that has its files.
+func (b *bringUp) anotherPrimary() {
+	b.progress.PrimaryStarted = false
+	if b.progress.GetCopied() {
+		b.progress.Copied = false
+		b.p.Before.Progress = proto.CloneOf(b.progress)
+	}
+}
+
+// hooksBegun reports that a hook may have run. None is run again, and another primary would lack what they did.
+func (b *bringUp) hooksBegun() bool {
+	return b.progress.GetHooksDone() > 0 || b.w.Hook != nil && b.w.Hook.Phase != NotStarted
 }
 
 // copies brings the files in. That they are there is on record before the start: afterwards they are the sandbox's own, and

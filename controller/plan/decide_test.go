@@ -89,6 +89,9 @@ func render(p Plan) string {
 		}
 	}
 	report(p.Before)
+	if p.Before.Progress != nil && len(p.Before.Events) == 0 && p.Before.Progress.GetRestartRun() == nil {
+		parts = append(parts, "recorded")
+	}
 	steps(p.Steps)
 	report(p.After)
 	for _, a := range p.Asides {

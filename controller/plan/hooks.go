@@ -32,13 +32,19 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 	}
 	b.p.Asides = b.optional()
 	b.p.Waiting = fmt.Sprintf("running hook %d of service %s", h.Number, h.Service)
+	left := b.hookTime(h)
 	switch h.Phase {
 	case NotStarted:
+		if left <= 0 {
+			break
+		}
 		b.p.add(Step{Kind: RunHook, Service: h.Service, Index: h.Index, Reason: b.reason})
 		b.p.soonest(hookRecheck)
 		return b.record(), false
 	case Running:
-		left := h.StartedAt.Add(b.pol.HookTimeout).Sub(b.now)
+		if !h.Since.IsZero() && b.now.Sub(h.Since) >= b.pol.HookTimeout+b.pol.CancelGrace+stopMargin {
+			break // whatever holds its lock heeds nobody
+		}
 		if left <= 0 {
 			b.p.add(Step{Kind: CancelHook, Service: h.Service, Index: h.Index, Reason: b.reason})
 			left = hookRecheck
@@ -54,6 +60,18 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 	return b.fail(CodeCreateFailed, h.failure(b.pol.HookTimeout)), false
 }
 
+// hookTime is what is left of a hook's time. It ends also for one that does not start, and for one whose container lies
+// about it.
+func (b *bringUp) hookTime(h *Hook) time.Duration {
+	since := b.now
+	for _, t := range []time.Time{h.Since, h.StartedAt} {
+		if !t.IsZero() && t.Before(since) {
+			since = t
+		}
+	}
+	return since.Add(b.pol.HookTimeout).Sub(b.now)
+}
+
 // hookDone records a good end; the commit brings about the next pass.
 func (b *bringUp) hookDone(h *Hook) Plan {
 	b.p.add(Step{Kind: EndHook, Service: h.Service, Index: h.Index, Reason: b.reason})
@@ -66,6 +84,10 @@ func (b *bringUp) hookDone(h *Hook) Plan {
 func (h *Hook) failure(timeout time.Duration) string {
 	what := fmt.Sprintf("post_start_on_primary hook %d of service %s ", h.Number, h.Service)
 	switch {
+	case h.Phase == NotStarted:
+		return what + fmt.Sprintf("was not started within %s (runtime.hook_timeout)", timeout)
+	case h.Phase == Running:
+		return what + fmt.Sprintf("did not end within %s (runtime.hook_timeout), nor when it was cancelled", timeout)
 	case h.Phase != Ended:
 		return what + "left no end behind: its supervisor or the container died"
 	case h.Error != "":

@@ -166,6 +166,9 @@ type Hook struct {
 	Error string
 	// Output is the end of what it printed, when it failed.
 	Output string
+	// Since is when this daemon first asked for it or saw it run; zero: not yet. What the container says of its start may be
+	// wrong.
+	Since time.Time
 }
 
 // Policy is the part of the daemon's configuration that decisions depend on.

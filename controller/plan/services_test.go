@@ -169,6 +169,30 @@ func TestDecideWithServices(t *testing.T) {
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hook: too long", func(s *scene) { hooked(s, Hook{Phase: Running, StartedAt: now.Add(-6 * time.Minute)}) },
 			"make-inputs cancel-hook(mq) next:5s"},
+		{"hook: asked for and not started", func(s *scene) { hooked(s, Hook{Since: now.Add(-time.Minute)}) },
+			"make-inputs run-hook(mq) next:5s"},
+		{"hook: asked for and never started", func(s *scene) { hooked(s, Hook{Since: now.Add(-5 * time.Minute)}) },
+			"FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hook: a start in the future gains no time", func(s *scene) {
+			hooked(s, Hook{Phase: Running, StartedAt: now.Add(time.Hour), Since: now.Add(-5 * time.Minute)})
+		}, "make-inputs cancel-hook(mq) next:5s"},
+		{"hook: it does not end when it is cancelled", func(s *scene) {
+			hooked(s, Hook{Phase: Running, StartedAt: now.Add(time.Hour), Since: now.Add(-6 * time.Minute)})
+		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hooks: another primary would lack what they did", func(s *scene) {
+			hooked(s, Hook{Index: 1})
+			s.r.Progress.HooksDone = 1
+			s.without("c1")
+		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hooks: nor is the one that ended repeated in it", func(s *scene) {
+			hooked(s, Hook{Phase: Ended})
+			s.without("c1")
+		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"create: the next primary gets its files too", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
+			s.without("c1")
+		}, "recorded make-inputs ensure-image create-primary:n1 copy-files"},
 		{"hook: ended well", func(s *scene) { hooked(s, Hook{Phase: Ended}) }, "make-inputs end-hook(mq)"},
 		{"hook: failed", func(s *scene) { hooked(s, Hook{Phase: Ended, ExitCode: 3}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hook: no end on record", func(s *scene) { hooked(s, Hook{Phase: Lost}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
