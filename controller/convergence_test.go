@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -32,7 +33,7 @@ var happenings = []string{
 	"create", "create", "stop", "resume", "delete", "exec", "exec", "exec", "cancel",
 	"wait", "wait", "wait", "kill daemon", "kill daemon", "kill daemon soon", "kill daemon soon", "reboot",
 	"engine down", "engine up", "engine restart", "engine restart live",
-	"lose reply", "fail", "late", "slow", "heal",
+	"lose reply", "fail", "refuse", "late", "slow", "heal",
 	"kill box", "remove box", "start box", "remove network", "double primary",
 	"kill service", "remove service", "sick service", "update", "update",
 }
@@ -158,7 +159,7 @@ func (p *player) do(a act) error {
 	}
 	op := ops[a.n%len(ops)]
 	anyOp := append(ops, dockerx.OpStopContainer, dockerx.OpInspectContainer, dockerx.OpPullImage, dockerx.OpEvents,
-		dockerx.OpInspectVolume, dockerx.OpStopContainer)[a.n%(len(ops)+6)]
+		dockerx.OpInspectVolume, dockerx.OpUpdateContainer)[a.n%(len(ops)+6)]
 	switch a.what {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
@@ -195,25 +196,33 @@ func (p *player) do(a act) error {
 			return err
 		}
 		p.boot++
-		p.loseHooks()
 		p.engine.RestartEngine(false)
+		p.loseHooks()
 		return p.start(-1)
 	case "engine down":
 		p.engine.Down(true)
 	case "engine up":
 		p.engine.Down(false)
 	case "engine restart":
-		p.loseHooks()
 		p.engine.RestartEngine(false)
+		p.loseHooks()
 	case "engine restart live":
 		p.engine.RestartEngine(true)
 	case "lose reply":
 		p.engine.Fail(anyOp, 1+a.n%3, nil, true)
 	case "fail":
 		p.engine.Fail(anyOp, 1+a.n%3, nil, false)
+	case "refuse": // what may be for good
+		p.excused = true
+		class := []error{errdefs.ErrInvalidArgument, errdefs.ErrInternal, errdefs.ErrNotFound}[a.n%3]
+		refusable := []string{dockerx.OpStartContainer, dockerx.OpCreateContainer, dockerx.OpUpdateContainer, dockerx.OpPullImage}
+		p.engine.Fail(refusable[a.n/3%4], 1+a.n, class, false)
 	case "late":
 		p.engine.Late(op, 1, time.Duration(a.n)*time.Second)
 	case "slow":
+		if anyOp == dockerx.OpUpdateContainer {
+			return nil // one that outlives its daemon may overtake the next: the engine orders them, not we
+		}
 		p.engine.Delay(anyOp, time.Duration(a.n)*100*time.Millisecond)
 		// A stop that outlives the daemon that asked for it may hit the next life: nobody can tell it from an end.
 		p.excused = p.excused || anyOp == dockerx.OpStopContainer
@@ -297,12 +306,17 @@ func (p *player) service(n int) string {
 	return "none"
 }
 
-// loseHooks notes the sandboxes whose create may fail now: a hook that dies with the engine is not run again.
+// loseHooks notes the sandboxes whose create may fail now: a hook that died with the engine is not run again.
 func (p *player) loseHooks() {
+	synctest.Wait()
+	p.shim.mu.Lock()
+	defer p.shim.mu.Unlock()
 	for _, id := range p.boxes {
-		sb, err := p.store.Sandbox(context.Background(), id)
-		if err == nil && len(sb.Spec.GetRequiredServices()) > 0 && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
-			p.harmed[id] = true
+		for hook := range 2 {
+			key := id + plan.HookID(hook)
+			if _, ended := p.shim.ends[key]; p.shim.ran[key] > 0 && !ended {
+				p.harmed[id] = true
+			}
 		}
 	}
 }
@@ -483,9 +497,19 @@ func (p *player) checkHistory(id string, last uint64) error {
 		events = append(events, batch...)
 	}
 	seen, told := map[string][]string{}, map[string]agboxv1.EventType{}
+	var begun map[agboxv1.EventType]bool // since the accept
 	for i, e := range events {
 		if e.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED {
 			clear(told)
+			begun = map[agboxv1.EventType]bool{}
+		}
+		switch e.GetEventType() {
+		case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_STOPPED,
+			agboxv1.EventType_SANDBOX_DELETED, agboxv1.EventType_SANDBOX_STOP_REQUESTED:
+			if begun[e.GetEventType()] {
+				return fmt.Errorf("event %d says %s twice", i+1, e.GetEventType())
+			}
+			begun[e.GetEventType()] = true
 		}
 		if svc := e.GetService().GetServiceName(); svc != "" {
 			if told[svc] == e.GetEventType() {
