@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -50,11 +51,16 @@ func short(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// keyed returns the path of one entry of a map field.
+// keyed returns the path of one entry of a map field. A key that could not be told apart in a text, since it is empty or
+// does not print, is quoted.
 func keyed(field, key string) string {
 	const limit = 64
 	if len(key) > limit {
 		key = key[:limit] + "..."
 	}
-	return field + "[" + strings.ToValidUTF8(key, "?") + "]"
+	key = strings.ToValidUTF8(key, "?")
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		key = strconv.Quote(key)
+	}
+	return field + "[" + key + "]"
 }

@@ -59,6 +59,8 @@ func checkTest(errs *Errors, field string, test []string, required bool) {
 		errs.add(field, "must be NONE alone, or %s", forms)
 	case kind != "NONE" && kind != "CMD" && kind != "CMD-SHELL":
 		errs.add(field+"[0]", "%s is not known: write %s", short(kind), forms)
+	case kind == "CMD-SHELL" && len(test) > 2:
+		errs.add(field, "has %d words after CMD-SHELL: the command line is one", len(test)-1)
 	case kind != "NONE" && (len(test) == 1 || strings.TrimSpace(test[1]) == ""):
 		errs.add(field, "names no command: write %s", forms)
 	}

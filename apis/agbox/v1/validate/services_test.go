@@ -112,6 +112,7 @@ func TestHealthchecks(t *testing.T) {
 		{"switched off with words", &agboxv1.HealthcheckConfig{Test: []string{"NONE", "x"}}, "must not be NONE", "NONE alone"},
 		{"no program", &agboxv1.HealthcheckConfig{Test: []string{"CMD"}}, "names no command", "names no command"},
 		{"an empty program", &agboxv1.HealthcheckConfig{Test: []string{"CMD", ""}}, "names no command", "names no command"},
+		{"a line of several words", &agboxv1.HealthcheckConfig{Test: []string{"CMD-SHELL", "curl", "-f"}}, "one", "one"},
 		{"an empty line", &agboxv1.HealthcheckConfig{Test: []string{"CMD-SHELL", " "}}, "names no command", "names no command"},
 		{"a bare program", &agboxv1.HealthcheckConfig{Test: []string{"pg_isready"}}, "is not known", "is not known"},
 		{"a NUL", &agboxv1.HealthcheckConfig{Test: []string{"CMD", "a\x00"}}, "NUL", "NUL"},

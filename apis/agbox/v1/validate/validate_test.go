@@ -46,8 +46,8 @@ func TestCreate(t *testing.T) {
 		{"no source and no target", func(s *agboxv1.CreateSpec) { s.Mounts = []*agboxv1.MountSpec{{}} },
 			"mounts[0].source: is required; mounts[0].target: is required"},
 		{"label keys and values", func(s *agboxv1.CreateSpec) {
-			s.Labels = map[string]string{"": "x", "-a": "x", "b": long, "c": "x\ny"}
-		}, "labels[]: bad key; labels[-a]: bad key; labels[b]: 5000 bytes; labels[c]: control"},
+			s.Labels = map[string]string{"": "x", "-a": "x", "b": long, "c": "x\ny", "d\ne": "x", "f\u009b": "x"}
+		}, "labels[\"\"]: bad key; labels[-a]: bad key; labels[b]: 5000 bytes; labels[c]: control; labels[\"d\\ne\"]: bad key; labels[\"f\\u009b\"]: bad key"},
 		{"env names and values", func(s *agboxv1.CreateSpec) {
 			s.Envs = map[string]string{"1A": "secret", "A=B": "secret", "N": "secret\x00", "L": strings.Repeat("s", 128<<10)}
 		}, "envs[1A]: bad name; envs[A=B]: bad name; envs[L]: limit; envs[N]: NUL"},
