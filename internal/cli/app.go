@@ -132,9 +132,12 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return exitFailed
 }
 
+// complain prints an error. Its text may come from anywhere, such as a registry or a hook: lines after the first are
+// indented, and control characters go.
 func (a *app) complain(err error) {
 	a.notes.clear()
-	fmt.Fprintf(a.Err, "error: %s\n", strings.TrimSpace(err.Error()))
+	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "\n  ")
+	fmt.Fprintf(a.Err, "error: %s\n", harmless(text, "\n\t"))
 }
 
 // colours reports whether w is a terminal that wants them.

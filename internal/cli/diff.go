@@ -94,7 +94,7 @@ type preview struct {
 // preview compares a document that has passed all checks: those that can be made here, and where there is a sandbox also
 // the daemon's.
 func (a *app) preview(ctx context.Context, c *client.Client, d document) (preview, error) {
-	if errs := slices.Concat(validate.Name(d.Name), validate.NameOfService(d.Name, d.Spec), validate.Create(d.Spec)); len(errs) > 0 {
+	if errs := d.rules(); len(errs) > 0 {
 		return preview{}, errs
 	}
 	old, err := a.holder(ctx, c, d.Name)

@@ -100,6 +100,10 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 		return nil, readError(label, err)
 	}
 	found, err := manifest.Parse(text, manifest.Home())
+	var mistakes manifest.Errors
+	if errors.As(err, &mistakes) {
+		return nil, a.complainOfText(label, mistakes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}

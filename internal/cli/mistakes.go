@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,22 @@ import (
 
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 )
+
+// complainOfText says what is wrong with a text, each mistake in a line of its own; the last one is left to the caller.
+func (a *app) complainOfText(label string, mistakes manifest.Errors) error {
+	last := len(mistakes) - 1
+	for _, one := range mistakes[:last] {
+		a.complain(fmt.Errorf("%s: %w", label, one))
+	}
+	return fmt.Errorf("%s: %w", label, mistakes[last])
+}
+
+// rules returns the rules that a document breaks, as far as they can be known here.
+func (d document) rules() validate.Errors {
+	return slices.Concat(validate.Name(d.Name), validate.NameOfService(d.Name, d.Spec), validate.Create(d.Spec))
+}
 
 // complainOf says what is wrong with a document: each broken rule in a line of its own, with the line of the field.
 func (a *app) complainOf(d document, err error) {
@@ -22,6 +38,9 @@ func (a *app) complainOf(d document, err error) {
 	case errors.As(err, &refused) && client.IsInvalidArgument(err):
 		for _, f := range refused.Fields {
 			broken = append(broken, validate.Error{Field: f.Field, Message: f.Message})
+		}
+		if all := d.rules(); len(all) > len(broken) {
+			broken = all // an answer of the daemon holds a few only
 		}
 	}
 	if len(broken) == 0 {
@@ -66,7 +85,7 @@ func fieldPaths(field string) [][]string {
 		switch end := strings.IndexAny(field, ".["); {
 		case field[0] == '[' && strings.Contains(field, "]"):
 			end = strings.Index(field, "]")
-			path, field = append(path, field[1:end]), field[end+1:]
+			path, field = append(path, unquoted(field[1:end])), field[end+1:]
 		case end == 0:
 			field = field[1:]
 		case end < 0:
@@ -80,6 +99,14 @@ func fieldPaths(field string) [][]string {
 		all = append(all, append([]string{"metadata"}, path...))
 	}
 	return all
+}
+
+// unquoted returns a key as it is in the text; see validate.
+func unquoted(key string) string {
+	if plain, err := strconv.Unquote(key); err == nil {
+		return plain
+	}
+	return key
 }
 
 // deepest follows path as far as it leads, and returns the line there and how many steps it was.

@@ -67,9 +67,12 @@ func clip(s string, n int) string {
 }
 
 // oneLine makes text of any origin safe for a line of a table: no line ends and no terminal control characters.
-func oneLine(s string) string {
+func oneLine(s string) string { return harmless(s, "") }
+
+// harmless makes blanks of control characters but those of keep.
+func harmless(s, keep string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || (r >= 0x7f && r < 0xa0) {
+		if (r < 0x20 || (r >= 0x7f && r < 0xa0)) && !strings.ContainsRune(keep, r) {
 			return ' '
 		}
 		return r
