@@ -118,7 +118,8 @@ func containersOf(list []dockerx.Container) []plan.Container {
 func containerOf(ct dockerx.Container) plan.Container {
 	return plan.Container{
 		ID: ct.ID, Name: ct.Name, Component: ct.Labels[naming.Component], Service: ct.Labels[naming.ServiceName],
-		Status: string(ct.State), Health: string(ct.Health), NetworkIDs: ct.Networks,
+		Status: string(ct.State), Health: string(ct.Health), EndedWell: ct.EndedWell,
+		NetworkIDs: ct.Networks,
 	}
 }
 

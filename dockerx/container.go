@@ -37,6 +37,8 @@ type Container struct {
 	// Health is what the container's healthcheck says. In a list it is a hint: read out of a text for people, the only
 	// source that costs no call for each container. A list does not show that of a paused container.
 	Health Health
+	// EndedWell: it has exited, with code 0.
+	EndedWell bool
 }
 
 // Health is the verdict of a healthcheck, in Docker's words.

@@ -23,7 +23,7 @@ func fromSummary(raw *container.Summary) Container {
 		c.Networks = networkIDs(raw.NetworkSettings.Networks)
 	}
 	c.Networks = orWanted(c, raw.HostConfig.NetworkMode)
-	c.Health = listedHealth(c.State, raw.Status)
+	c.Health, c.EndedWell = listedHealth(c.State, raw.Status), listedEndedWell(c.State, raw.Status)
 	return c
 }
 
@@ -40,6 +40,7 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
 		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
 		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
+		d.EndedWell = d.State == StateExited && d.ExitCode == 0
 		d.Health, d.HealthOutput = healthOf(s.Health, d.Running, d.StartedAt)
 	}
 	if raw.NetworkSettings != nil {

@@ -29,6 +29,11 @@ func listedHealth(state State, status string) Health {
 	return HealthNone
 }
 
+// listedEndedWell reads the exit code out of a list's status text, such as "Exited (0) 5 minutes ago".
+func listedEndedWell(state State, status string) bool {
+	return state == StateExited && strings.HasPrefix(status, "Exited (0)")
+}
+
 // healthOf returns the verdict on the present run, and what the last probe since started said. The engine keeps both
 // beyond the end of a run, and the output into the next one.
 func healthOf(raw *container.Health, running bool, started time.Time) (Health, string) {

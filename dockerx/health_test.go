@@ -28,6 +28,19 @@ func TestHealthInAList(t *testing.T) {
 	}
 }
 
+func TestAGoodEndInAList(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Exited (0) 5 minutes ago": true, "Exited (137) 2 hours ago": false, "Created": false, "Up 5 minutes": false, "": false,
+	} {
+		if got := listedEndedWell(StateExited, status); got != want {
+			t.Errorf("%q: %t", status, got)
+		}
+	}
+	if listedEndedWell(StateRunning, "Exited (0) 1 second ago") {
+		t.Error("one that runs")
+	}
+}
+
 func TestHealthOfARun(t *testing.T) {
 	started := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	probe := func(after time.Duration, output string) *container.HealthcheckResult {

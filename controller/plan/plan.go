@@ -123,6 +123,8 @@ type Container struct {
 	Health, HealthOutput string
 	// NetworkIDs are the networks it is attached to.
 	NetworkIDs []string
+	// EndedWell: it has exited with code 0.
+	EndedWell bool
 	// The fields below are set when it was inspected. ExitCode and OOMKilled are of one that is not running.
 	Inspected             bool
 	ExitCode              int

@@ -195,7 +195,7 @@ const (
 // not. A wait is never longer than twice the back-off, whatever became of the clock.
 func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Time) (wait time.Duration, ok bool) {
 	switch {
-	case policy == RestartAlways, policy == RestartOnFailure && (c.ExitCode != 0 || !c.Inspected):
+	case policy == RestartAlways, policy == RestartOnFailure && !c.EndedWell:
 	default:
 		return 0, false
 	}

@@ -362,7 +362,7 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 	ended := func(s *scene, policy RestartPolicy, code int) {
 		s.r.Wanted.Restart = policy
 		c := &s.w.Containers[0]
-		c.Status, c.ExitCode, c.Inspected = "exited", code, true
+		c.Status, c.ExitCode, c.EndedWell, c.Inspected = "exited", code, code == 0, true
 		c.StartedAt, c.FinishedAt = now.Add(-time.Minute), now.Add(-2*time.Second)
 	}
 	for _, row := range []struct {

@@ -57,7 +57,7 @@ func checkLifecycle(w *world) {
 	}
 	w.ok(w.e.KillContainer(w.ctx, id))
 	w.eventually("the killed container has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
-	if d := w.inspect(id); d.ExitCode != 137 {
+	if d := w.inspect(id); d.ExitCode != 137 || d.EndedWell || w.listed(id).EndedWell {
 		w.Errorf("killed: %+v", d)
 	}
 	w.ok(w.e.RemoveContainer(w.ctx, id))

@@ -28,6 +28,7 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 	d.Labels = maps.Clone(d.Labels)
 	d.Networks = slices.Clone(d.Networks)
 	d.Mounts, d.Ports = slices.Clone(d.Mounts), slices.Clone(d.Ports)
+	d.EndedWell = d.State == dockerx.StateExited && d.ExitCode == 0
 	return d
 }
 
@@ -35,7 +36,7 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	ct := c.copy().Container
 	if ct.State == dockerx.StateExited && time.Since(c.detail.FinishedAt) < lag {
-		ct.State = dockerx.StateRunning
+		ct.State, ct.EndedWell = dockerx.StateRunning, false
 	}
 	if ct.State != dockerx.StateRunning {
 		ct.Health = dockerx.HealthNone
