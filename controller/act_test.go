@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -213,4 +215,55 @@ func TestARestartAfterADeathIsGivenUpInTheEnd(t *testing.T) {
 			t.Errorf("is %s %s, %v", sb.State, sb.ErrorCode, err)
 		}
 	})
+}
+
+// pull_policy always wants what the registry has now, and never asks none.
+func TestAPullPolicyIsKept(t *testing.T) {
+	for policy, want := range map[string]agboxv1.SandboxState{"": ready, "never": ready, "always": failed} {
+		withDaemon(t, func(t *testing.T, p *player) { // it is here, and at no registry
+			p.wantState(t, p.createPulled(t, policy), want)
+		})
+	}
+	for policy, want := range map[string]agboxv1.SandboxState{"": ready, "never": failed, "always": ready} {
+		withDaemon(t, func(t *testing.T, p *player) { // it is at the registry only
+			p.engine.RemoveImage(image)
+			p.engine.AddRemoteImage(image, dockerx.Image{})
+			p.wantState(t, p.createPulled(t, policy), want)
+		})
+	}
+}
+
+func (p *player) createPulled(t *testing.T, policy string) string {
+	t.Helper()
+	id := p.create(t, &agboxv1.CreateSpec{PullPolicy: policy})
+	pass(time.Minute)
+	return id
+}
+
+// hungTar takes no file and answers nothing until its caller leaves.
+type hungTar struct {
+	controller.Engine
+	left chan struct{}
+}
+
+func (e *hungTar) WriteTar(ctx context.Context, _, _ string, _ time.Duration, _ io.Reader) error {
+	<-ctx.Done()
+	close(e.left)
+	return ctx.Err()
+}
+
+func TestADeleteEndsACopyThatHangs(t *testing.T) {
+	e := &hungTar{left: make(chan struct{})}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: p.dir, Target: "/data"}}})
+		pass(time.Second)
+		p.must(t, act{"delete", 0})
+		pass(time.Second)
+		p.wantState(t, id, deleted)
+		select {
+		case <-e.left:
+		default:
+			t.Error("the copy goes on")
+		}
+	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }

@@ -98,3 +98,19 @@ func TestLimitsThatAreRefusedHoldUpNothingElse(t *testing.T) {
 		}
 	}, func(c *controller.Config) { c.Settings.IdleTTL = time.Minute })
 }
+
+// A service that ends soon after each start is READY in between. That does not make its back-off short again.
+func TestAServiceThatEndsAgainAndAgainIsLeftAloneForLonger(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
+			{Name: "opt", Image: image, RestartPolicy: "always"},
+		}})
+		for range 600 {
+			pass(time.Second)
+			p.engine.ExitContainer(p.named(naming.Service(id, "opt")), 0, false)
+		}
+		if n := p.engine.Calls(dockerx.OpStartContainer); n < 8 || n > 12 { // 1 s, 2 s, 4 s, ... 256 s, and the primary
+			t.Errorf("%d starts in 10 minutes", n)
+		}
+	})
+}

@@ -60,6 +60,12 @@ func TestAHookThatNeverStartsOrNeverEndsFailsTheCreate(t *testing.T) {
 			id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db", "sleep 9999999 0")}})
 			pass(time.Minute)
 			p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_PENDING)
+			if deaf.cancel { // the next daemon finds it running
+				if err := p.restart(-1); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+			}
 			pass(time.Minute)
 			p.wantState(t, id, failed)
 			if sb := p.sandbox(t, id); !strings.Contains(sb.ErrorMessage, "hook_timeout") {

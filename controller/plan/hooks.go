@@ -56,7 +56,6 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 			return b.hookDone(h), false
 		}
 	}
-	b.p.Asides = nil
 	return b.fail(CodeCreateFailed, h.failure(b.pol.HookTimeout)), false
 }
 

@@ -134,6 +134,18 @@ func TestDecideWithServices(t *testing.T) {
 			s.r.EngineRun, s.w.Run, s.container("c1").Status = life("b", "1"), life("b", "2"), "exited"
 			s.container("opt").Status = "exited"
 		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:2 | start-container(opt):opt next:5s"},
+		{"create: what outlived the engine's process was started all the same", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.EngineRun, s.w.Run = life("b", "1"), life("b", "2")
+		}, "make-inputs run-hook(mq) next:5s"},
+		{"create: a list alone does not say since when a service runs", func(s *scene) {
+			half(s, "running", "starting")
+			s.w.Containers[0].Inspected, s.w.Containers[0].StartedAt = false, time.Time{}
+		}, "make-inputs ensure-image(mq) ensure-image next:1ms"},
+		{"create: an optional service on a network that is gone is made again", func(s *scene) {
+			hooked(s, Hook{})
+			s.container("opt").NetworkIDs = []string{"n0"}
+		}, "remove-container(opt):opt make-inputs run-hook(mq) | ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
 		{"create cut off between a start and its record: started again", func(s *scene) {
 			half(s, "exited", "")
 			s.r.Progress = nil
@@ -293,6 +305,10 @@ func TestDecideWithServices(t *testing.T) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
 		}, "SERVICE_FAILED(db:CONTAINER_DIED) FAILED(CONTAINER_NOT_RUNNING)"},
+		{"the engine's death: and another one during the restart", func(s *scene) {
+			stopped(s)
+			s.w.Run, s.r.Progress.RestartRun = life("b", "3"), life("b", "2")
+		}, "start-container(db):db next:2m0s"},
 		{"the engine's death: somebody else started the primary again", func(s *scene) {
 			stopped(s)
 			s.w.Run, s.container("c1").Status = life("b", "2"), "running"
@@ -355,6 +371,16 @@ func TestAnAsideOfAReadySandboxSaysReady(t *testing.T) {
 	a := Decide(s.r, s.w, s.p, now).Asides
 	if up := a[0].GivenUp(s.r.Progress, "refused"); up.Events[0].GetSandboxState() != ready {
 		t.Errorf("got %v", up.Events)
+	}
+}
+
+// A restart by policy that is cut off before its report is told of by the next pass: the intent is on record first.
+func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
+	s := healthy()
+	s.r.Wanted.Restart = RestartAlways
+	s.w.Containers[0].Status, s.w.Containers[0].Inspected = "exited", true
+	if p := Decide(s.r, s.w, s.p, now); p.Before.Progress.GetRestartRun() == nil || p.After.Progress.GetRestartRun() != nil {
+		t.Errorf("before %v, after %v", p.Before.Progress, p.After.Progress)
 	}
 }
 
