@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -51,9 +52,14 @@ func CheckSource(path string) (why string) {
 }
 
 // Verify checks a source that was accepted once, before each start of a container that uses it. Its error is
-// ErrFailedPrecondition, whatever is wrong: the path was good, so it may be again, and the start is worth another try.
+// ErrFailedPrecondition, whatever is wrong: the path was good, so it may be again, and the start is worth another try. It
+// does not say where a link leads: whoever put it there may want that place to be mounted.
 func Verify(source string) error {
-	if why := CheckSource(source); why != "" {
+	why := CheckSource(source)
+	if strings.HasPrefix(why, isLink) {
+		why = isLink + " now, which it was not before: put back what was there, or delete the sandbox"
+	}
+	if why != "" {
 		return fmt.Errorf("host path %q %s: %w", source, why, errdefs.ErrFailedPrecondition)
 	}
 	return nil
@@ -85,13 +91,15 @@ func refused(path string, accept func(mode uint32) bool, kinds string) string {
 	return ""
 }
 
+const isLink = "is, or goes through, a symbolic link"
+
 // throughLink names the way out: the path without links, where there is one.
 func throughLink(path string) string {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return unreadable(err)
 	}
-	return fmt.Sprintf("is, or goes through, a symbolic link; write %q", resolved)
+	return fmt.Sprintf("%s; write %q", isLink, resolved)
 }
 
 func unreadable(err error) string {
