@@ -6,10 +6,13 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +38,22 @@ const (
 // binaries is the directory with agboxd (built with the race detector), agbox, agbox-shim, and what tests run in sandboxes.
 var binaries string
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	waitTogether()
+	os.Exit(testMain(m))
+}
+
+// waitTogether runs more tests at a time than there are processors, unless -parallel says otherwise: they wait most of the
+// time, for daemons that die and back-offs that pass.
+func waitTogether() {
+	const name = "test.parallel"
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == name })
+	if !said {
+		_ = flag.Set(name, strconv.Itoa(2*runtime.GOMAXPROCS(0))) // it exists
+	}
+}
 
 func testMain(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "agbox-e2e-bin-")

@@ -100,12 +100,24 @@ func TestLimitsHoldInTheKernelAndChangeInPlace(t *testing.T) {
 	d.remove(id)
 }
 
-func TestTheEndOfTheMainProcessForWantOfMemoryIsNamed(t *testing.T) {
+func TestTheEndForWantOfMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
-	id := d.create(&agboxv1.CreateSpec{MemoryLimit: "32MiB", Command: []string{"sh", "-c", "x=aaaaaaaa; while :; do x=$x$x; done"}})
-	d.failsWith(id, "CONTAINER_OOM", "memory")
-	d.remove(id)
+	greedy := []string{"sh", "-c", "x=aaaaaaaa; while :; do x=$x$x; done"}
+	alone := d.create(&agboxv1.CreateSpec{MemoryLimit: "32MiB", Command: greedy})
+	served := d.create(&agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
+		{Name: "eater", Image: baseImage, MemoryLimit: "32MiB", Command: greedy},
+	}})
+	d.failsWith(alone, "CONTAINER_OOM", "memory")
+	d.awaitEvent(served, 1, serviceFailed, "eater")
+	if f := d.event(served, serviceFailed, "eater").GetService(); f.GetErrorCode() != "CONTAINER_OOM" {
+		t.Errorf("%v", f)
+	}
+	if d.state(served) != ready {
+		t.Errorf("its sandbox is %s", d.state(served))
+	}
+	d.remove(alone)
+	d.remove(served)
 }
 
 func TestAtThePidsLimitAnExecCanBeCancelled(t *testing.T) {

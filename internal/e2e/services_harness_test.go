@@ -128,10 +128,16 @@ type inspected struct {
 
 func (d *daemon) inspect(container string) inspected {
 	d.Helper()
-	var c inspected
-	if err := json.Unmarshal([]byte(d.docker("inspect", "-f", "{{json .}}", container)), &c); err != nil {
-		d.Fatalf("inspect %s: %v", container, err)
+	c := d.inspectIfThere(container)
+	if c.ID == "" {
+		d.Fatalf("there is no container %s", container)
 	}
+	return c
+}
+
+// inspectIfThere returns nothing of a container that is not there.
+func (d *daemon) inspectIfThere(container string) (c inspected) {
+	_ = json.Unmarshal([]byte(d.docker("inspect", "-f", "{{json .}}", container)), &c)
 	return c
 }
 

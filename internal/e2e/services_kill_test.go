@@ -120,3 +120,26 @@ func TestTheEnginesDeathRestartsServicesFirst(t *testing.T) {
 	}
 	d.remove(id)
 }
+
+func TestTheEnginesDeathDuringACreateDelaysIt(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	d := newDaemon(t, e.Host(), "")
+	db := web("db", 2)
+	db.PostStartOnPrimary = []string{"echo ran >>/workspace/hooks; " + fetch("db") + " >>/workspace/hooks"}
+	id := d.create(&agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{web("first", 0), db}})
+	d.eventually("the second service runs, and is not healthy yet", func() error {
+		if !d.inspectIfThere(naming.Service(id, "db")).State.Running {
+			return fmt.Errorf("%s", d.rows(id))
+		}
+		return nil
+	})
+	e.Kill()
+	e.Start()
+	d.await(id, ready)
+	d.wantRows(id, "ACCEPTED PREPARING SERVICE_READY(first) SERVICE_READY(db) READY")
+	if got := d.sh(id, "cat /workspace/hooks; "+fetch("first")); got != "ran\ndb\nfirst\n" {
+		t.Errorf("got %q", got)
+	}
+	d.remove(id)
+}

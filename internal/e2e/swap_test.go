@@ -20,8 +20,8 @@ func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	shared, secret := t.TempDir(), t.TempDir()
-	real, link := filepath.Join(shared, "sub"), filepath.Join(shared, "link")
-	for _, err := range []error{os.Chmod(secret, 0o777), os.Mkdir(real, 0o777), os.Chmod(real, 0o777), os.Symlink(secret, link)} {
+	inside, link := filepath.Join(shared, "sub"), filepath.Join(shared, "link")
+	for _, err := range []error{os.Chmod(secret, 0o777), os.Mkdir(inside, 0o777), os.Chmod(inside, 0o777), os.Symlink(secret, link)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				if err := unix.Renameat2(unix.AT_FDCWD, real, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+				if err := unix.Renameat2(unix.AT_FDCWD, inside, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 					t.Error(err)
 					return
 				}
@@ -45,7 +45,7 @@ func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 	for range 200 { // most are refused at accept
 		resp, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
 			Image: baseImage, Command: []string{"sh", "-c", "touch /mnt/sub/ran; exec sleep 1000000"},
-			Mounts: []*agboxv1.MountSpec{{Source: real, Target: "/mnt/sub", Writable: true}},
+			Mounts: []*agboxv1.MountSpec{{Source: inside, Target: "/mnt/sub", Writable: true}},
 		}})
 		if err == nil {
 			ids = append(ids, resp.GetSandbox().GetSandboxId())
@@ -65,8 +65,8 @@ func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 	}
 	close(stop)
 	swapper.Wait()
-	if info, err := os.Lstat(real); err == nil && !info.IsDir() {
-		if err := unix.Renameat2(unix.AT_FDCWD, real, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+	if info, err := os.Lstat(inside); err == nil && !info.IsDir() {
+		if err := unix.Renameat2(unix.AT_FDCWD, inside, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 			t.Fatal(err)
 		}
 	}
