@@ -114,3 +114,20 @@ func TestAServiceThatEndsAgainAndAgainIsLeftAloneForLonger(t *testing.T) {
 		}
 	})
 }
+
+// A fallen service that nothing brings back is as wanted: it costs no look, whatever it published.
+func TestAFallenServiceIsLeftInPeace(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
+			{Name: "opt", Image: image, RestartPolicy: "on-failure", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}},
+		}})
+		pass(time.Second)
+		p.engine.ExitContainer(p.named(naming.Service(id, "opt")), 0, false)
+		pass(5 * time.Minute)
+		before := p.engine.Calls(dockerx.OpInspectContainer)
+		pass(10 * time.Minute)
+		if n := p.engine.Calls(dockerx.OpInspectContainer) - before; n != 0 {
+			t.Errorf("%d inspections in ten quiet minutes", n)
+		}
+	})
+}

@@ -64,7 +64,7 @@ func (c *Controller) examineAbsence(ctx context.Context) error {
 // examineContainers asks after each container itself: the engine tells of an end before its lists know of it, and this
 // pass may be the only one that the end's event brings about.
 func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w *plan.World) error {
-	var ports []*agboxv1.PublishedPort
+	ports := []*agboxv1.PublishedPort{}
 	dead := false
 	for i, ct := range w.Containers {
 		if ct.Unclear() {

@@ -18,10 +18,11 @@ type portBoard struct {
 
 func newPortBoard() *portBoard { return &portBoard{ports: map[string][]*agboxv1.PublishedPort{}} }
 
+// set replaces the ports of a sandbox; nil: nobody knows them any more.
 func (b *portBoard) set(sandboxID string, ports []*agboxv1.PublishedPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(ports) == 0 {
+	if ports == nil {
 		delete(b.ports, sandboxID)
 		return
 	}
@@ -34,9 +35,10 @@ func (b *portBoard) get(sandboxID string) []*agboxv1.PublishedPort {
 	return b.ports[sandboxID]
 }
 
-// unseen reports that a running sandbox publishes ports and none is known.
+// unseen reports that a running sandbox publishes ports and nobody has looked at them. None may be open: a service that has
+// fallen has none.
 func (b *portBoard) unseen(sandboxID string, spec *agboxv1.CreateSpec) bool {
-	return publishes(spec) && len(b.get(sandboxID)) == 0
+	return publishes(spec) && b.get(sandboxID) == nil
 }
 
 func publishes(spec *agboxv1.CreateSpec) bool {
