@@ -76,11 +76,13 @@ func Parse(file string, data []byte) (Config, error) {
 // parse also returns the names of the keys that data sets.
 func parse(file string, data []byte) (Config, map[string]bool, error) {
 	c := Default()
-	meta, err := toml.Decode(string(data), &c)
+	var sections map[string]toml.Primitive
+	meta, err := toml.Decode(string(data), &sections)
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("configuration file %s: %w", file, err)
 	}
-	if err := errors.Join(unknownKeys(meta), c.Validate()); err != nil {
+	mistakes := c.decode(&meta, sections)
+	if err := errors.Join(mistakes, unknownKeys(meta), c.Validate()); err != nil {
 		separator := " "
 		if strings.Contains(err.Error(), "\n") {
 			separator = "\n" // one line each

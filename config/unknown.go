@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -12,7 +13,7 @@ import (
 func unknownKeys(meta toml.MetaData) error {
 	var errs []error
 	known := names()
-	for _, key := range topmost(meta.Undecoded()) {
+	for _, key := range topmost(strangers(meta.Keys(), known)) {
 		text := fmt.Sprintf("%s: unknown key", key)
 		if near := nearest(key, known); near != "" {
 			text += fmt.Sprintf("; did you mean %s?", near)
@@ -22,6 +23,14 @@ func unknownKeys(meta toml.MetaData) error {
 		errs = append(errs, errors.New(text))
 	}
 	return errors.Join(errs...)
+}
+
+// strangers are the keys of a file that are neither known nor a section of known ones.
+func strangers(keys []toml.Key, known []string) []toml.Key {
+	return slices.DeleteFunc(slices.Clone(keys), func(key toml.Key) bool {
+		name := key.String()
+		return slices.ContainsFunc(known, func(k string) bool { return k == name || strings.HasPrefix(k, name+".") })
+	})
 }
 
 // topmost drops keys inside tables that are unknown themselves.

@@ -16,18 +16,18 @@ const configFlagHelp = "configuration file (default: $XDG_CONFIG_HOME/agents-san
 func configCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "config", Short: "Check or show the configuration", Args: usageArgs(cobra.NoArgs),
+		Use: "config", Short: "Check or show the configuration", Args: usageArgs(noFile),
 		Long: "The keys are described in docs/configuration.md. SIGHUP makes a running agboxd read its file again.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", "", configFlagHelp)
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "check", Short: "Say all that is wrong with a configuration file; exit with 2 if something is", Args: usageArgs(cobra.NoArgs),
+			Use: "check", Short: "Say all that is wrong with a configuration file; exit with 2 if something is", Args: usageArgs(noFile),
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, file) },
 		},
 		&cobra.Command{
-			Use: "show", Short: "Print the effective values, and where each comes from", Args: usageArgs(cobra.NoArgs),
+			Use: "show", Short: "Print the effective values, and where each comes from", Args: usageArgs(noFile),
 			RunE: func(cmd *cobra.Command, _ []string) error { return showConfig(cmd, file) },
 		},
 	)
@@ -66,4 +66,12 @@ func effective(file string) (config.Config, config.Origin, config.Paths, error) 
 		return config.Config{}, config.Origin{}, paths, &exitError{exitUsage, err}
 	}
 	return cfg, origin, paths, nil
+}
+
+// noFile refuses arguments: a file is named with the flag that the daemon has too.
+func noFile(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q; name a file with --config %s", args[0], args[0])
+	}
+	return nil
 }

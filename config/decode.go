@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// decode takes the values of a file over, each by itself, so that one that is of the wrong type hides no other mistake. Keys
+// that nothing reads stay undecoded in meta.
+func (c *Config) decode(meta *toml.MetaData, sections map[string]toml.Primitive) error {
+	var errs []error
+	root := reflect.ValueOf(c).Elem()
+	for i := range root.NumField() {
+		name := root.Type().Field(i).Tag.Get("toml")
+		section, ok := sections[name]
+		if !ok {
+			continue
+		}
+		var raw any
+		var keys map[string]toml.Primitive
+		_ = meta.PrimitiveDecode(section, &raw) // anything can be read as any
+		if _, table := raw.(map[string]any); !table || meta.PrimitiveDecode(section, &keys) != nil {
+			errs = append(errs, fmt.Errorf("%s: must be a section: write [%s] on a line of its own, and its keys below", name, name))
+			continue
+		}
+		errs = append(errs, decodeSection(meta, name, keys, root.Field(i)))
+	}
+	return errors.Join(errs...)
+}
+
+func decodeSection(meta *toml.MetaData, section string, keys map[string]toml.Primitive, into reflect.Value) error {
+	var errs []error
+	for i := range into.NumField() {
+		name := into.Type().Field(i).Tag.Get("toml")
+		if value, ok := keys[name]; ok {
+			errs = append(errs, decodeKey(meta, section+"."+name, value, into.Field(i)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into reflect.Value) error {
+	var raw any
+	_ = meta.PrimitiveDecode(value, &raw) // anything can be read as any
+	switch into.Addr().Interface().(type) {
+	case *time.Duration:
+		if _, ok := raw.(string); ok && meta.PrimitiveDecode(value, into.Addr().Interface()) == nil {
+			return nil
+		}
+		return fmt.Errorf(`%s: %s is not a duration; write one like "90s", "10m" or "24h"`, name, written(raw))
+	case *string, *Level:
+		if _, ok := raw.(string); !ok {
+			return fmt.Errorf("%s: %s is not a text; put it in quotes", name, written(raw))
+		}
+	case *int:
+		if _, ok := raw.(int64); !ok {
+			return fmt.Errorf("%s: %s is not a whole number; write it without quotes and units", name, written(raw))
+		}
+	}
+	if err := meta.PrimitiveDecode(value, into.Addr().Interface()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// written is a value as a file has it.
+func written(raw any) string {
+	if text, ok := raw.(string); ok {
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprint(raw)
+}
