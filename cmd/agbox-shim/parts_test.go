@@ -116,6 +116,12 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestAListThatLacksAParentIsNotWhole(t *testing.T) {
+	if list := []process{{pid: 1}, {pid: 5, parent: 1}, {pid: 7, parent: 5}}; !whole(list) || whole(append(list, process{pid: 9, parent: 8})) {
+		t.Error("a parent that is missing makes the difference")
+	}
+}
+
 func TestBelow(t *testing.T) {
 	list := []process{{1, 0, 'S'}, {2, 1, 'S'}, {3, 2, 'S'}, {4, 1, 'S'}, {5, 4, 'S'}, {6, 0, 'S'}}
 	var pids []int

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -92,11 +93,30 @@ type tree struct {
 }
 
 func (t tree) list() []process {
-	all, err := processes()
-	if err != nil {
-		say("list processes: %v", err)
+	var all []process
+	for range lookAgain {
+		var err error
+		if all, err = processes(); err != nil {
+			say("list processes: %v", err)
+		}
+		if whole(all) {
+			break
+		}
 	}
 	return below(all, t.root, t.except)
+}
+
+// lookAgain bounds the looks at a tree that changes while it is read.
+const lookAgain = 5
+
+// whole reports whether every process's parent is in the list. One that died in the middle of the reading is not, and its
+// children, by now somebody else's, would be taken for strangers.
+func whole(list []process) bool {
+	there := map[int]bool{0: true}
+	for _, p := range list {
+		there[p.pid] = true
+	}
+	return !slices.ContainsFunc(list, func(p process) bool { return !there[p.parent] })
 }
 
 // terminate sends TERM to every process, and lets stopped ones run so that they can act on it.

@@ -73,7 +73,7 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 		{run, 0o700},
 		{p.Ctl, 0o755},
 		{filepath.Join(p.Ctl, ExecDir), 0o755},
-		{p.Out, 0o1777},
+		{p.Out, 0o755},
 	}
 	for _, root := range []string{d.outputRoot, d.runRoot} {
 		if err := secureRoot(root); err != nil {

@@ -51,7 +51,7 @@ func TestPrepareSetsOwnersAndModes(t *testing.T) {
 		filepath.Dir(p.Ctl):          0o700 | os.ModeDir,
 		p.Ctl:                        0o755 | os.ModeDir,
 		filepath.Join(p.Ctl, "exec"): 0o755 | os.ModeDir,
-		p.Out:                        0o777 | os.ModeDir | os.ModeSticky,
+		p.Out:                        0o755 | os.ModeDir,
 	} {
 		st, err := os.Stat(path)
 		must(t, err)
