@@ -150,7 +150,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	case j.Cancelled, j.Stopped && want.SandboxEnding:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
-		fail(plan.CodeExecLogLimit, "the command was ended: its output exceeded the limit of a log")
+		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill")
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	default:

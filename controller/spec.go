@@ -65,7 +65,10 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), workingDir),
 		Labels: labels, Mounts: mounts, NetworkID: networkID,
 		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
-		Ports: portSpecs(spec.GetPorts()), StopSignal: "SIGTERM", // what the shim heeds, whatever the image says
+		Ports:      portSpecs(spec.GetPorts()),
+		StopSignal: "SIGTERM", // what the shim heeds, whatever the image says
+		// The image's own would be run as root, beside the shim, and before the release.
+		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
 	}, nil
 }
 
