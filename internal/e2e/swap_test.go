@@ -5,13 +5,16 @@ package e2e
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
 )
 
 // Somebody who can write to a part of a mount's path swaps it for a link all the time. Whatever the engine makes of that,
@@ -90,5 +93,28 @@ func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 	left, err := os.ReadDir(secret)
 	if err != nil || len(left) > 0 {
 		t.Errorf("something of a sandbox ran on what the link leads to: %v, %v", left, err)
+	}
+}
+
+// The engine would run the image's healthcheck as root and outside of every fence.
+func TestAnImagesHealthcheckDoesNotRunInThePrimary(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	image := "agbox-e2e-healthcheck:" + strings.ToLower(filepath.Base(t.TempDir()))
+	build := exec.Command("docker", "build", "-q", "-t", image, "-")
+	build.Stdin = strings.NewReader("FROM " + baseImage + "\nHEALTHCHECK --interval=1s CMD echo probed >> /mnt/probes\n")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() })
+	dir := t.TempDir()
+	id := d.create(&agboxv1.CreateSpec{Image: image, Mounts: []*agboxv1.MountSpec{{Source: dir, Target: "/mnt", Writable: true}}})
+	d.await(id, ready)
+	if health := d.docker("inspect", "-f", "{{.Config.Healthcheck.Test}} {{.State.Health}}", naming.Primary(id)); strings.TrimSpace(health) != "[NONE] <nil>" {
+		t.Errorf("health %q", health)
+	}
+	d.remove(id)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
 	}
 }
