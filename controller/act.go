@@ -279,7 +279,15 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 			return err
 		}
 	}
-	return p.cfg.Engine.StartContainer(ctx, id)
+	if err := p.cfg.Engine.StartContainer(ctx, id); err != nil || !publishesFrom(p.sb.Spec, s.Service) {
+		return err
+	}
+	d, err := p.cfg.Engine.InspectContainer(ctx, id)
+	if err != nil {
+		return nil // it has started; the next pass learns its ports
+	}
+	p.published.learn(p.rec.ID, s.Service, portsOf(plan.Container{Service: s.Service}, d))
+	return nil
 }
 
 func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {

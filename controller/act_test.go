@@ -267,3 +267,25 @@ func TestADeleteEndsACopyThatHangs(t *testing.T) {
 		}
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
+
+// Whoever waits for READY asks for the ports next.
+func TestPortsAreKnownWhenReadyIsToldOf(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		told := false
+		p.store.OnCommit(func(id, _ string) {
+			sb, err := p.store.Sandbox(t.Context(), id)
+			if err != nil || sb.State != ready || told {
+				return
+			}
+			told = true
+			if ports := p.daemon.Ports(id); len(ports) != 1 || ports[0].GetHostPort() == 0 {
+				t.Errorf("READY with ports %v", ports)
+			}
+		})
+		p.must(t, act{"create", 3})
+		pass(time.Minute)
+		if !told {
+			t.Error("never READY")
+		}
+	})
+}

@@ -29,6 +29,14 @@ func (b *portBoard) set(sandboxID string, ports []*agboxv1.PublishedPort) {
 	b.ports[sandboxID] = ports
 }
 
+// learn replaces the ports of one container.
+func (b *portBoard) learn(sandboxID, service string, ports []*agboxv1.PublishedPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	others := slices.DeleteFunc(slices.Clone(b.ports[sandboxID]), func(p *agboxv1.PublishedPort) bool { return p.GetServiceName() == service })
+	b.ports[sandboxID] = append(others, ports...)
+}
+
 func (b *portBoard) get(sandboxID string) []*agboxv1.PublishedPort {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -47,6 +55,14 @@ func publishes(spec *agboxv1.CreateSpec) bool {
 		n += len(svc.GetPorts())
 	}
 	return n > 0
+}
+
+// publishesFrom reports whether the container of a service, or the primary, publishes ports.
+func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
+	if service == "" {
+		return len(spec.GetPorts()) > 0
+	}
+	return len(serviceSpec(spec, service).GetPorts()) > 0
 }
 
 // Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
