@@ -235,6 +235,7 @@ func (p *player) do(a act) error {
 		p.harm(a.n)
 		p.engine.RemoveContainerOutside(p.container(a.n))
 	case "start box":
+		p.harm(a.n) // it is stopped again; a resume at once takes it as it is, and a stop whose caller was lost ends it then
 		_ = p.engine.StartOutside(p.container(a.n))
 	case "remove network":
 		p.harm(a.n)
