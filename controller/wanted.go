@@ -12,6 +12,7 @@ import (
 // wanted is the part of a spec that decisions depend on, with the defaults of the configuration.
 func wanted(spec *agboxv1.CreateSpec, s Settings) plan.Wanted {
 	w := plan.Wanted{
+		Main:   len(spec.GetCommand()) > 0,
 		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: limitsOf(spec, s),
 	}
 	for _, svc := range spec.GetRequiredServices() {

@@ -96,7 +96,7 @@ func (b *bringUp) takenByDeath() {
 		return
 	}
 	if c := b.mine.primary; c == nil || !c.Alive() {
-		b.progress.PrimaryStarted = false
+		b.progress.PrimaryStarted, b.progress.Released = false, false
 	}
 	for name, s := range b.progress.Services {
 		if c := b.mine.services[name]; c == nil || !c.Alive() {
@@ -108,7 +108,8 @@ func (b *bringUp) takenByDeath() {
 var causeReasons = map[fate]Reason{engineDeath: BecauseEngineDeath, hostDeath: BecauseHostDeath}
 
 func (b *bringUp) beginRestart() {
-	b.life, b.progress.RestartRun, b.progress.PrimaryStarted = b.w.Run, b.w.Run, false
+	b.life, b.progress.RestartRun = b.w.Run, b.w.Run
+	b.progress.PrimaryStarted, b.progress.Released = false, false
 	for _, s := range b.progress.Services {
 		s.Started = false
 	}
@@ -240,20 +241,26 @@ func (b *bringUp) startService(s Service, start Step) Plan {
 	return b.record()
 }
 
-// record has what this pass starts noted as started, in the life in which it was.
+// record has what this pass starts noted as started, and as released.
 func (b *bringUp) record() Plan {
 	if b.startsSomething() {
-		b.p.After.Progress = proto.CloneOf(b.progress)
-		if b.reason == BecauseCreate || b.reason == BecauseResume {
-			b.p.After.EngineRun = b.w.Run
-		}
+		return b.recordStart()
+	}
+	return b.p
+}
+
+// recordStart notes what is started, in the life in which it was.
+func (b *bringUp) recordStart() Plan {
+	b.p.After.Progress = proto.CloneOf(b.progress)
+	if b.reason == BecauseCreate || b.reason == BecauseResume {
+		b.p.After.EngineRun = b.w.Run
 	}
 	return b.p
 }
 
 func (b *bringUp) startsSomething() bool {
 	for _, s := range b.p.Steps {
-		if s.Kind == StartContainer {
+		if s.Kind == StartContainer || s.Kind == Release {
 			return true
 		}
 	}
@@ -294,10 +301,15 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		_, text := death(*c, b.r.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
 	}
-	if !b.progress.GetPrimaryStarted() {
+	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {
+		// That it was started is on record before its main process may run: one that ends while nobody looks is not run again.
+		b.progress.PrimaryStarted = true
+		return b.recordStart(), false
+	}
+	if !b.progress.GetReleased() {
 		b.release(id)
 	}
-	b.progress.PrimaryStarted = true
+	b.progress.PrimaryStarted, b.progress.Released = true, true
 	return Plan{}, true
 }
 
@@ -309,7 +321,7 @@ func (b *bringUp) release(id string) {
 // anotherPrimary: what was done to a primary that is gone counts no more. That is on record before the next one is made, or
 // a pass that finds it would take it for one that has its files.
 func (b *bringUp) anotherPrimary() {
-	b.progress.PrimaryStarted = false
+	b.progress.PrimaryStarted, b.progress.Released = false, false
 	if b.progress.GetCopied() {
 		b.progress.Copied = false
 		b.p.Before.Progress = proto.CloneOf(b.progress)

@@ -48,6 +48,8 @@ type Record struct {
 type Wanted struct {
 	// Services, the required ones first, each kind in the order of the spec.
 	Services []Service
+	// Main: the primary has a main process, which runs once for each start.
+	Main bool
 	// Copies: host files are copied into the primary before its first start.
 	Copies bool
 	// Restart is the primary's restart policy.

@@ -32,7 +32,7 @@ func served() scene {
 	}
 	s.w.Containers = append(s.w.Containers,
 		service("db", "running", "healthy"), service("mq", "running", "healthy"), service("opt", "running", "healthy"))
-	s.r.Progress = &storev1.Progress{PrimaryStarted: true, HooksDone: 1, Services: map[string]*storev1.ServiceProgress{
+	s.r.Progress = &storev1.Progress{PrimaryStarted: true, Released: true, HooksDone: 1, Services: map[string]*storev1.ServiceProgress{
 		"db": {Mark: toldReady, Started: true}, "mq": {Mark: toldReady, Started: true}, "opt": {Mark: toldReady, Started: true},
 	}}
 	return s
@@ -158,7 +158,7 @@ func TestDecideWithServices(t *testing.T) {
 		{"create: the primary follows, the optional service beside it, then the hook", func(s *scene) {
 			hooked(s, Hook{})
 			s.without("c1", "opt")
-			s.r.Progress.PrimaryStarted = false
+			s.r.Progress.PrimaryStarted, s.r.Progress.Released = false, false
 			delete(s.r.Progress.Services, "opt")
 		}, "make-inputs ensure-image create-primary:n1 start-container release run-hook(mq) life:1 " +
 			"| ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
@@ -173,11 +173,28 @@ func TestDecideWithServices(t *testing.T) {
 		{"create: files are copied once", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
-			s.container("c1").Status, s.r.Progress.PrimaryStarted = "created", false
+			s.container("c1").Status, s.r.Progress.PrimaryStarted, s.r.Progress.Released = "created", false, false
 		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
 		{"create: a primary that died before its hooks ended", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "exited"
+		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"main process: its start is on record before it may run", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Main, s.container("c1").Status = true, "created"
+			s.r.Progress.PrimaryStarted, s.r.Progress.Released = false, false
+		}, "make-inputs start-container:c1 life:1"},
+		{"main process: also when that was cut off", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Main, s.r.Progress.PrimaryStarted, s.r.Progress.Released = true, false, false
+		}, "make-inputs life:1"},
+		{"main process: then it is released", func(s *scene) {
+			hooked(s, Hook{})
+			s.r.Wanted.Main, s.r.Progress.Released = true, false
+		}, "make-inputs release:c1 run-hook(mq) life:1 next:5s"},
+		{"main process: one that ended before that was told of is not run again", func(s *scene) {
+			creating(s)
+			s.r.Wanted.Main, s.r.Progress.Released, s.container("c1").Status = true, false, "exited"
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hook: too long", func(s *scene) { hooked(s, Hook{Phase: Running, StartedAt: now.Add(-6 * time.Minute)}) },
 			"make-inputs cancel-hook(mq) next:5s"},
@@ -295,7 +312,7 @@ func TestDecideWithServices(t *testing.T) {
 		{"the engine's death: then the rest", func(s *scene) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
-			s.r.Progress.PrimaryStarted = false
+			s.r.Progress.PrimaryStarted, s.r.Progress.Released = false, false
 			for _, id := range []string{"db", "mq"} {
 				s.container(id).Status, s.container(id).Health = "running", "healthy"
 			}

@@ -424,7 +424,9 @@ type Progress struct {
 	// under way. The started flags are then of that life.
 	RestartRun *EngineRun `protobuf:"bytes,5,opt,name=restart_run,json=restartRun,proto3" json:"restart_run,omitempty"`
 	// The copies of the spec are in the primary. Recorded before it is started.
-	Copied        bool `protobuf:"varint,6,opt,name=copied,proto3" json:"copied,omitempty"`
+	Copied bool `protobuf:"varint,6,opt,name=copied,proto3" json:"copied,omitempty"`
+	// The primary was released in this run: its main process may have run.
+	Released      bool `protobuf:"varint,7,opt,name=released,proto3" json:"released,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +499,13 @@ func (x *Progress) GetRestartRun() *EngineRun {
 func (x *Progress) GetCopied() bool {
 	if x != nil {
 		return x.Copied
+	}
+	return false
+}
+
+func (x *Progress) GetReleased() bool {
+	if x != nil {
+		return x.Released
 	}
 	return false
 }
@@ -1007,7 +1016,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xfe\x02\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x9a\x03\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -1016,7 +1025,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x0fprimary_started\x18\x04 \x01(\bR\x0eprimaryStarted\x12:\n" +
 	"\vrestart_run\x18\x05 \x01(\v2\x19.agbox.store.v1.EngineRunR\n" +
 	"restartRun\x12\x16\n" +
-	"\x06copied\x18\x06 \x01(\bR\x06copied\x1a\\\n" +
+	"\x06copied\x18\x06 \x01(\bR\x06copied\x12\x1a\n" +
+	"\breleased\x18\a \x01(\bR\breleased\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +
