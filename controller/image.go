@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
@@ -31,6 +33,9 @@ func (p *pass) imageOf(service string) (ref, policy string) {
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	ref, policy := p.imageOf(s.Service)
 	key := opKey{p.rec.ID, plan.EnsureImage, ref}
+	if slices.Contains(p.ops.subjects(p.rec.ID, plan.EnsureImage), ref) {
+		return &waitingError{"pulling image " + ref} // also when it is there by now: its end has something to tell
+	}
 	image, err := p.cfg.Engine.InspectImage(ctx, ref)
 	ended, failure := p.ops.outcome(key)
 	switch {
@@ -112,8 +117,8 @@ func (t *pullTeller) done(ctx context.Context) {
 	}
 }
 
-// tell records an event. What a pull has to say is not worth failing it: the store's trouble shows elsewhere, and an intent
-// that changed meanwhile wants to hear no more of it.
+// tell records an event, for the intent as it is now: an update does not end a pull. What a pull has to say is not worth
+// failing it: the store's trouble shows elsewhere, and a sandbox that is to go wants to hear no more of it.
 func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProgress) {
 	e := &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_IMAGE_PULLING,
@@ -121,7 +126,10 @@ func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProg
 			Image: t.ref, ServiceName: t.service, CurrentBytes: p.Current, TotalBytes: p.Total, Status: status,
 		}},
 	}
-	err := t.p.Controller.report(ctx, t.p.rec.ID, t.p.sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}})
+	sb, err := t.p.cfg.Store.Sandbox(ctx, t.p.rec.ID)
+	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN {
+		err = t.p.Controller.report(ctx, sb.ID, sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}})
+	}
 	if err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
 		t.p.log.Warn("progress of a pull is not recorded", "sandbox_id", t.p.rec.ID, "err", err)
 	}

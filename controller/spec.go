@@ -55,7 +55,9 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		return dockerx.ContainerSpec{}, err
 	}
 	labels := p.labels(naming.ComponentPrimary)
-	labels[naming.Spec] = label
+	if label != "" {
+		labels[naming.Spec] = label
+	}
 	disk, err := validate.MemoryBytes(spec.GetDiskLimit())
 	if err != nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)

@@ -34,7 +34,8 @@ func SpecHash(spec *agboxv1.CreateSpec) string {
 }
 
 // SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of all envs but not their values,
-// which the containers' own environments hold. It is what a lost store is rebuilt from.
+// which the containers' own environments hold. It is what a lost store is rebuilt from. A spec that needs more than
+// maxSpecLabel has none (empty): each list of the engine's containers repeats it.
 func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	s := proto.CloneOf(spec)
 	keys := slices.Sorted(maps.Keys(s.GetEnvs()))
@@ -56,5 +57,11 @@ func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode spec label: %w", err)
 	}
+	if len(label) > maxSpecLabel {
+		return "", nil
+	}
 	return string(label), nil
 }
+
+// maxSpecLabel is in bytes.
+const maxSpecLabel = 64 << 10

@@ -57,4 +57,16 @@ func TestSpecLabelHoldsNoEnvValues(t *testing.T) {
 	if !proto.Equal(s, spec()) {
 		t.Error("the spec was changed")
 	}
+	s.RequiredServices = []*agboxv1.ServiceSpec{{Name: "db", Envs: map[string]string{"PASSWORD": "hunter2"}}}
+	if label, err = SpecLabel(s); err != nil || strings.Contains(label, "hunter2") || !strings.Contains(label, "PASSWORD") {
+		t.Errorf("unexpected label %s, %v", label, err)
+	}
+}
+
+func TestASpecThatIsTooLargeForALabelHasNone(t *testing.T) {
+	s := spec()
+	s.Command = []string{"sh", "-c", strings.Repeat("x", maxSpecLabel)}
+	if label, err := SpecLabel(s); err != nil || label != "" {
+		t.Errorf("a label of %d bytes, %v", len(label), err)
+	}
 }

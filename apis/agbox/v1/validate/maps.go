@@ -11,7 +11,9 @@ const (
 	maxLabels          = 256
 	maxLabelKeyBytes   = 253
 	maxLabelValueBytes = 4096
-	maxEnvs            = 4096
+	// maxLabelsBytes bounds all labels together: each list of the engine's objects repeats them.
+	maxLabelsBytes = 64 << 10
+	maxEnvs        = 4096
 	// maxArgBytes is the kernel's MAX_ARG_STRLEN without the final NUL.
 	maxArgBytes = 128<<10 - 1
 )
@@ -25,6 +27,13 @@ func checkLabels(errs *Errors, field string, labels map[string]string) {
 	if len(labels) > maxLabels {
 		errs.add(field, "has %d entries; the limit is %d", len(labels), maxLabels)
 		return
+	}
+	total := 0
+	for key, value := range labels {
+		total += len(key) + len(value)
+	}
+	if total > maxLabelsBytes {
+		errs.add(field, "are %d bytes together; the limit is %d", total, maxLabelsBytes)
 	}
 	for _, key := range sortedKeys(labels) {
 		path, value := keyed(field, key), labels[key]

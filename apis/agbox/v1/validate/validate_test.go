@@ -48,6 +48,12 @@ func TestCreate(t *testing.T) {
 		{"label keys and values", func(s *agboxv1.CreateSpec) {
 			s.Labels = map[string]string{"": "x", "-a": "x", "b": long, "c": "x\ny", "d\ne": "x", "f\u009b": "x"}
 		}, "labels[\"\"]: bad key; labels[-a]: bad key; labels[b]: 5000 bytes; labels[c]: control; labels[\"d\\ne\"]: bad key; labels[\"f\\u009b\"]: bad key"},
+		{"many labels of a size", func(s *agboxv1.CreateSpec) {
+			s.Labels = map[string]string{}
+			for i := range 17 {
+				s.Labels[fmt.Sprint("k", i)] = strings.Repeat("v", 4000)
+			}
+		}, "labels: 68041 bytes together"},
 		{"env names and values", func(s *agboxv1.CreateSpec) {
 			s.Envs = map[string]string{"1A": "secret", "A=B": "secret", "N": "secret\x00", "L": strings.Repeat("s", 128<<10)}
 		}, "envs[1A]: bad name; envs[A=B]: bad name; envs[L]: limit; envs[N]: NUL"},
