@@ -63,6 +63,7 @@ func (c *Controller) recordEnd(ctx context.Context, ex store.Exec, rec plan.Reco
 	if err := c.cfg.Store.EndExec(ctx, ex.ID, end); err != nil {
 		return fmt.Errorf("record the end: %w", err)
 	}
+	c.cfg.Metrics.LogDropped(end.GetStdoutDroppedBytes() + end.GetStderrDroppedBytes())
 	c.log.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
 		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
 	if !runs(rec) {

@@ -30,6 +30,7 @@ type Metrics struct {
 	rpcs        *prometheus.CounterVec
 	rpcSeconds  prometheus.Histogram
 	orphans     prometheus.Counter
+	dropped     prometheus.Counter
 	unknown     prometheus.Gauge
 	resync      prometheus.Gauge
 	engineUp    prometheus.Gauge
@@ -69,6 +70,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		rpcs:        f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
 		rpcSeconds:  f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
 		orphans:     f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
+		dropped:     f.counter("agboxd_exec_log_dropped_bytes_total", "Output of execs that is not in their logs because of exec_log_max_bytes."),
 		unknown:     f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
 		resync:      f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
 		engineUp:    f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
@@ -128,6 +130,9 @@ func (m *Metrics) RPC(method, code string, took time.Duration) {
 	m.rpcs.WithLabelValues(method, code).Inc()
 	m.rpcSeconds.Observe(took.Seconds())
 }
+
+// LogDropped counts output of an exec that its logs had no room for, in bytes.
+func (m *Metrics) LogDropped(bytes int64) { m.dropped.Add(float64(bytes)) }
 
 // OrphanRemoved counts one object of a deleted sandbox.
 func (m *Metrics) OrphanRemoved() { m.orphans.Inc() }

@@ -59,6 +59,7 @@ func TestWhatIsCounted(t *testing.T) {
 	m.Commit(time.Millisecond, 5, fault)
 	m.RPC("/Ping", "OK", time.Millisecond)
 	m.OrphanRemoved()
+	m.LogDropped(7)
 	m.Resynced(time.Unix(1000, 0), 2)
 	m.EngineUp(true)
 	m.ConfigLoaded(time.Unix(2000, 0))
@@ -75,6 +76,7 @@ func TestWhatIsCounted(t *testing.T) {
 		"agboxd_store_writes_total{}":                    7,
 		"agboxd_rpcs_total{code=OK,method=/Ping}":        1,
 		"agboxd_orphans_removed_total{}":                 1,
+		"agboxd_exec_log_dropped_bytes_total{}":          7,
 		"agboxd_unknown_sandboxes{}":                     2,
 		"agboxd_last_resync_timestamp_seconds{}":         1000,
 		"agboxd_engine_up{}":                             1,
