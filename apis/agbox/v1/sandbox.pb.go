@@ -3274,6 +3274,95 @@ func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
 	return nil
 }
 
+type BackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Add the logs and journals of execs. They are read after the records, so an exec may have gone on since.
+	WithLogs      bool `protobuf:"varint,1,opt,name=with_logs,json=withLogs,proto3" json:"with_logs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *BackupRequest) GetWithLogs() bool {
+	if x != nil {
+		return x.WithLogs
+	}
+	return false
+}
+
+type BackupChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupChunk) Reset() {
+	*x = BackupChunk{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupChunk) ProtoMessage() {}
+
+func (x *BackupChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
+func (*BackupChunk) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BackupChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ConfirmEngineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3282,7 +3371,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3383,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3396,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 type ConfirmEngineResponse struct {
@@ -3320,7 +3409,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3421,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3434,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -3646,7 +3735,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tH\x00R\tsandboxId\x88\x01\x01B\r\n" +
 	"\v_sandbox_id\"E\n" +
 	"\x17ListActiveExecsResponse\x12*\n" +
-	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\"\x16\n" +
+	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\",\n" +
+	"\rBackupRequest\x12\x1b\n" +
+	"\twith_logs\x18\x01 \x01(\bR\bwithLogs\"!\n" +
+	"\vBackupChunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x16\n" +
 	"\x14ConfirmEngineRequest\"4\n" +
 	"\x15ConfirmEngineResponse\x12\x1b\n" +
 	"\tengine_id\x18\x01 \x01(\tR\bengineId*\xcd\x01\n" +
@@ -3701,9 +3794,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"CancelExec\x12\x1b.agbox.v1.CancelExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12>\n" +
 	"\aGetExec\x12\x18.agbox.v1.GetExecRequest\x1a\x19.agbox.v1.GetExecResponse\x12V\n" +
-	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2`\n" +
+	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\x9c\x01\n" +
 	"\fAdminService\x12P\n" +
-	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
+	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01B.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -3718,7 +3812,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -3763,47 +3857,49 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*GetExecResponse)(nil),               // 40: agbox.v1.GetExecResponse
 	(*ListActiveExecsRequest)(nil),        // 41: agbox.v1.ListActiveExecsRequest
 	(*ListActiveExecsResponse)(nil),       // 42: agbox.v1.ListActiveExecsResponse
-	(*ConfirmEngineRequest)(nil),          // 43: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 44: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 45: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 46: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 47: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 48: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 49: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 50: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 51: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 52: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 53: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 54: google.protobuf.Timestamp
+	(*BackupRequest)(nil),                 // 43: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 44: agbox.v1.BackupChunk
+	(*ConfirmEngineRequest)(nil),          // 45: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 46: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 47: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 48: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 49: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 50: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 51: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 52: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 53: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 54: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 55: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 56: google.protobuf.Timestamp
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	53, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	53, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	53, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	53, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	45, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	55, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	55, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	55, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	55, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	47, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
 	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	46, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	47, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	53, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	48, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	49, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	55, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	0,  // 15: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	8,  // 16: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 17: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	48, // 18: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	54, // 19: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	54, // 20: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	50, // 18: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	56, // 19: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	56, // 20: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	10, // 21: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	12, // 22: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	13, // 23: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
 	1,  // 24: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
 	2,  // 25: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	54, // 26: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	56, // 26: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 27: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	14, // 28: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	15, // 29: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -3811,19 +3907,19 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	17, // 31: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
 	18, // 32: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
 	1,  // 33: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	49, // 34: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	54, // 35: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	54, // 36: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	54, // 37: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	51, // 34: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	56, // 35: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	56, // 36: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	56, // 37: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
 	10, // 38: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	11, // 39: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	11, // 40: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	50, // 41: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	52, // 41: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	11, // 42: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	10, // 43: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	11, // 44: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	51, // 45: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	52, // 46: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	53, // 45: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	54, // 46: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
 	20, // 47: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
 	20, // 48: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	3,  // 49: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
@@ -3840,24 +3936,26 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	38, // 60: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
 	39, // 61: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
 	41, // 62: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	43, // 63: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	4,  // 64: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	22, // 65: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	24, // 66: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	26, // 67: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	34, // 68: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	34, // 69: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	28, // 70: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	34, // 71: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	33, // 72: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	19, // 73: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	37, // 74: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	34, // 75: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	40, // 76: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	42, // 77: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	44, // 78: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	64, // [64:79] is the sub-list for method output_type
-	49, // [49:64] is the sub-list for method input_type
+	45, // 63: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	43, // 64: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	4,  // 65: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	22, // 66: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	24, // 67: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	26, // 68: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	34, // 69: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	34, // 70: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	28, // 71: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	34, // 72: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	33, // 73: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	19, // 74: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	37, // 75: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	34, // 76: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	40, // 77: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	42, // 78: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	46, // 79: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	44, // 80: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	65, // [65:81] is the sub-list for method output_type
+	49, // [49:65] is the sub-list for method input_type
 	49, // [49:49] is the sub-list for extension type_name
 	49, // [49:49] is the sub-list for extension extendee
 	0,  // [0:49] is the sub-list for field type_name
@@ -3882,7 +3980,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -681,6 +681,7 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	AdminService_ConfirmEngine_FullMethodName = "/agbox.v1.AdminService/ConfirmEngine"
+	AdminService_Backup_FullMethodName        = "/agbox.v1.AdminService/Backup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -692,6 +693,9 @@ type AdminServiceClient interface {
 	// ConfirmEngine says that the Docker engine now behind the daemon is the right one although it holds neither the
 	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched.
 	ConfirmEngine(ctx context.Context, in *ConfirmEngineRequest, opts ...grpc.CallOption) (*ConfirmEngineResponse, error)
+	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
+	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
 }
 
 type adminServiceClient struct {
@@ -712,6 +716,25 @@ func (c *adminServiceClient) ConfirmEngine(ctx context.Context, in *ConfirmEngin
 	return out, nil
 }
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupClient = grpc.ServerStreamingClient[BackupChunk]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -721,6 +744,9 @@ type AdminServiceServer interface {
 	// ConfirmEngine says that the Docker engine now behind the daemon is the right one although it holds neither the
 	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched.
 	ConfirmEngine(context.Context, *ConfirmEngineRequest) (*ConfirmEngineResponse, error)
+	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
+	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -733,6 +759,9 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) ConfirmEngine(context.Context, *ConfirmEngineRequest) (*ConfirmEngineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConfirmEngine not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -773,6 +802,17 @@ func _AdminService_ConfirmEngine_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupServer = grpc.ServerStreamingServer[BackupChunk]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -785,6 +825,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ConfirmEngine_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _AdminService_Backup_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "agbox/v1/sandbox.proto",
 }
