@@ -1,0 +1,37 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// The wait for health is start_period + (retries + 1) x max(interval, timeout), with the engine's defaults for what is
+// absent, and never longer than runtime.health_timeout.
+func TestHealthWait(t *testing.T) {
+	second := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
+	const most = 5 * time.Minute
+	for name, row := range map[string]struct {
+		check *agboxv1.HealthcheckConfig
+		most  time.Duration
+		want  time.Duration
+	}{
+		"nothing set: 4 x 30 s":         {&agboxv1.HealthcheckConfig{}, most, 2 * time.Minute},
+		"no healthcheck at all":         {nil, most, 2 * time.Minute},
+		"the interval is longer":        {&agboxv1.HealthcheckConfig{Interval: second(5), Timeout: second(2), Retries: 2}, most, 15 * time.Second},
+		"the timeout is longer":         {&agboxv1.HealthcheckConfig{Interval: second(2), Timeout: second(5), Retries: 2}, most, 15 * time.Second},
+		"the start_period counts too":   {&agboxv1.HealthcheckConfig{Interval: second(1), Timeout: second(1), Retries: 1, StartPeriod: second(10)}, most, 12 * time.Second},
+		"the retries' default is three": {&agboxv1.HealthcheckConfig{Interval: second(1), Timeout: second(1)}, most, 4 * time.Second},
+		"a long start_period is cut":    {&agboxv1.HealthcheckConfig{Interval: second(1), Timeout: second(1), StartPeriod: second(3600)}, most, most},
+		"many retries are cut":          {&agboxv1.HealthcheckConfig{Interval: second(24 * 3600), Retries: 1000}, most, most},
+		"what is just allowed":          {&agboxv1.HealthcheckConfig{Interval: second(60), Retries: 4}, most, most},
+		"a shorter bound":               {&agboxv1.HealthcheckConfig{}, time.Second, time.Second},
+	} {
+		if got := healthWait(row.check, row.most); got != row.want {
+			t.Errorf("%s: %s, want %s", name, got, row.want)
+		}
+	}
+}
