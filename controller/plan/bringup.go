@@ -92,9 +92,14 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 // takenByDeath forgets that parts were started that a death of the engine or the host took along. It counts for all of them
 // at once: the first that is started again is on record with the new life, in which the others have not been started.
 func (b *bringUp) takenByDeath() {
-	if !b.diedWithEngine() {
-		return
+	if b.diedWithEngine() {
+		b.forgetStarts()
 	}
+}
+
+// forgetStarts forgets that what is dead was started. What is alive has outlived the engine: a primary that was released in
+// this run of its own is not looked at as one that has just begun.
+func (b *bringUp) forgetStarts() {
 	if c := b.mine.primary; c == nil || !c.Alive() {
 		b.progress.PrimaryStarted, b.progress.Released = false, false
 	}
@@ -109,10 +114,7 @@ var causeReasons = map[fate]Reason{engineDeath: BecauseEngineDeath, hostDeath: B
 
 func (b *bringUp) beginRestart() {
 	b.life, b.progress.RestartRun = b.w.Run, b.w.Run
-	b.progress.PrimaryStarted, b.progress.Released = false, false
-	for _, s := range b.progress.Services {
-		s.Started = false
-	}
+	b.forgetStarts()
 	b.p.Before.Progress = proto.CloneOf(b.progress)
 }
 

@@ -391,6 +391,21 @@ func TestAnAsideOfAReadySandboxSaysReady(t *testing.T) {
 	}
 }
 
+// A primary that outlived the engine is not judged by its mounts: a source that was replaced since would end it.
+func TestAPrimaryThatOutlivedTheEngineIsNotReleasedAgain(t *testing.T) {
+	s := served()
+	s.w.Run, s.container("db").Status, s.container("db").Health = life("b", "2"), "exited", ""
+	p := Decide(s.r, s.w, s.p, now)
+	if got := render(p); got != "start-container(db):db next:2m0s" {
+		t.Fatal(got)
+	}
+	s.r.Progress = p.After.Progress
+	s.container("db").Status, s.container("db").Health = "running", "healthy"
+	if got := render(Decide(s.r, s.w, s.p, now)); got != "RESTARTED(engine_death) life:2" {
+		t.Error(got)
+	}
+}
+
 // A restart by policy that is cut off before its report is told of by the next pass: the intent is on record first.
 func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
 	s := healthy()
