@@ -3,6 +3,7 @@ package hostfiles
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -15,8 +16,9 @@ type Mounted struct{ Source, Target string }
 // that its source names without following a link. The engine looks sources up by path, and somebody may swap a part of the path
 // at that moment; nothing of the sandbox's own must have run before this was checked.
 //
-// known is a mount whose source nobody else can swap. If it is not seen either, the container's files can't be seen from here:
-// the caller is not root, or the runtime keeps them in a machine of its own; then seen is false and nothing is said. Errors:
+// known is a mount whose source nobody else can swap; links on its way are followed. If it is not seen either, the
+// container's files can't be seen from here: the caller is not root, or the runtime keeps them in a machine of its own; then
+// seen is false and nothing is said. Errors:
 // ErrFailedPrecondition for a source that has become a link or is gone; ErrAborted for a mount that is something else than
 // its source; ErrUnavailable when the container has ended.
 func CheckMounted(pid int, known Mounted, mounts []Mounted) (seen bool, err error) {
@@ -28,11 +30,16 @@ func CheckMounted(pid int, known Mounted, mounts []Mounted) (seen bool, err erro
 		return false, fmt.Errorf("look into the container: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	defer unix.Close(root)
-	if same, err := known.is(root); err != nil || !same {
+	source, err := os.OpenFile(known.Source, unix.O_PATH, 0)
+	if err != nil {
+		return false, fmt.Errorf("look at our own mount: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	defer source.Close()
+	if same, err := known.is(root, source); err != nil || !same {
 		return false, err
 	}
 	for _, m := range mounts {
-		same, err := m.is(root)
+		same, err := m.isItsSource(root)
 		if err != nil {
 			return true, err
 		}
@@ -43,13 +50,18 @@ func CheckMounted(pid int, known Mounted, mounts []Mounted) (seen bool, err erro
 	return true, nil
 }
 
-// is reports whether the target below root is the source.
-func (m Mounted) is(root int) (bool, error) {
+// isItsSource reports whether the target below root is what the source names without a link.
+func (m Mounted) isItsSource(root int) (bool, error) {
 	source, err := Open(m.Source)
 	if err != nil {
 		return false, fmt.Errorf("host path %q: %w: %w", m.Source, err, errdefs.ErrFailedPrecondition)
 	}
 	defer source.Close()
+	return m.is(root, source)
+}
+
+// is reports whether the target below root is source.
+func (m Mounted) is(root int, source *os.File) (bool, error) {
 	target, err := retried(func() (int, error) {
 		return unix.Openat2(root, m.Target, &unix.OpenHow{
 			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,

@@ -43,6 +43,10 @@ func TestCheckMounted(t *testing.T) {
 			t.Errorf("%s: %t, %v", row.name, seen, err)
 		}
 	}
+	// The daemon's own directory may be reached through a link, such as a home on another disk.
+	if seen, err := CheckMounted(os.Getpid(), Mounted{at("inside"), at("real")}, nil); !seen || err != nil {
+		t.Errorf("our own mount through a link: %t, %v", seen, err)
+	}
 	if seen, err := CheckMounted(os.Getpid(), Mounted{at("real"), at("other")}, []Mounted{{at("real"), at("other")}}); seen || err != nil {
 		t.Errorf("files that can't be seen: %t, %v", seen, err)
 	}
