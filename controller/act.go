@@ -84,13 +84,19 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 		return err // its end leaves the line
 	}
 	p.cfg.Metrics.Step(string(s.Kind), err)
-	if s.Kind.OnEngine() && s.Kind != plan.EnsureImage && s.Kind != plan.CopyFiles {
+	if s.Kind.OnEngine() && !inBackground(s.Kind) {
 		p.audit(s, p.objectOf(s), time.Since(begun), err)
 	}
 	if err == nil && s.Reason == plan.BecauseOrphan {
 		p.cfg.Metrics.OrphanRemoved()
 	}
 	return err
+}
+
+// inBackground reports whether the step is taken by a background operation, which leaves the line at its end; here only its
+// outcome is seen, maybe more than once.
+func inBackground(k plan.Kind) bool {
+	return k == plan.EnsureImage || k == plan.CopyFiles || k == plan.StopContainer
 }
 
 func (p *pass) objectOf(s plan.Step) string {
@@ -101,22 +107,6 @@ func (p *pass) objectOf(s plan.Step) string {
 		return p.made[s.Service]
 	}
 	return s.ID
-}
-
-// audit leaves one line for one action on the engine. Its reasons are a closed list and no part of the API.
-func (p *pass) audit(s plan.Step, object string, took time.Duration, err error) {
-	attrs := []any{
-		"sandbox_id", p.rec.ID, "step", string(s.Kind), "reason", string(s.Reason), "result", "ok",
-		"object_id", object, "took_ms", took.Milliseconds(),
-	}
-	if s.Service != "" {
-		attrs = append(attrs, "service", s.Service)
-	}
-	if err != nil {
-		attrs[7] = "error"
-		attrs = append(attrs, "err", err)
-	}
-	p.log.Info("audit", attrs...)
 }
 
 // actAside takes each aside, whatever becomes of the others, and reports its outcome. waiting tells that a background

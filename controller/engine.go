@@ -9,6 +9,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
 )
@@ -253,13 +254,18 @@ func (l *engineLink) checkMarker(ctx context.Context) error {
 			return errForeign
 		}
 	}
-	return l.mark(ctx)
+	return l.mark(ctx, plan.BecauseEngineMarked)
 }
 
-func (l *engineLink) mark(ctx context.Context) error {
-	instance := l.cfg.Store.InstanceID()
-	labels := map[string]string{naming.Instance: instance, naming.Marker: "engine"}
-	if err := l.cfg.Engine.CreateVolume(ctx, naming.MarkerVolume(instance), labels); err != nil {
+// markEngine is the one action on the engine that is no step of a plan.
+const markEngine plan.Kind = "mark-engine"
+
+func (l *engineLink) mark(ctx context.Context, because plan.Reason) error {
+	instance, begun := l.cfg.Store.InstanceID(), time.Now()
+	name, labels := naming.MarkerVolume(instance), map[string]string{naming.Instance: instance, naming.Marker: "engine"}
+	err := l.cfg.Engine.CreateVolume(ctx, name, labels)
+	audit(l.log, "", plan.Step{Kind: markEngine, Reason: because}, name, time.Since(begun), err)
+	if err != nil {
 		return fmt.Errorf("mark the engine: %w", err)
 	}
 	return l.cfg.Store.SetMarkerWritten(ctx)
@@ -302,10 +308,10 @@ func (l *engineLink) confirm(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := l.mark(ctx); err != nil {
+	if err := l.mark(ctx, plan.BecauseEngineConfirmed); err != nil {
 		return "", err
 	}
-	l.log.Warn("audit", "reason", "an operator confirmed the engine", "engine_id", info.EngineID)
+	l.log.Warn("an operator confirmed the engine", "engine_id", info.EngineID)
 	select {
 	case l.wakeup <- struct{}{}:
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -25,9 +26,16 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 		if errdefs.IsUnavailable(err) {
 			return err
 		}
-		return errors.Join(err, p.cfg.Engine.StopContainer(ctx, id, 0))
+		return errors.Join(err, p.stopSwapped(ctx, id))
 	}
 	return p.cfg.Execs.Release(p.rec.ID)
+}
+
+func (p *pass) stopSwapped(ctx context.Context, id string) error {
+	begun := time.Now()
+	err := p.cfg.Engine.StopContainer(ctx, id, 0)
+	p.audit(plan.Step{Kind: plan.StopContainer, Reason: plan.BecauseMountSwapped}, id, time.Since(begun), err)
+	return err
 }
 
 func (p *pass) checkMounted(ctx context.Context, id string) error {

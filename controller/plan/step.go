@@ -87,7 +87,11 @@ const (
 	BecauseOutside       Reason = "started-from-outside"
 	BecauseNotInSpec     Reason = "not-in-spec"
 	BecauseNetworkGone   Reason = "network-gone"
-	BecauseOrphan        Reason = "orphan" // the sandbox is deleted
+	BecauseOrphan        Reason = "orphan"        // the sandbox is deleted
+	BecauseMountSwapped  Reason = "mount-swapped" // a mount is not what its source names; nothing has run yet
+	// Of what is done to no sandbox:
+	BecauseEngineMarked    Reason = "engine-marked"    // an engine was met without our marker and taken for ours
+	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator said that it is ours
 )
 
 // Reasons lists every reason.
@@ -95,7 +99,7 @@ func Reasons() []Reason {
 	return []Reason{
 		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecauseIdle,
 		BecauseDelete, BecauseCleanup, BecauseSpecChanged, BecauseCreateFailed, BecauseFailed, BecauseOutside,
-		BecauseNotInSpec, BecauseNetworkGone, BecauseOrphan,
+		BecauseNotInSpec, BecauseNetworkGone, BecauseOrphan, BecauseMountSwapped, BecauseEngineMarked, BecauseEngineConfirmed,
 	}
 }
 
