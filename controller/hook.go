@@ -5,11 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/containerd/errdefs"
 
@@ -94,37 +91,6 @@ func (c *Controller) hookOutput(sandboxID, execID string) string {
 		}
 	}
 	return ""
-}
-
-// minSecret is the length from which an env value is taken for a secret: shorter ones would blot out ordinary words.
-const minSecret = 4
-
-// redact takes the values of environment variables out of a text that goes into an event.
-func redact(text string, envs ...map[string]string) string {
-	var values []string
-	for _, env := range envs {
-		for _, v := range env {
-			if len(v) >= minSecret {
-				values = append(values, v)
-			}
-		}
-	}
-	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
-	for _, v := range values {
-		text = strings.ReplaceAll(text, v, "[redacted]")
-	}
-	return text
-}
-
-// printable keeps what can stand in a message.
-func printable(out []byte) string {
-	text := strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, strings.ToValidUTF8(string(out), ""))
-	return strings.TrimSpace(text)
 }
 
 func (p *pass) runHook(index int) error {

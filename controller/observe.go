@@ -49,7 +49,7 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record, sb store.San
 	if len(w.Containers) == 0 {
 		return w, c.examineAbsence(ctx)
 	}
-	return w, c.examineContainers(ctx, rec, &w)
+	return w, c.examineContainers(ctx, rec, sb.Spec, &w)
 }
 
 // examineAbsence makes sure that an engine that shows nothing of a sandbox is ours: it may have been replaced since the
@@ -63,7 +63,7 @@ func (c *Controller) examineAbsence(ctx context.Context) error {
 
 // examineContainers asks after each container itself: the engine tells of an end before its lists know of it, and this
 // pass may be the only one that the end's event brings about.
-func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w *plan.World) error {
+func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, spec *agboxv1.CreateSpec, w *plan.World) error {
 	ports := []*agboxv1.PublishedPort{}
 	dead := false
 	for i, ct := range w.Containers {
@@ -77,7 +77,7 @@ func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, w 
 		if err != nil {
 			return err
 		}
-		w.Containers[i] = inspected(d)
+		w.Containers[i] = inspected(d, spec)
 		ports = append(ports, portsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
 		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() && d.OOMKilled {
@@ -123,9 +123,10 @@ func containerOf(ct dockerx.Container) plan.Container {
 	}
 }
 
-func inspected(d dockerx.ContainerDetail) plan.Container {
+func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := containerOf(d.Container)
-	c.Inspected, c.HealthOutput, c.Limits = true, printable([]byte(d.HealthOutput)), plan.Limits(d.Limits)
+	c.Inspected, c.Limits = true, plan.Limits(d.Limits)
+	c.HealthOutput = redact(printable([]byte(d.HealthOutput)), serviceSpec(spec, c.Service).GetEnvs())
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
 }

@@ -9,3 +9,17 @@ func TestRedact(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestRedactWhatIsNotWhole(t *testing.T) {
+	env := map[string]string{"KEY": "first\r\nsecond", "TOKEN": "0123456789"}
+	for text, want := range map[string]string{
+		"456789 is no token":               "[redacted] is no token", // the end of more
+		"789 is no token":                  "789 is no token",
+		printable([]byte(env["KEY"])):      "[redacted]", // the carriage return is not printed
+		"a key of\nfirst\nsecond\nin full": "a key of\n[redacted]\nin full",
+	} {
+		if got := redact(text, env); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

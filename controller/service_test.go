@@ -3,11 +3,13 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/naming"
 )
 
 // create accepts a sandbox with this spec, the next of its world.
@@ -61,5 +63,20 @@ func TestADeathOfTheEngineFailsNoCreateAndNoResume(t *testing.T) {
 		p.engine.RestartEngine(false)
 		pass(time.Minute)
 		p.wantState(t, id, ready)
+	})
+}
+
+// What a probe prints goes into an event. It may print what it was given.
+func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		db := checked(p, "db")
+		db.Envs = map[string]string{"PASSWORD": "the probe"}
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}})
+		pass(10 * time.Second)
+		p.engine.SetHealth(p.named(naming.Service(id, "db")), dockerx.HealthUnhealthy)
+		pass(time.Second)
+		if m := p.sandbox(t, id).Progress.GetServices()["db"].GetErrorMessage(); !strings.HasSuffix(m, ": [redacted] says unhealthy") {
+			t.Errorf("it says %q", m)
+		}
 	})
 }
