@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules, this host, the engine, what other
-// sandboxes have. Each stage tells of all that is wrong, and needs the one before to have found nothing.
+// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine; what
+// other sandboxes have. Each stage tells of all that is wrong, and needs the one before to have found nothing.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
 	spec, err := s.finalSpec(req)
 	if err != nil {
@@ -24,10 +24,7 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 		return nil, err
 	}
 	tools, broken := s.checkHost(spec)
-	if err := broken.Err(); err != nil {
-		return nil, err
-	}
-	if err := s.deps.EngineRefuses(spec).Err(); err != nil {
+	if err := append(broken, s.deps.EngineRefuses(spec)...).Err(); err != nil {
 		return nil, err
 	}
 	id := req.GetSandboxId()
