@@ -69,6 +69,7 @@ type Execs interface {
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
 	Release(sandboxID string) error
+	Released(sandboxID string) (bool, error)
 	Withhold(sandboxID string) error
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/execjournal"
@@ -16,29 +17,45 @@ import (
 // release looks at the mounts of the primary that was just started, and then lets its PID 1 begin. The engine looks up
 // a mount's source by its path, and whoever can write to a part of that path may swap it at the right moment. A container
 // that got something else is ended before anything of the sandbox's own has run in it, and started again for a while: a file
-// that was replaced by a new version looks the same.
+// that was replaced by a new version looks the same. One that was released in this run is not looked at again: what runs in
+// it by now is the sandbox's own.
 func (p *pass) release(ctx context.Context, s plan.Step) error {
+	if done, err := p.cfg.Execs.Released(p.rec.ID); done || err != nil {
+		return err
+	}
 	id := s.ID
 	if id == "" {
 		id = p.made[""]
 	}
-	if err := p.checkMounted(ctx, id); err != nil {
-		if errdefs.IsUnavailable(err) {
-			return err
-		}
-		return errors.Join(err, p.stopSwapped(ctx, id))
+	swapped, err := p.checkMounted(ctx, id)
+	if swapped {
+		return errors.Join(err, p.turnDown(ctx, id))
+	}
+	if err != nil {
+		return err // nobody knows yet
 	}
 	return p.cfg.Execs.Release(p.rec.ID)
 }
 
-func (p *pass) stopSwapped(ctx context.Context, id string) error {
+// turnDown ends a primary that was not released. It counts as one that was never started, on record before it ends: otherwise
+// its end would be taken for that of its main process.
+func (p *pass) turnDown(ctx context.Context, id string) error {
+	if p.progress.GetPrimaryStarted() {
+		progress := proto.CloneOf(p.progress)
+		progress.PrimaryStarted = false
+		if err := settled(p.report(ctx, plan.Report{Progress: progress})); err != nil {
+			return err
+		}
+	}
 	begun := time.Now()
 	err := p.cfg.Engine.StopContainer(ctx, id, 0)
 	p.audit(plan.Step{Kind: plan.StopContainer, Reason: plan.BecauseMountSwapped}, id, time.Since(begun), err)
 	return err
 }
 
-func (p *pass) checkMounted(ctx context.Context, id string) error {
+// checkMounted compares the mounts with their sources. swapped is the verdict that one is something else, with the error that
+// says so; every other error is none.
+func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err error) {
 	var mounts []hostfiles.Mounted
 	for _, m := range p.sb.Spec.GetMounts() {
 		mounts = append(mounts, hostfiles.Mounted{Source: m.GetSource(), Target: m.GetTarget()})
@@ -47,23 +64,23 @@ func (p *pass) checkMounted(ctx context.Context, id string) error {
 		mounts = append(mounts, hostfiles.Mounted{Source: m.GetSource(), Target: m.GetTarget()})
 	}
 	if len(mounts) == 0 || p.cfg.CheckMounted == nil {
-		return nil
+		return false, nil
 	}
 	paths, err := p.cfg.Execs.Prepare(p.rec.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d, err := p.cfg.Engine.InspectContainer(ctx, id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if d.Pid <= 0 {
-		return fmt.Errorf("the container ended while its mounts were looked at: %w", errdefs.ErrUnavailable)
+		return false, fmt.Errorf("the container ended while its mounts were looked at: %w", errdefs.ErrUnavailable)
 	}
 	known := hostfiles.Mounted{Source: paths.Ctl, Target: execjournal.ContainerCtl}
 	seen, err := p.cfg.CheckMounted(d.Pid, known, mounts)
 	if err == nil && !seen {
 		p.log.Debug("mounts can't be seen from here and are not checked", "sandbox_id", p.rec.ID)
 	}
-	return err
+	return err != nil && !errdefs.IsUnavailable(err), err
 }

@@ -255,7 +255,7 @@ func (b *bringUp) ended() Plan {
 func (b *bringUp) broughtBack() Plan {
 	b.reason = BecauseRestartPolicy
 	b.release(b.mine.primary.ID)
-	b.progress.RestartRun = nil
+	b.progress.RestartRun, b.progress.PrimaryStarted, b.progress.Released = nil, true, true
 	b.progress.Restarts = nextRestart(*b.mine.primary, b.progress.GetRestarts(), b.now)
 	b.p.After = Report{EngineRun: b.w.Run, Progress: b.progress}
 	return b.p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy"))

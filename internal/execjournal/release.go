@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +17,21 @@ func (d *Dir) Release(sandboxID string) error {
 		return err
 	}
 	return d.put(sandboxID, MainID, "release", ReleaseName, nil)
+}
+
+// Released reports whether PID 1 was released in this run. Errors: invalid argument; unavailable.
+func (d *Dir) Released(sandboxID string) (bool, error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return false, err
+	}
+	_, err := os.Lstat(filepath.Join(d.execDir(sandboxID), ReleaseName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, unavailablef("look for %s: %w", ReleaseName, err)
+	}
+	return true, nil
 }
 
 // Withhold takes a Release back: in the next run PID 1 waits for another one. To be called while the container does
