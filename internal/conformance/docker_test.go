@@ -91,7 +91,13 @@ func (d *realDaemon) config(s Settings) string {
 	text := fmt.Sprintf("[http]\nlisten = \"off\"\n[docker]\nsubnet_pool = \"10.%d.0.0/16\"\n", 230+pools.Add(1)%20)
 	text += "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"2s\"\n"
 	if s.EventRetention > 0 {
-		text += fmt.Sprintf("event_retention_ttl = %q\nresync_interval = \"1s\"\n", s.EventRetention)
+		text += fmt.Sprintf("event_retention_ttl = %q\n", s.EventRetention)
+	}
+	if s.CleanupTTL > 0 {
+		text += fmt.Sprintf("cleanup_ttl = %q\n", s.CleanupTTL)
+	}
+	if s.EventRetention > 0 || s.CleanupTTL > 0 {
+		text += "resync_interval = \"1s\"\n"
 	}
 	return text + fmt.Sprintf("event_history_limit = %d\n", s.EventHistoryLimit)
 }
@@ -151,6 +157,8 @@ func (d *realDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 		docker(t, "kill", primary)
 	case RemovePrimary:
 		docker(t, "rm", "-f", primary)
+	case StarvePrimary:
+		docker(t, "exec", primary, "touch", glutFile)
 	case RemoveNetwork:
 		docker(t, "network", "disconnect", "-f", network, primary)
 		docker(t, "network", "rm", network)

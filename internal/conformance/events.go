@@ -50,6 +50,12 @@ func events(t *testing.T, c *client) {
 			c.broken(row.damage, row.code)
 		}
 	})
+	c.sub(t, "the end for want of memory is named", func(c *client) {
+		id := c.ready(glutton)
+		c.daemon.Break(c, id, StarvePrimary)
+		c.failsWith(id, "CONTAINER_OOM", "memory")
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, "FAILED FAILED error_code=CONTAINER_OOM")
+	})
 	c.sub(t, "a create that can't be", func(c *client) {
 		id := c.create(func(s *spec) { s.Image, s.PullPolicy = c.target.MissingImage, "never" })
 		c.failsWith(id, "SANDBOX_CREATE_FAILED", c.target.MissingImage)
@@ -67,6 +73,15 @@ func events(t *testing.T, c *client) {
 			c.Errorf("%s %s", h.GetErrorCode(), h.GetErrorMessage())
 		}
 	})
+}
+
+// glutFile lies in a container of a real engine and nowhere else.
+const glutFile = "/tmp/agbox-conformance-glut"
+
+// glutton makes a sandbox whose main process wants much memory as soon as glutFile is there.
+func glutton(s *spec) {
+	s.MemoryLimit = "32MiB"
+	s.Command = []string{"sh", "-c", "until [ -e " + glutFile + " ]; do sleep 0.1; done; x=$(yes | head -c 200000000); echo ${#x}"}
 }
 
 // stopUnderWay has an exec that does not care about TERM hold up a stop for the grace period.

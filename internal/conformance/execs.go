@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,24 @@ func execs(t *testing.T, c *client) {
 		c.cancel(x)
 		c.ended(x)
 		c.rows(c.history(id)[3:], started(x), "EXEC_CANCELLED - exec_id="+x+" exec_state=CANCELLED exit_code=137")
+	})
+	c.sub(t, "an exec is lost with its container", func(c *client) {
+		id, x := c.ready(), newID()
+		c.stubborn(id, x)
+		c.daemon.Break(c, id, KillPrimary)
+		st := c.ended(x)
+		if st.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED || st.GetErrorCode() != "EXEC_LOST" {
+			c.Errorf("%v", st)
+		}
+		c.sentence("error", st.GetError())
+		for _, e := range c.history(id) {
+			if d := e.GetExec(); e.GetEventType() == agboxv1.EventType_EXEC_FAILED && (d.GetErrorCode() != "EXEC_LOST" || e.GetSandboxState() != unset) {
+				c.Errorf("%v", e)
+			}
+		}
+	})
+	c.sub(t, "every container is told the numbers of the daemon's user", func(c *client) {
+		c.prints(c.ready(), fmt.Sprintf("%d %d\n", os.Getuid(), os.Getgid()), "sh", "-c", "echo $HOST_UID $HOST_GID")
 	})
 	c.sub(t, "active execs are listed by ID, of one sandbox or of all", activeExecs)
 	c.sub(t, "a delete cancels what runs and removes the logs", func(c *client) {

@@ -78,16 +78,16 @@ func (d *fakeDaemon) start() {
 		d.t.Fatal(err)
 	}
 	resync := time.Minute
-	if d.settings.EventRetention > 0 {
+	if d.settings.EventRetention > 0 || d.settings.CleanupTTL > 0 {
 		resync = time.Second
 	}
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot",
+		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot", HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 2 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
-			PidsLimit: 4096, EventRetention: d.settings.EventRetention,
+			PidsLimit: 4096, EventRetention: d.settings.EventRetention, CleanupTTL: d.settings.CleanupTTL,
 		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})
@@ -141,6 +141,8 @@ func (d *fakeDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 	switch what {
 	case KillPrimary:
 		d.engine.ExitContainer(naming.Primary(sandboxID), 137, false)
+	case StarvePrimary:
+		d.engine.ExitContainer(naming.Primary(sandboxID), 137, true)
 	case RemovePrimary:
 		d.engine.RemoveContainerOutside(naming.Primary(sandboxID))
 	case RemoveNetwork:

@@ -44,11 +44,8 @@ func services(t *testing.T, c *client) {
 	c.sub(t, "a required service that never gets healthy fails the create", func(c *client) {
 		id := c.create(required(c.well("one"), c.service("two", 200*time.Millisecond, "false", "sleep", "3600"), c.well("three")))
 		c.failsWith(id, "SANDBOX_CREATE_FAILED", "two")
-		for _, e := range c.history(id) {
-			if e.GetEventType() == serviceReady && e.GetService().GetServiceName() != "one" {
-				c.Errorf("%v", e)
-			}
-		}
+		c.rows(c.history(id), rowAccepted, rowPreparing, "SERVICE_READY PENDING service_name=one",
+			"SERVICE_FAILED PENDING service_name=two error_code=SANDBOX_SERVICE_FAILED", "FAILED FAILED error_code=SANDBOX_CREATE_FAILED")
 	})
 	c.sub(t, "hooks run in the primary, in order, before READY", hooks)
 	c.sub(t, "a hook that fails fails the create and says what it printed", func(c *client) {

@@ -147,6 +147,16 @@ func history(t *testing.T, target Target) {
 		_, err = c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: target.Image}})
 		c.refused(err, aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists"))
 	})
+	t.Run("what rests for too long is deleted", func(t *testing.T) {
+		t.Parallel()
+		c := newClient(t, target, target.Start(t, Settings{CleanupTTL: 2 * time.Second}))
+		id := c.ready()
+		c.stop(id)
+		c.await(id, deleted)
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
+			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
+			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")
+	})
 	t.Run("a bound of the history drops the oldest events of execs", func(t *testing.T) {
 		t.Parallel()
 		trimmed(newClient(t, target, target.Start(t, Settings{EventHistoryLimit: 100})))

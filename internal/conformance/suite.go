@@ -25,6 +25,8 @@ type Settings struct {
 	// EventRetention is looked at every second when it is set.
 	EventRetention    time.Duration
 	EventHistoryLimit int
+	// CleanupTTL is looked at every second when it is set.
+	CleanupTTL time.Duration
 }
 
 // Daemon is one that runs. Its methods are used by one goroutine at a time.
@@ -47,6 +49,8 @@ const (
 	KillPrimary   Damage = "kill the primary"
 	RemovePrimary Damage = "remove the primary"
 	RemoveNetwork Damage = "remove the network"
+	// StarvePrimary is for a sandbox whose main process waits for a file, see glutton.
+	StarvePrimary Damage = "have the primary want more memory than it may"
 )
 
 // Run tries everything. Each subtest uses sandboxes of its own, several daemons run side by side.
