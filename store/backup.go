@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	// snapshotTimeout bounds how long a snapshot may hold its transaction; it is enough for some 10 GB to a slow disk.
+	snapshotTimeout = 5 * time.Minute
+	// snapshotReserve of a disk stays free: the writer beside needs room too. 16 MiB is bbolt's step of growth.
+	snapshotReserve = 16 << 20
+)
+
+// Snapshot writes a copy of the file, as it was at one durable commit, to f, which should be empty and on a local disk:
+// while it is written, pages that are freed can't be used again. It is a complete file that Open takes. f is neither
+// synced nor closed. It returns the schema version of the copy. Errors: Refusal BACKUP_NO_SPACE; ctx's; ErrUnavailable,
+// also when it took longer than 5 minutes. f then holds a part.
+func (s *Store) Snapshot(ctx context.Context, f *os.File) (schema uint64, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout,
+		fmt.Errorf("copy the store: it took longer than %s: %w", snapshotTimeout, errdefs.ErrUnavailable))
+	defer cancel()
+	err = s.view(ctx, func(tx *bolt.Tx) error {
+		if err := checkRoom(f, tx.Size()); err != nil {
+			return err
+		}
+		if schema, err = decodeInt(get(tx, bucketMeta, []byte(keySchema))); err != nil {
+			return fmt.Errorf("read schema version: %w: %w", err, errdefs.ErrDataLoss)
+		}
+		_, err := tx.WriteTo(&untilDone{ctx, f})
+		if errors.Is(err, syscall.ENOSPC) {
+			return noRoom(tx.Size(), 0)
+		}
+		return err
+	})
+	return schema, err
+}
+
+// checkRoom refuses a copy of need bytes that would not fit beside f.
+func checkRoom(f *os.File, need int64) error {
+	var st syscall.Statfs_t
+	if err := syscall.Fstatfs(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("look for free space: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	free := int64(min(st.Bavail, 1<<40)) * st.Bsize
+	if free < need+snapshotReserve {
+		return noRoom(need+snapshotReserve, free)
+	}
+	return nil
+}
+
+func noRoom(need, free int64) error {
+	const mib = 1 << 20
+	return &Refusal{
+		Reason: "BACKUP_NO_SPACE", Class: errdefs.ErrUnavailable,
+		Message: fmt.Sprintf("a backup needs %d MiB of free space in the data directory while it is made, and there are %d MiB; make room and try again",
+			(need+mib-1)/mib, free/mib),
+	}
+}
+
+// untilDone is a writer that refuses once ctx has ended. (It has nothing but Write, so that io.Copy comes by often.)
+type untilDone struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u *untilDone) Write(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.w.Write(p)
+}
+
+// ExecIDs returns the sorted IDs of the execs of a sandbox, active or ended, that come after the given one, at most 256.
+// A sandbox that is not known has none. Errors: ErrUnavailable.
+func (s *Store) ExecIDs(ctx context.Context, sandboxID, after string) ([]string, error) {
+	var ids []string
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(prefixExecConfig + sandboxID))
+		if b == nil {
+			return nil
+		}
+		c := b.Cursor()
+		k, _ := c.Seek([]byte(after))
+		if string(k) == after {
+			k, _ = c.Next()
+		}
+		for ; k != nil && len(ids) < maxRead; k, _ = c.Next() {
+			ids = append(ids, string(k))
+		}
+		return nil
+	})
+	return ids, err
+}
