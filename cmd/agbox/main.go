@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/cli"
 )
 
@@ -22,5 +23,8 @@ func withSignals() int {
 
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 2 && args[0] == backup.CheckVerb {
+		return checkStore(args[1], stderr)
+	}
 	return cli.Run(ctx, args, version, cli.Streams{In: stdin, Out: stdout, Err: stderr})
 }

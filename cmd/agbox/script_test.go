@@ -25,6 +25,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/conformance/fakehost"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
@@ -124,8 +125,13 @@ func (w *world) start() error {
 		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})
+	backups := &backup.Maker{
+		Records: st, DataDir: w.dir, LogRoot: filepath.Join(w.dir, "logs"), LogLimit: func() int64 { return 0 },
+		ExecFiles: func(id string) []string { return []string{execjournal.JournalName(id), execjournal.StdoutName(id)} },
+	}
 	server := apiserver.New(apiserver.Deps{
-		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
+		Backup: backups.Write,
+		Store:  st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
@@ -89,6 +91,8 @@ type daemon struct {
 	api      *apiserver.Server
 	registry *prometheus.Registry
 	socket   net.Listener
+	backups  *backup.Maker
+	logLimit atomic.Int64 // artifacts.exec_log_max_bytes as it is now
 }
 
 // assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
@@ -160,8 +164,10 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
+	d.backups = d.newMaker(paths)
 	d.api = apiserver.New(apiserver.Deps{
-		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Backup: d.backups.Write,
+		Store:  d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
@@ -223,6 +229,7 @@ func (d *daemon) apply(cfg config.Config) {
 	d.level.Set(cfg.Log.Level.Level())
 	d.store.SetEventHistoryLimit(cfg.Runtime.EventHistoryLimit)
 	d.ctl.SetSettings(settings(cfg))
+	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
 }
 
 func settings(cfg config.Config) controller.Settings {

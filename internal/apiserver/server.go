@@ -6,10 +6,12 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -61,6 +63,8 @@ type Deps struct {
 	Engine func() string
 	// ConfirmEngine accepts the engine as the right one and returns its ID.
 	ConfirmEngine func(ctx context.Context) (engineID string, err error)
+	// Backup writes a backup to w. Nil: there are none.
+	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
 	// Version is what Ping answers.
 	Version string
 	// Home is what "~" stands for in config_yaml and in the paths of built-in tools: the home of the daemon's user.
@@ -129,6 +133,7 @@ type Server struct {
 	stopping chan struct{}
 	stopOnce sync.Once
 	unary    inflight
+	backups  atomic.Int32 // under way
 }
 
 // New returns a server that is not yet serving.

@@ -29,7 +29,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
 		a.resumeCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
-		a.completionCommand(), a.versionCommand(),
+		a.backupCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }

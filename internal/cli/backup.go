@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/backup"
+)
+
+type backupOptions struct{ withLogs, force bool }
+
+func (a *app) backupCommand() *cobra.Command {
+	var o backupOptions
+	cmd := &cobra.Command{
+		Use: "backup FILE", Short: "Write a copy of the daemon's records to a file", Args: one("the file to write"),
+		Long: `Write a copy of the daemon's records, as they are at this moment, to a file. The daemon goes on working. The file holds the
+env values of sandboxes: keep it as you keep those. "agboxd restore FILE" puts it back.`,
+		Example: "  agbox backup --with-logs /backups/agbox-$(date +%F)\n  agbox backup verify /backups/agbox-2026-01-31",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().BoolVar(&o.withLogs, "with-logs", false, "add the logs of commands")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
+	cmd.AddCommand(&cobra.Command{
+		Use: "verify FILE", Short: "Check that a backup is whole; asks no daemon", Args: one("the file to check"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.verifyBackup(cmd.Context(), args[0]) },
+	})
+	return cmd
+}
+
+// backup writes beside the file first: whatever happens, path has a whole backup or what it had.
+func (a *app) backup(ctx context.Context, path string, o backupOptions) error {
+	if err := mayWrite(path, o.force); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	err = a.receiveBackup(ctx, tmp, o.withLogs)
+	var h backup.Header
+	if err == nil {
+		h, err = syncedBackup(ctx, tmp)
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	if err := install(tmp.Name(), path, o.force); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "backup %s written: %s\n", path, about(h))
+	return nil
+}
+
+func mayWrite(path string, force bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is there and not a regular file; name another one", path)
+	case !force:
+		return exists(path)
+	}
+	return nil
+}
+
+func exists(path string) error {
+	return fmt.Errorf("%s is there already; name another one, or replace it with --force", path)
+}
+
+// progressAfter is when somebody who waits at a terminal is told how far it is.
+const progressAfter = time.Second
+
+func (a *app) receiveBackup(ctx context.Context, f *os.File, withLogs bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer a.notes.clear()
+	start, shown := time.Now(), time.Now()
+	var n int64
+	return c.Backup(ctx, meter(func(p []byte) (int, error) {
+		n += int64(len(p))
+		if now := time.Now(); now.Sub(start) > progressAfter && now.Sub(shown) > progressAfter/5 {
+			shown = now
+			a.notes.show("backup: " + mebibytes(n))
+		}
+		return f.Write(p)
+	}), withLogs)
+}
+
+// meter is a writer that looks at what passes.
+type meter func(p []byte) (int, error)
+
+func (m meter) Write(p []byte) (int, error) { return m(p) }
+
+// syncedBackup makes what was received durable and reads it again.
+func syncedBackup(ctx context.Context, f *os.File) (backup.Header, error) {
+	if err := f.Sync(); err != nil {
+		return backup.Header{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return backup.Header{}, err
+	}
+	b, err := backup.Open(ctx, f, info.Size())
+	if err != nil {
+		return backup.Header{}, fmt.Errorf("what was received is no backup: %w", err)
+	}
+	return b.Header, nil
+}
+
+// install gives the file its name. Without force nothing is replaced, not even what came meanwhile.
+func install(tmp, path string, force bool) error {
+	var err error = unix.EINVAL
+	if !force {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return exists(path)
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // with force, or where the file system can't do it
+		if err := os.Rename(tmp, path); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return fmt.Errorf("name %s: %w", path, err)
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func (a *app) verifyBackup(ctx context.Context, path string) error {
+	b, closeFile, err := backup.OpenPath(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	if err := b.CheckDatabase(ctx, ""); err != nil {
+		return fmt.Errorf("backup %s: %w", path, err)
+	}
+	fmt.Fprintf(a.Out, "backup %s is whole: %s\n", path, about(b.Header))
+	return nil
+}
+
+func about(h backup.Header) string {
+	logs := ""
+	if h.WithLogs {
+		logs = " and logs"
+	}
+	return fmt.Sprintf("made %s of store %s, database of %s (schema %d)%s",
+		h.Created.UTC().Format(time.RFC3339), h.Instance, mebibytes(h.DatabaseBytes), h.Schema, logs)
+}
