@@ -116,8 +116,9 @@ func (w *tableWatch) follow(ctx context.Context, due <-chan time.Time) (done boo
 		case <-due:
 			return false, nil
 		case n := <-w.news:
-			if n.over {
+			if n.over { // whatever ended it: the next list begins another, if there is still something to follow
 				w.unsubscribe(n.id)
+				continue
 			}
 			if w.look(ctx, n.id) != nil {
 				return false, nil // the list meets the same and tells
