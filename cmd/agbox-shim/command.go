@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 // Exit codes of a command that could not be started, as shells have them.
@@ -30,7 +32,7 @@ func cannotRun(format string, a ...any) *startError {
 
 // start starts a command as who in the directory cwd (empty: ours), in a session of its own, with the given descriptors. It
 // returns the process ID.
-func start(command []string, cwd string, who identity, env []string, files [3]int) (int, *startError) {
+func start(command []string, cwd string, who passwd.Identity, env []string, files [3]int) (int, *startError) {
 	if why := checkCwd(cwd); why != nil {
 		return 0, why
 	}
@@ -41,9 +43,9 @@ func start(command []string, cwd string, who identity, env []string, files [3]in
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	if unix.Geteuid() == 0 {
-		attr.Sys.Credential = &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups}
-	} else if int(who.uid) != unix.Geteuid() {
-		return 0, cannotRun("run as user %d: only root can", who.uid)
+		attr.Sys.Credential = &syscall.Credential{Uid: who.UID, Gid: who.GID, Groups: who.Groups}
+	} else if int(who.UID) != unix.Geteuid() {
+		return 0, cannotRun("run as user %d: only root can", who.UID)
 	}
 	return startFirst(command, candidates(command[0], env), attr)
 }

@@ -4,13 +4,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 // defaultPath is the engine's, for an image that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment lays the user's own variables and then the request's over the container's.
-func environment(container []string, who identity, request map[string]string) []string {
+func environment(container []string, who passwd.Identity, request map[string]string) []string {
 	env := make(map[string]string)
 	for _, pair := range container {
 		if k, v, ok := strings.Cut(pair, "="); ok && k != "" {
@@ -21,13 +23,13 @@ func environment(container []string, who identity, request map[string]string) []
 		env["PATH"] = defaultPath
 	}
 	if engineHome(env["HOME"]) {
-		env["HOME"] = who.home
+		env["HOME"] = who.Home
 	}
 	if env["HOME"] == "" {
 		env["HOME"] = "/"
 	}
-	if who.name != "" {
-		env["USER"], env["LOGNAME"] = who.name, who.name
+	if who.Name != "" {
+		env["USER"], env["LOGNAME"] = who.Name, who.Name
 	}
 	maps.Copy(env, request)
 	list := make([]string, 0, len(env))

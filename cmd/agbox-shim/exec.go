@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 // Exit codes of a supervisor. Any other end means that it was killed or crashed, and that its tree may still run.
@@ -168,7 +169,7 @@ func (s *supervisor) launch(o options) {
 }
 
 // spawn starts the command between its three descriptors.
-func (s *supervisor) spawn(who identity) *startError {
+func (s *supervisor) spawn(who passwd.Identity) *startError {
 	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return cannotRun("open /dev/null: %v", err)

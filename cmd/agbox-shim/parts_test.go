@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 func TestIdentify(t *testing.T) {
@@ -21,23 +23,23 @@ func TestIdentify(t *testing.T) {
 		"root:x:0:\nwheel:x:10:bob,eve\nbobs:x:1002:\ndisk:x:6:bobby\naudio:x:29:eve,bob\n"), 0o644))
 	for _, c := range []struct {
 		spec, fallback string
-		want           identity
+		want           passwd.Identity
 		err            string
 	}{
-		{"", "", identity{home: "/root", name: "root"}, ""},
-		{"", "bob", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
-		{"bob", "", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
-		{"1001", "", identity{1001, 1002, []uint32{10, 29}, "bob", "/home/bob"}, ""},
-		{"bob:disk", "", identity{1001, 6, nil, "bob", "/home/bob"}, ""},
-		{"bob:4711", "", identity{1001, 4711, nil, "bob", "/home/bob"}, ""},
-		{"4000:5000", "", identity{4000, 5000, nil, "", "/"}, ""},
-		{"4000", "", identity{4000, 0, nil, "", "/"}, ""},
-		{"1234", "", identity{77, 78, nil, "1234", "/odd"}, ""},
-		{"eve", "", identity{}, `user "eve"`},
-		{"neg", "", identity{}, `user "neg"`},
-		{"huge", "", identity{}, `user "huge"`},
-		{"4294967295", "", identity{}, "user"},
-		{"bob:nogroup", "", identity{}, `group "nogroup"`},
+		{"", "", passwd.Identity{Home: "/root", Name: "root"}, ""},
+		{"", "bob", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
+		{"bob", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
+		{"1001", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
+		{"bob:disk", "", passwd.Identity{UID: 1001, GID: 6, Name: "bob", Home: "/home/bob"}, ""},
+		{"bob:4711", "", passwd.Identity{UID: 1001, GID: 4711, Name: "bob", Home: "/home/bob"}, ""},
+		{"4000:5000", "", passwd.Identity{UID: 4000, GID: 5000, Home: "/"}, ""},
+		{"4000", "", passwd.Identity{UID: 4000, GID: 0, Home: "/"}, ""},
+		{"1234", "", passwd.Identity{UID: 77, GID: 78, Name: "1234", Home: "/odd"}, ""},
+		{"eve", "", passwd.Identity{}, `user "eve"`},
+		{"neg", "", passwd.Identity{}, `user "neg"`},
+		{"huge", "", passwd.Identity{}, `user "huge"`},
+		{"4294967295", "", passwd.Identity{}, "user"},
+		{"bob:nogroup", "", passwd.Identity{}, `group "nogroup"`},
 	} {
 		got, err := identify(etc, c.spec, c.fallback)
 		if c.err != "" {
@@ -54,12 +56,12 @@ func TestIdentify(t *testing.T) {
 
 func TestIdentifyInHostileImages(t *testing.T) {
 	empty := t.TempDir()
-	if who, err := identify(empty, "", ""); err != nil || who.uid != 0 {
+	if who, err := identify(empty, "", ""); err != nil || who.UID != 0 {
 		t.Errorf("no passwd: %+v, %v", who, err)
 	}
 	withAgbox := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(withAgbox, "passwd"), []byte("agbox:x:1000:1000::/home/agbox:/bin/sh\n"), 0o644))
-	if who, err := identify(withAgbox, "", "root"); err != nil || who.uid != 1000 {
+	if who, err := identify(withAgbox, "", "root"); err != nil || who.UID != 1000 {
 		t.Errorf("agbox comes first: %+v, %v", who, err)
 	}
 	fifo := t.TempDir()
@@ -76,11 +78,11 @@ func TestIdentifyInHostileImages(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	bob := identity{uid: 1001, name: "bob", home: "/home/bob"}
+	bob := passwd.Identity{UID: 1001, Name: "bob", Home: "/home/bob"}
 	for _, c := range []struct {
 		name      string
 		container []string
-		who       identity
+		who       passwd.Identity
 		request   map[string]string
 		want      []string
 	}{
@@ -90,7 +92,7 @@ func TestEnvironment(t *testing.T) {
 			[]string{"HOME=/data", "LOGNAME=bob", "PATH=/p", "USER=bob"}},
 		{"the request has the last word", []string{"HOME=/root", "PATH=/p"}, bob, map[string]string{"HOME": "/h", "USER": "x", "PATH": "/q"},
 			[]string{"HOME=/h", "LOGNAME=bob", "PATH=/q", "USER=x"}},
-		{"a user without a name", []string{"broken", "=x"}, identity{uid: 5}, nil,
+		{"a user without a name", []string{"broken", "=x"}, passwd.Identity{UID: 5}, nil,
 			[]string{"HOME=/", "PATH=" + defaultPath}},
 	} {
 		if got := environment(c.container, c.who, c.request); !slices.Equal(got, c.want) {

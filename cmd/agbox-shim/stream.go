@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 // stream copies one pipe of the command into its log.
@@ -28,14 +29,14 @@ type stream struct {
 }
 
 // open makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
-func (s *stream) open(who identity) (int, error) {
+func (s *stream) open(who passwd.Identity) (int, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("make a pipe: %w", err)
 	}
 	err := unix.SetNonblock(p[0], true) // the write end is another description and stays blocking
-	if err == nil && int(who.uid) != unix.Geteuid() {
-		err = unix.Fchown(p[1], int(who.uid), int(who.gid))
+	if err == nil && int(who.UID) != unix.Geteuid() {
+		err = unix.Fchown(p[1], int(who.UID), int(who.GID))
 	}
 	if err != nil {
 		unix.Close(p[0])

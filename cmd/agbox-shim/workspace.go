@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 // ownWorkspace gives the working directory to the user that commands run as, if it looks as the engine makes one that the
 // image does not have: root's, with mode 0755, part of the container's own file system, and empty but for mount points.
 // Nothing else is ever touched: a /tmp that all may write stays root's.
-func ownWorkspace(who identity) error {
+func ownWorkspace(who passwd.Identity) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
@@ -21,7 +23,7 @@ func ownWorkspace(who identity) error {
 	if err != nil {
 		return fmt.Errorf("find the mounts: %w", err)
 	}
-	if who.uid == 0 || dir == "/" || mounted(string(mounts), dir, false) {
+	if who.UID == 0 || dir == "/" || mounted(string(mounts), dir, false) {
 		return nil
 	}
 	f, err := os.Open(".")
@@ -39,7 +41,7 @@ func ownWorkspace(who identity) error {
 	if fresh, err := onlyMounts(f, string(mounts), dir); err != nil || !fresh {
 		return err
 	}
-	return f.Chown(int(who.uid), int(who.gid))
+	return f.Chown(int(who.UID), int(who.GID))
 }
 
 // onlyMounts tells whether all entries of the directory are mount points, or were made on the way to one.

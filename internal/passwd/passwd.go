@@ -1,5 +1,6 @@
-// Package passwd looks users up in the contents of an image's /etc/passwd and /etc/group, by the rules of the engine. It
-// is pure; whoever reads the files bounds their size.
+// Package passwd looks users up in the contents of an image's /etc/passwd and /etc/group, by the rules of the engine: for
+// the daemon, which looks from outside, and for the shim, which looks from inside. It is pure; whoever reads the files bounds
+// their size.
 package passwd
 
 import (
@@ -20,8 +21,8 @@ type Identity struct {
 }
 
 // Lookup resolves "name", "uid", "name:group" or "uid:gid". As with the engine, a number need not be known, and has group 0
-// then; an explicit group means no supplementary groups. Lines with
-// too few fields or numbers out of range are skipped. The error names the user or group that is not there.
+// then; an explicit group means no supplementary groups. Lines with too few fields or numbers out of range are skipped. The
+// error names the user or group that is not there.
 func Lookup(passwd, group []byte, spec string) (Identity, error) {
 	userPart, groupPart, grouped := strings.Cut(spec, ":")
 	id, err := findUser(passwd, userPart)
