@@ -18,7 +18,7 @@ type hostPort struct {
 
 func (p hostPort) String() string { return fmt.Sprintf("%d/%s", p.port, p.protocol) }
 
-// portClaim is a fixed host port and where the spec says so.
+// portClaim is a fixed host port and where the spec says so, in the words of package validate.
 type portClaim struct {
 	hostPort
 	field string
@@ -27,11 +27,11 @@ type portClaim struct {
 // portClaims returns the fixed host ports of the primary and of all services, in the order of the spec.
 func portClaims(spec *agboxv1.CreateSpec) []portClaim {
 	claims := claimsOf(nil, "", spec.GetPorts())
-	for i, svc := range spec.GetRequiredServices() {
-		claims = claimsOf(claims, fmt.Sprintf("required_services[%d].", i), svc.GetPorts())
+	for _, svc := range spec.GetRequiredServices() {
+		claims = claimsOf(claims, fmt.Sprintf("required_services[%s].", svc.GetName()), svc.GetPorts())
 	}
-	for i, svc := range spec.GetOptionalServices() {
-		claims = claimsOf(claims, fmt.Sprintf("optional_services[%d].", i), svc.GetPorts())
+	for _, svc := range spec.GetOptionalServices() {
+		claims = claimsOf(claims, fmt.Sprintf("optional_services[%s].", svc.GetName()), svc.GetPorts())
 	}
 	return claims
 }

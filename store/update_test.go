@@ -232,7 +232,7 @@ func TestAFixedHostPortHasOneLiveSandbox(t *testing.T) {
 	must(t, try("box", portSpec(8080, "")))
 	taken("other", "ports[1].host_port", "8080/tcp", portSpec(8080, "tcp"))
 	service := &agboxv1.CreateSpec{Image: "x", OptionalServices: []*agboxv1.ServiceSpec{{Name: "a"}, {Name: "b", Ports: portSpec(8080, "").GetPorts()}}}
-	taken("other", "optional_services[1].ports[1].host_port", "8080/tcp", service)
+	taken("other", "optional_services[b].ports[1].host_port", "8080/tcp", service)
 	must(t, try("udp", portSpec(8080, "udp")))
 	must(t, try("free", &agboxv1.CreateSpec{Image: "x", Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}}}))
 	s = reopen(t, s)
