@@ -127,11 +127,14 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	return who, nil
 }
 
-// containerFile reads a file of the image that need not be there.
+// containerFile reads a file of the image that need not be there. What is no file, or too large, stays so.
 func (p *pass) containerFile(ctx context.Context, id, name string) ([]byte, error) {
 	data, err := p.cfg.Engine.ReadContainerFile(ctx, id, name, maxPasswdBytes)
-	if errdefs.IsNotFound(err) {
+	switch {
+	case errdefs.IsNotFound(err):
 		return nil, nil
+	case errdefs.IsFailedPrecondition(err), errdefs.IsOutOfRange(err):
+		return nil, fmt.Errorf("the image's %s: %w: %w", name, err, errdefs.ErrInvalidArgument)
 	}
 	return data, err
 }

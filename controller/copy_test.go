@@ -1,11 +1,17 @@
 package controller_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller"
 )
 
 // The engine would follow the link, and where it leads into a mount, write on the host.
@@ -29,4 +35,23 @@ func TestACopyDoesNotGoThroughALinkInTheContainer(t *testing.T) {
 			t.Errorf("%v, %s %s", err, sb.State, sb.ErrorMessage)
 		}
 	})
+}
+
+// oddImage has something else than a file as its list of users.
+type oddImage struct{ controller.Engine }
+
+func (oddImage) ReadContainerFile(context.Context, string, string, int64) ([]byte, error) {
+	return nil, fmt.Errorf("not a regular file: %w", errdefs.ErrFailedPrecondition)
+}
+
+// An image does not change: waiting for a better one would be for ever.
+func TestACopyIntoAnImageWithoutReadableUsersFails(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: p.dir, Target: "/data"}}})
+		pass(time.Minute)
+		p.wantState(t, id, failed)
+		if m := p.sandbox(t, id).ErrorMessage; !strings.Contains(m, "/etc/passwd") {
+			t.Errorf("it says %q", m)
+		}
+	}, func(c *controller.Config) { c.Engine = oddImage{c.Engine} })
 }
