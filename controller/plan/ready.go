@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// keepRunning looks after a sandbox that is up.
+func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
+	b := newBringUp(r, w, pol, now, BecauseCreate)
+	if r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
+		b.reason = BecauseResume
+	}
+	switch {
+	case b.mine.primary == nil:
+		return b.fail(CodeContainerMissing, "the primary container is missing")
+	case b.mine.network == nil:
+		return b.fail(CodeNetworkMissing, "the network of the sandbox is missing")
+	case !b.mine.primary.Alive():
+		return b.ended()
+	}
+	last := compare(r.EngineRun, w.Run)
+	died := last == engineDeath || last == hostDeath
+	switch {
+	case died && (r.Progress.GetRestartRun() != nil || b.lostServices() && !pol.FailOnEngineDeath):
+		return restart(r, w, pol, now, last) // cut off before it was told of, or somebody else started the primary
+	case r.Progress.GetRestartRun() != nil:
+		return b.broughtBack()
+	}
+	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
+		b.p.After.EngineRun = w.Run
+	}
+	for _, s := range r.Wanted.Services {
+		if a, ok := b.watch(s); ok {
+			b.p.Asides = append(b.p.Asides, a)
+		}
+	}
+	b.p.applyLimits(r, b.mine)
+	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() {
+		if left := r.IdleSince.Add(pol.IdleTTL).Sub(now); left > 0 {
+			b.p.soonest(left)
+		} else {
+			b.p.add(Step{Kind: StopIdle, Reason: BecauseIdle})
+		}
+	}
+	return b.p
+}
+
+// lostServices reports that a service that was well when the sandbox was last known to run has ended since.
+func (b *bringUp) lostServices() bool {
+	for _, s := range b.r.Wanted.Services {
+		c := b.mine.services[s.Name]
+		if c != nil && !c.Alive() && progressOf(b.progress, s.Name).GetMark() == storev1.ServiceMark_SERVICE_MARK_READY {
+			return true
+		}
+	}
+	return false
+}
+
+// ended judges a primary that ended although it should run. It ended by the engine's or the host's death if either has
+// died since the sandbox was last known to run: nobody saw the end, and the user did not ask for it.
+func (b *bringUp) ended() Plan {
+	switch last := compare(b.r.EngineRun, b.w.Run); {
+	case b.pol.FailOnEngineDeath:
+	case last == unclearLife:
+		b.p.Waiting, b.p.Next = "the primary ended, and the engine does not say whether it died with it", lifeRetry
+		return b.p
+	case last != sameLife:
+		return restart(b.r, b.w, b.pol, b.now, last)
+	}
+	primary := *b.mine.primary
+	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
+	if !ok {
+		code, text := death(primary, b.r.ExecOOM, "the primary container")
+		return b.fail(code, text)
+	}
+	if wait > 0 {
+		b.p.Waiting = fmt.Sprintf("the primary exited with code %d; it is restarted in %s", primary.ExitCode, wait.Round(time.Second))
+		b.p.soonest(wait)
+		return b.p
+	}
+	if b.progress.GetRestartRun() == nil { // so that a restart that is cut off is still told of
+		b.progress.RestartRun = b.w.Run
+		b.p.Before.Progress = proto.CloneOf(b.progress)
+	}
+	b.p.add(Step{Kind: StartContainer, ID: primary.ID, Reason: BecauseRestartPolicy})
+	return b.broughtBack()
+}
+
+// broughtBack tells of a restart by the primary's policy.
+func (b *bringUp) broughtBack() Plan {
+	b.reason = BecauseRestartPolicy
+	b.release(b.mine.primary.ID)
+	b.progress.RestartRun, b.progress.PrimaryStarted, b.progress.Released = nil, true, true
+	b.progress.Restarts = nextRestart(*b.mine.primary, b.progress.GetRestarts(), b.now)
+	b.p.After = Report{EngineRun: b.w.Run, Progress: b.progress}
+	return b.p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy"))
+}

@@ -1,0 +1,197 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// start brings up the required services one after another, each to health, then the primary, then runs the hooks. up is
+// false while there is something to wait for, or the attempt has failed.
+func (b *bringUp) start() (p Plan, up bool) {
+	for _, s := range b.r.Wanted.Services {
+		if !s.Required {
+			continue
+		}
+		if p, up := b.required(s); !up {
+			return p, false
+		}
+	}
+	if p, up := b.primary(); !up {
+		return p, false
+	}
+	return b.hooks()
+}
+
+// required brings up one service.
+func (b *bringUp) required(s Service) (p Plan, up bool) {
+	c, sp := b.mine.services[s.Name], progressOf(b.progress, s.Name)
+	switch {
+	case c == nil:
+		b.p.add(Step{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason})
+		return b.startService(s, Step{Kind: StartContainer, Service: s.Name, Reason: b.reason}), false
+	case c.neverStarted(), !c.Alive() && !sp.GetStarted():
+		return b.startService(s, Step{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: b.reason}), false
+	case !c.Alive(), c.Health == verdictBad:
+		return b.serviceFailed(s, serviceFall(*c)), false
+	case !s.well(*c):
+		left := c.StartedAt.Add(s.HealthWait).Sub(b.now)
+		if left <= 0 && c.Inspected {
+			return b.serviceFailed(s, notHealthyInTime(s, *c)), false
+		}
+		b.p.Waiting = fmt.Sprintf("waiting for service %s to be healthy", s.Name)
+		b.p.soonest(max(left, time.Millisecond))
+		return b.record(), false
+	}
+	if sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_READY {
+		b.p.Before.Events = append(b.p.Before.Events, serviceReady(s.Name, b.r.State))
+		b.mark(s.Name, &storev1.ServiceProgress{
+			Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts(),
+		})
+		b.p.Before.Progress = proto.CloneOf(b.progress) // what is started below is not started yet
+	}
+	return Plan{}, true
+}
+
+// startService ends the pass with the start of a service: the next service waits for its health.
+func (b *bringUp) startService(s Service, start Step) Plan {
+	b.p.add(start)
+	sp := proto.CloneOf(progressOf(b.progress, s.Name))
+	sp.Started = true
+	b.mark(s.Name, sp)
+	b.p.Waiting = fmt.Sprintf("waiting for service %s to be healthy", s.Name)
+	b.p.soonest(s.HealthWait)
+	return b.record()
+}
+
+// record has what this pass starts noted as started, and as released.
+func (b *bringUp) record() Plan {
+	if b.startsSomething() {
+		return b.recordStart()
+	}
+	return b.p
+}
+
+// recordStart notes what is started, in the life in which it was.
+func (b *bringUp) recordStart() Plan {
+	b.p.After.Progress = proto.CloneOf(b.progress)
+	if b.reason == BecauseCreate || b.reason == BecauseResume {
+		b.p.After.EngineRun = b.w.Run
+	}
+	return b.p
+}
+
+func (b *bringUp) startsSomething() bool {
+	for _, s := range b.p.Steps {
+		if s.Kind == StartContainer || s.Kind == Release {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bringUp) mark(service string, sp *storev1.ServiceProgress) {
+	if b.progress.Services == nil {
+		b.progress.Services = map[string]*storev1.ServiceProgress{}
+	}
+	b.progress.Services[service] = sp
+}
+
+// primary starts the primary.
+func (b *bringUp) primary() (p Plan, up bool) {
+	c, id := b.mine.primary, ""
+	if c == nil {
+		if b.hooksBegun() {
+			return b.fail(CodeCreateFailed, "the primary container, or its network, went after hooks had run in it"), false
+		}
+		b.anotherPrimary()
+		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.networkID(), Reason: b.reason})
+	} else {
+		id = c.ID
+	}
+	switch {
+	case b.creates && b.r.Wanted.Copies && !b.progress.GetCopied():
+		return b.copies(id), false
+	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
+		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
+	case !c.Alive():
+		_, text := death(*c, b.r.ExecOOM, "the primary container")
+		return b.fail(FailureCode(b.r), text), false
+	}
+	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {
+		// That it was started is on record before its main process may run: one that ends while nobody looks is not run again.
+		b.progress.PrimaryStarted = true
+		return b.recordStart(), false
+	}
+	if !b.progress.GetReleased() {
+		b.release(id)
+	}
+	b.progress.PrimaryStarted, b.progress.Released = true, true
+	return Plan{}, true
+}
+
+// release lets the primary begin, once for each start: before that nothing of the sandbox's own runs in it.
+func (b *bringUp) release(id string) {
+	b.p.add(Step{Kind: Release, ID: id, Reason: b.reason})
+}
+
+// anotherPrimary: what was done to a primary that is gone counts no more. That is on record before the next one is made, or
+// a pass that finds it would take it for one that has its files.
+func (b *bringUp) anotherPrimary() {
+	b.progress.PrimaryStarted, b.progress.Released = false, false
+	if b.progress.GetCopied() {
+		b.progress.Copied = false
+		b.p.Before.Progress = proto.CloneOf(b.progress)
+	}
+}
+
+// hooksBegun reports that a hook may have run. None is run again, and another primary would lack what they did.
+func (b *bringUp) hooksBegun() bool {
+	return b.progress.GetHooksDone() > 0 || b.w.Hook != nil && b.w.Hook.Phase != NotStarted
+}
+
+// copies brings the files in. That they are there is on record before the start: afterwards they are the sandbox's own, and
+// a copy that is repeated would undo its work.
+func (b *bringUp) copies(id string) Plan {
+	b.p.add(Step{Kind: CopyFiles, ID: id, Reason: b.reason})
+	b.progress.Copied = true
+	b.p.After.Progress = proto.CloneOf(b.progress)
+	b.p.Waiting = "copying files"
+	return b.p
+}
+
+// up ends the attempt.
+func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
+	b.p = b.p.with(done)
+	b.p.Asides = append(b.p.Asides, b.optional()...)
+	b.p.After.EngineRun = b.w.Run
+	if len(b.r.Wanted.Services) > 0 || b.reason == BecauseEngineDeath || b.reason == BecauseHostDeath {
+		b.p.After.Progress = proto.CloneOf(b.progress)
+	}
+	b.p.Waiting = ""
+	b.p.applyLimits(b.r, b.mine)
+	return b.p
+}
+
+func (b *bringUp) fail(code, message string) Plan {
+	steps := b.p.Steps[:0:0]
+	for _, s := range b.p.Steps {
+		if s.Reason == BecauseNotInSpec {
+			steps = append(steps, s)
+		}
+	}
+	return Plan{Before: b.p.Before, Steps: steps, Waiting: b.p.Waiting}.with(failed(code, message))
+}
+
+// serviceFailed fails the attempt with the fall of a required service.
+func (b *bringUp) serviceFailed(s Service, f fall) Plan {
+	p := b.fail(FailureCode(b.r), fmt.Sprintf("required service %s: %s", s.Name, f.text))
+	p.After.Events = append([]*agboxv1.SandboxEvent{serviceFailed(s.Name, b.r.State, f)}, p.After.Events...)
+	b.mark(s.Name, f.progress(progressOf(b.progress, s.Name)))
+	p.After.Progress = b.progress
+	return p
+}
