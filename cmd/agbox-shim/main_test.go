@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,11 +84,20 @@ func TestAGatedInitStartsNothingBeforeItsRelease(t *testing.T) {
 func TestAnInitThatWasNeverReleased(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).mainSh("echo up", "--gated").boot()
-	time.Sleep(200 * time.Millisecond) // PID 1 of a real container can't die of a signal that it does not heed yet
+	b.until("init to watch for its release, which comes after its signals", b.watches) // before, only a real PID 1 outlives one
 	b.signal(syscall.SIGTERM)
 	if code := b.exitCode(); code != stoppedEarly {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// watches reports whether init has an inotify descriptor.
+func (b *box) watches() bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", b.cmd.Process.Pid))
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		to, _ := os.Readlink(fd) // others come and go
+		return strings.HasSuffix(to, "inotify")
+	})
 }
 
 func exists(path string) bool {
