@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 
+	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/store"
 )
 
@@ -86,7 +87,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand())
+	root.AddCommand(checkStore(), configCommand(), restoreCommand())
 	return root
 }
 
@@ -103,7 +104,7 @@ func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 // recover.
 func checkStore() *cobra.Command {
 	return &cobra.Command{
-		Use:   "check-store FILE",
+		Use:   backup.CheckVerb + " FILE",
 		Short: "Check that a database is readable and whole; changes nothing",
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -1,0 +1,122 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// RestoreLogs writes the files of the log part below root, as far as they are not there: what is there is never changed. It
+// may be cut off at any moment and repeated. root is made with mode 0700 when it is missing. restored counts the files that
+// were written, kept those that were there.
+func (b *File) RestoreLogs(ctx context.Context, root string) (restored, kept int, err error) {
+	if !b.WithLogs {
+		return 0, 0, nil
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return 0, 0, fmt.Errorf("make the directory of the logs: %w", err)
+	}
+	r := restorer{root: root, dir: -1}
+	err = b.EachLog(ctx, r.restore)
+	return r.restored, r.kept, errors.Join(err, r.leave(), syncDir(root))
+}
+
+// restorer has the directory open that it restores into: files of one sandbox follow each other.
+type restorer struct {
+	root, sandbox  string
+	dir            int // -1: none
+	restored, kept int
+}
+
+func (r *restorer) restore(log Log, text io.Reader) error {
+	if err := r.enter(log.Sandbox); err != nil {
+		return fmt.Errorf("open the log directory of %s: %w", log.Sandbox, err)
+	}
+	wrote, err := r.write(log, text)
+	if err != nil {
+		return fmt.Errorf("restore log %s of %s: %w", log.File, log.Sandbox, err)
+	}
+	if wrote {
+		r.restored++
+	} else {
+		r.kept++
+	}
+	return nil
+}
+
+// enter opens the directory of a sandbox. Containers that still run can write in it, but not rename it.
+func (r *restorer) enter(sandbox string) error {
+	if r.dir >= 0 && r.sandbox == sandbox {
+		return nil
+	}
+	if err := r.leave(); err != nil {
+		return err
+	}
+	path := filepath.Join(r.root, sandbox)
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	r.dir, r.sandbox = dir, sandbox
+	return nil
+}
+
+func (r *restorer) leave() error {
+	if r.dir < 0 {
+		return nil
+	}
+	dir := r.dir
+	r.dir = -1
+	return errors.Join(unix.Fsync(dir), unix.Close(dir))
+}
+
+// restoring is the name of a file that is not complete; one that a crash left is of no worth.
+const restoring = ".restoring.tmp"
+
+// write makes the file complete under another name, then gives it its own, unless one has that.
+func (r *restorer) write(log Log, text io.Reader) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(r.dir, log.File, &st, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	if err := unix.Unlinkat(r.dir, restoring, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	fd, err := unix.Openat(r.dir, restoring, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, err
+	}
+	f := os.NewFile(uintptr(fd), log.File)
+	_, err = io.Copy(f, text)
+	if err = errors.Join(err, finish(f, log)); err != nil {
+		return false, errors.Join(err, unix.Unlinkat(r.dir, restoring, 0))
+	}
+	err = unix.Linkat(r.dir, restoring, r.dir, log.File, 0)
+	if errors.Is(err, unix.EEXIST) { // it came meanwhile
+		return false, unix.Unlinkat(r.dir, restoring, 0)
+	}
+	return err == nil, errors.Join(err, unix.Unlinkat(r.dir, restoring, 0))
+}
+
+// finish gives a written file its mode and times, and closes it.
+func finish(f *os.File, log Log) error {
+	fd := int(f.Fd())
+	at := unix.NsecToTimeval(log.Modified.UnixNano())
+	return errors.Join(unix.Fchmod(fd, log.Mode&0o644), unix.Futimes(fd, []unix.Timeval{at, at}), f.Sync(), f.Close())
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
