@@ -23,8 +23,8 @@ import (
 // has below their targets lands in their sources, on the host. An entry whose name leads out of dir is refused. All this
 // was seen on 20.10.
 //
-// The engine unpacks compressed archives too, and tells them by their first bytes, so let the first name begin with "./":
-// one that begins with "BZh" would be taken for bzip2.
+// The engine unpacks compressed archives too, and tells them by their first bytes, in which the first name is: one that begins
+// with "BZh" would be taken for bzip2. Begin with a global header.
 //
 // What was unpacked before an error stays. An error of the reader is returned as such, with no class of this package's.
 // Others: ErrNotFound when there is no such container or directory; ErrFailedPrecondition when dir is no directory;

@@ -94,8 +94,11 @@ func (t tree) mkdirs(name string) error {
 	return nil
 }
 
-// unpack puts one entry of an archive below dir, a path without links.
+// unpack puts one entry of an archive below dir, a path without links. A global header says nothing to the engine.
 func (t tree) unpack(dir string, h *tar.Header, content []byte) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
 	place := path.Join(dir, h.Name)
 	if place != dir && !strings.HasPrefix(place, strings.TrimSuffix(dir, "/")+"/") {
 		return fmt.Errorf("%s is outside of %s: %w", h.Name, dir, errdefs.ErrInternal)

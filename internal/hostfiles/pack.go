@@ -40,7 +40,7 @@ func Parents(target string) []string {
 }
 
 // Pack writes c as a tar stream whose names are target paths without the leading slash, to be unpacked at the
-// container's root. Memory does not grow with the number of files. When it returns an error the stream is cut off and must
+// container's root; a global header comes first. Memory does not grow with the number of files. When it returns an error the stream is cut off and must
 // not be taken for a whole one; a repetition from the start is safe.
 //
 // Kept are permissions, modification times, symbolic links, and holes as zeros. Set-user-ID and set-group-ID bits are
@@ -61,13 +61,23 @@ func Pack(ctx context.Context, w io.Writer, c Copy) error {
 		return err
 	}
 	p := packer{ctx: ctx, tw: tar.NewWriter(w), copy: c, rules: rules, buf: make([]byte, 64<<10)}
-	if err := p.source(); err != nil {
-		return fmt.Errorf("copy %q: %w", c.Source, err)
+	err = p.begin()
+	if err == nil {
+		err = p.source()
 	}
-	if err := p.tw.Close(); err != nil {
+	if err == nil {
+		err = p.tw.Close()
+	}
+	if err != nil {
 		return fmt.Errorf("copy %q: %w", c.Source, err)
 	}
 	return nil
+}
+
+// begin writes what says nothing. The engine tells compressed archives by their first bytes, which would be those of the first
+// name otherwise: "BZh" is bzip2.
+func (p *packer) begin() error {
+	return p.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "agbox"}})
 }
 
 // source packs the whole.

@@ -43,6 +43,9 @@ func unpacked(t *testing.T, r io.Reader) map[string]item {
 			return items
 		}
 		must(t, err)
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
 		body, err := io.ReadAll(tr)
 		must(t, err)
 		if _, twice := items[h.Name]; twice {
