@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"time"
 
@@ -132,15 +131,7 @@ func (s *mainSupervisor) loop() int {
 }
 
 func (s *mainSupervisor) reap() {
-	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || pid == 0 {
-			return
-		}
+	for pid, ws := range deadChildren {
 		if pid == s.pid {
 			s.exited, s.status = true, ws
 		}

@@ -12,15 +12,7 @@ import (
 
 // reap takes every dead child: supervisors, and what nobody else waits for.
 func (p *initProcess) reap() {
-	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || pid == 0 {
-			return
-		}
+	for pid, ws := range deadChildren {
 		if pid == p.mainPid {
 			p.mainEnded(ws)
 			continue
@@ -30,6 +22,20 @@ func (p *initProcess) reap() {
 				p.ended(c, ws)
 				break
 			}
+		}
+	}
+}
+
+// deadChildren yields the children that are dead by now, and takes them.
+func deadChildren(yield func(pid int, ws unix.WaitStatus) bool) {
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid == 0 || !yield(pid, ws) {
+			return
 		}
 	}
 }

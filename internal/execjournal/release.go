@@ -2,12 +2,9 @@ package execjournal
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // Release lets PID 1 start the main process and execs, in this run. Idempotent. Errors: invalid argument; not found
@@ -40,16 +37,5 @@ func (d *Dir) Withhold(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
-	fd, err := openDir(d.execDir(sandboxID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Unlinkat(fd, ReleaseName, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", ReleaseName, err)
-	}
-	return nil
+	return d.unlink(sandboxID, ReleaseName)
 }

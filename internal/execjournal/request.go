@@ -55,6 +55,11 @@ func (d *Dir) Forget(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
+	return d.unlink(sandboxID, RequestName(execID), CancelName(execID), TempName(execID, "json"), TempName(execID, "cancel"))
+}
+
+// unlink removes files of ctl/exec that need not be there.
+func (d *Dir) unlink(sandboxID string, names ...string) error {
 	fd, err := openDir(d.execDir(sandboxID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -63,9 +68,6 @@ func (d *Dir) Forget(sandboxID, execID string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	names := []string{
-		RequestName(execID), CancelName(execID), TempName(execID, "json"), TempName(execID, "cancel"),
-	}
 	for _, name := range names {
 		if err := unix.Unlinkat(fd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", name, err)
