@@ -42,7 +42,7 @@ type pass struct {
 
 func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World) *pass {
 	return &pass{
-		Controller: c, rec: rec, sb: sb, w: w, set: c.now(), progress: rec.Progress,
+		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), progress: rec.Progress,
 		images: map[string]dockerx.Image{}, made: map[string]string{},
 	}
 }

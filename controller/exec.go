@@ -84,14 +84,14 @@ func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
 		c.sandboxes.add(sandboxID) // its stop came during this pass
 		return nil
 	}
-	if ttl := idleTTL(sb, c.now()); ttl > 0 && len(sb.ActiveExecs) == 0 {
+	if ttl := idleTTL(sb, c.inForce()); ttl > 0 && len(sb.ActiveExecs) == 0 {
 		c.sandboxes.addAfter(sandboxID, ttl)
 	}
 	return nil
 }
 
 func (c *Controller) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
-	s := c.now()
+	s := c.inForce()
 	return execjournal.Request{
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),

@@ -150,7 +150,7 @@ const purgeBatch = 100
 
 // purge drops the history of sandboxes that were deleted long enough ago. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
-	retention := c.now().EventRetention
+	retention := c.inForce().EventRetention
 	if retention <= 0 {
 		return nil
 	}

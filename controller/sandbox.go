@@ -167,7 +167,7 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
 		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
-		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.now()),
+		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.inForce()),
 	}, sb, nil
 }
 
@@ -189,7 +189,7 @@ func runs(rec plan.Record) bool {
 }
 
 func (c *Controller) policy(sb store.Sandbox) plan.Policy {
-	s := c.now()
+	s := c.inForce()
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,

@@ -36,4 +36,5 @@ func (c *Controller) SetSettings(s Settings) {
 	c.askResync()
 }
 
-func (c *Controller) now() Settings { return *c.settings.Load() }
+// inForce are the settings of the next pass.
+func (c *Controller) inForce() Settings { return *c.settings.Load() }
