@@ -14,8 +14,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// SpecHash identifies the fields of a spec that are fixed in its containers once they exist: image, mounts and envs.
-// It carries its own version; a hash of a version that is not known here says nothing about drift.
+// SpecHash identifies what version 1 covers of a spec: image, mounts and envs of the primary. More is fixed in containers once
+// they exist; a version that covers it would be another one. A hash of a version that is not known here says nothing about
+// drift.
 func SpecHash(spec *agboxv1.CreateSpec) string {
 	h := sha256.New()
 	field := func(parts ...string) {
