@@ -80,12 +80,6 @@ func TestSnapshotsWhileManyWrite(t *testing.T) {
 	t.Logf("%d, then %d sandboxes", len(before[0]), len(acked))
 }
 
-// checkDatabase wants no finding.
-func checkDatabase(t testing.TB, path string) {
-	t.Helper()
-	must(t, CheckFile(path))
-}
-
 func prefixOf(t *testing.T, old, now *Store, acked map[string]uint64) {
 	t.Helper()
 	if old.InstanceID() != now.InstanceID() {

@@ -87,7 +87,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand(), restoreCommand())
+	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand())
 	return root
 }
 

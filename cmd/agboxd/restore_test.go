@@ -177,7 +177,7 @@ func TestRestoreRefusesBesideADaemon(t *testing.T) {
 	file := p.backup(false)
 	held, err := lock(p.paths.Lock)
 	p.must(err)
-	for _, verb := range [][]string{{"restore", file}} {
+	for _, verb := range [][]string{{"restore", file}, {"db", "compact"}} {
 		if code, _, errs := outcome(verb...); code != exitRunning || !strings.Contains(errs, "another agboxd is running") {
 			t.Errorf("%v with the lock held: %d %q", verb, code, errs)
 		}
@@ -225,7 +225,7 @@ func TestRestoreRefusesADamagedDatabase(t *testing.T) {
 	p.must(err)
 	h := backup.Header{Schema: 1, Created: time.Now(), DatabaseBytes: 5, Instance: "0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d"}
 	p.must(errors.Join(backup.Write(f, h, strings.NewReader("wrong"), nil), f.Close()))
-	if code, _, errs := outcome("restore", file); code != exitRuntime || !strings.Contains(errs, "the database in it is damaged") {
+	if code, _, errs := outcome("restore", file); code != exitRuntime || !strings.Contains(errs, "the database is damaged") {
 		t.Errorf("%d %q", code, errs)
 	}
 	h.Schema = 99

@@ -50,5 +50,5 @@ func CheckInChild(ctx context.Context, path string) error {
 		return context.Cause(ctx)
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n")
-	return fmt.Errorf("the database in it is damaged: %s (%w): %w", first, err, errdefs.ErrDataLoss)
+	return fmt.Errorf("the database is damaged: %s (%w): %w", first, err, errdefs.ErrDataLoss)
 }

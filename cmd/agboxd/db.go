@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/store"
+)
+
+func dbCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "db", Short: "Check or compact the database; the daemon must not run", Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "check [FILE]", Short: "Say all that is wrong in a database; exit with 1 if something is", Args: usageArgs(cobra.MaximumNArgs(1)),
+			Long: "Look at every page and every record of the database, or of FILE, and print what does not fit, with bucket and key.\n" +
+				"Nothing is changed. Beside a daemon that runs, check the database in a backup; docs/backup.md says how to take it out.",
+			RunE: checkDatabase,
+		},
+		&cobra.Command{
+			Use: "compact", Short: "Write the database anew, without the space that is free in it", Args: usageArgs(cobra.NoArgs),
+			Long: "Write every record to a new file, check that, and put it in the place of the database. It may be killed at any moment:\n" +
+				"then the old file is in place or the new one. Until the end there must be space for both.",
+			RunE: compactDatabase,
+		},
+	)
+	return cmd
+}
+
+// resolved returns the paths of this user's daemon.
+func resolved() (config.Paths, error) {
+	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	if err != nil {
+		return paths, &exitError{exitUsage, err}
+	}
+	return paths, nil
+}
+
+func checkDatabase(cmd *cobra.Command, args []string) error {
+	paths, err := resolved()
+	if err != nil {
+		return err
+	}
+	file := paths.Database
+	if len(args) > 0 {
+		file = args[0]
+	}
+	if _, err := os.Stat(file); err != nil {
+		return err
+	}
+	if err := backup.CheckInChild(cmd.Context(), file); err != nil {
+		return &exitError{exitRuntime, fmt.Errorf("check %s: %w", file, err)}
+	}
+	n := 0
+	err = store.CheckRecords(file, func(f store.Finding) {
+		n++
+		fmt.Fprintln(cmd.OutOrStdout(), f)
+	})
+	switch {
+	case err != nil:
+		return &exitError{exitRuntime, err}
+	case n > 0:
+		return &exitError{exitRuntime, fmt.Errorf("%s: %d findings", file, n)}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", file)
+	return nil
+}
+
+func compactDatabase(cmd *cobra.Command, _ []string) error {
+	paths, err := resolved()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(paths.Database); err != nil {
+		return err
+	}
+	offline, release, err := takeDatabase(cmd.Context(), paths)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c := &compaction{offline: offline, database: paths.Database, check: backup.CheckInChild}
+	if err := c.run(cmd.Context()); err != nil {
+		return &exitError{exitRuntime, errors.Join(fmt.Errorf("compact %s: %w", paths.Database, err), c.removeRest())}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes before, %d bytes now\n", paths.Database, c.before, c.now)
+	return nil
+}
+
+// compaction is one run. The kernel may end it between any two steps, and in them.
+type compaction struct {
+	offline  *store.Offline
+	database string
+	check    func(ctx context.Context, database string) error
+	after    func(step string) error // as in restoration
+
+	before, now int64
+}
+
+func (c *compaction) run(ctx context.Context) error {
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"check the old", func(ctx context.Context) error { return c.check(ctx, c.database) }},
+		{"copy", c.copy},
+		{"check the new", func(ctx context.Context) error { return c.check(ctx, c.compacted()) }},
+		{"install", func(context.Context) error { return c.offline.Install(c.compacted()) }},
+	} {
+		if err := errors.Join(ctx.Err(), step.do(ctx)); err != nil {
+			return err
+		}
+		if c.after == nil {
+			continue
+		}
+		if err := c.after(step.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *compaction) compacted() string { return c.database + ".compact" }
+
+func (c *compaction) copy(context.Context) (err error) {
+	c.before, c.now, err = c.offline.CompactTo(c.compacted())
+	return err
+}
+
+func (c *compaction) removeRest() error {
+	if err := os.Remove(c.compacted()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

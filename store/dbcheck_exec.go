@@ -1,0 +1,97 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// execs checks those of one sandbox: their records are complete, and the events tell the same.
+func (c *checker) execs(id string, e checkedEvents, isDeleted bool) {
+	c.each(prefixExecConfig+id, func(execID string, _ []byte) { c.exec(id, execID, e, isDeleted) })
+	for _, bucket := range []string{prefixExecDesired + id, prefixExecStatus + id} {
+		c.each(bucket, func(execID string, _ []byte) {
+			if !c.has(prefixExecConfig+id, execID) {
+				c.say(bucket, execID, "there is no exec-config of it")
+			}
+		})
+	}
+	for execID := range e.execs {
+		if !c.has(prefixExecConfig+id, execID) {
+			c.say(prefixEvents+id, fmt.Sprint(e.execs[execID][0].seq), "there is no exec %s", execID)
+		}
+	}
+}
+
+func (c *checker) exec(id, execID string, e checkedEvents, isDeleted bool) {
+	if !c.has(bucketExecID, execID) {
+		c.say(bucketExecID, execID, "the ID is not reserved, and sandbox %s has an exec of it", id)
+	}
+	c.refersTo(id, execID)
+	if req := (&agboxv1.CreateExecRequest{}); c.message(prefixExecConfig+id, execID, id, req) == nil &&
+		(req.GetSandboxId() != id || req.GetExecId() != execID) {
+		c.say(prefixExecConfig+id, execID, "it says that it is exec %q of sandbox %q", req.GetExecId(), req.GetSandboxId())
+	}
+	var d storev1.ExecDesired
+	if c.execDesired(id, execID, &d) == nil {
+		c.told(prefixExecDesired+id, execID, e, d.GetStartedSequence(), e.execs[execID][0], agboxv1.EventType_EXEC_STARTED)
+	}
+	if !c.has(prefixExecStatus+id, execID) {
+		c.notEnded(id, execID, e, isDeleted)
+		return
+	}
+	var end storev1.ExecEnd
+	if c.execEnd(id, execID, &end) != nil {
+		return
+	}
+	kind, _ := endEvent(agboxv1.ExecState(end.GetState())) // execEnd knows that it is one
+	c.told(prefixExecStatus+id, execID, e, end.GetSequence(), e.execs[execID][1], kind)
+	if d.GetNonce() != "" && end.GetSequence() <= d.GetStartedSequence() {
+		c.say(prefixExecStatus+id, execID, "it ended with event %d and began with %d", end.GetSequence(), d.GetStartedSequence())
+	}
+}
+
+func (c *checker) refersTo(id, execID string) {
+	var ref storev1.ExecRef
+	err := decode(get(c.tx, bucketExecRefs, []byte(execID)), &ref)
+	switch {
+	case errdefs.IsNotFound(err):
+		c.say(bucketExecRefs, execID, "it is missing; the exec is in sandbox %s", id)
+	case err == nil && ref.GetSandboxId() != id:
+		c.say(bucketExecRefs, execID, "it names sandbox %q, and the exec is in %s", ref.GetSandboxId(), id)
+	}
+}
+
+func (c *checker) notEnded(id, execID string, e checkedEvents, isDeleted bool) {
+	if isDeleted {
+		c.say(prefixExecConfig+id, execID, "the sandbox is deleted, and the exec has not ended")
+	}
+	if last := e.execs[execID][1]; last.seq != 0 && last.kind != agboxv1.EventType_EXEC_STARTED {
+		c.say(prefixExecStatus+id, execID, "it is missing, and event %d tells of the end", last.seq)
+	}
+}
+
+// told: the record names the event that tells of it, unless the history limit dropped that.
+func (c *checker) told(bucket, execID string, e checkedEvents, seq uint64, at checkedEvent, kind agboxv1.EventType) {
+	if err := e.tells(seq, at, kind); err != nil {
+		c.say(bucket, execID, "%v", err)
+	}
+}
+
+func (e checkedEvents) tells(seq uint64, at checkedEvent, kind agboxv1.EventType) error {
+	switch {
+	case seq == 0 || seq > e.last:
+		return fmt.Errorf("it names event %d of %d", seq, e.last)
+	case at == (checkedEvent{seq, kind}):
+		return nil
+	case seq <= e.trimmed && at.seq != seq:
+		return nil // dropped; at is of the exec's other event
+	case at.seq == 0:
+		return errors.New("no event tells of it")
+	}
+	return fmt.Errorf("it names event %d as its %s, and there is %s at %d", seq, kind, at.kind, at.seq)
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"fmt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// sandbox checks one, live or deleted.
+func (c *checker) sandbox(id string) {
+	if !c.has(bucketSandboxID, id) {
+		c.say(bucketSandboxID, id, "the ID is not reserved, and there are records of it")
+	}
+	isDeleted := c.has(bucketDeletedAt, id)
+	if isDeleted && !c.has(bucketConfig, id) && !c.has(bucketDesired, id) {
+		return // a purge is under way: the next start ends it
+	}
+	c.spec(id)
+	c.progress(id)
+	desired := c.desired(id)
+	c.holdsName(id, desired, isDeleted)
+	e := c.events(id)
+	c.state(id, e)
+	last := e.state
+	if isDeleted != (last == agboxv1.SandboxState_SANDBOX_STATE_DELETED) && e.last > 0 {
+		c.say(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)
+	}
+	if isDeleted && desired != nil && desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE {
+		c.say(bucketDesired, id, "it is deleted, and nobody wanted that")
+	}
+	c.execs(id, e, isDeleted)
+}
+
+func (c *checker) spec(id string) {
+	var spec agboxv1.CreateSpec
+	_ = c.message(bucketConfig, id, id, &spec) // it was told
+}
+
+// holdsName: a live sandbox with a name holds it, until its delete is asked for.
+func (c *checker) holdsName(id string, d *storev1.Desired, isDeleted bool) {
+	if d.GetName() == "" || isDeleted || d.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+		return
+	}
+	var ref storev1.NameRef
+	if err := decode(get(c.tx, bucketNames, []byte(d.GetName())), &ref); err != nil {
+		if !c.has(bucketNames, d.GetName()) {
+			c.say(bucketNames, d.GetName(), "sandbox %s has this name and does not hold it", id)
+		}
+		return // one that does not decode is told with the names
+	}
+	if ref.GetSandboxId() != id {
+		c.say(bucketNames, d.GetName(), "sandbox %s has this name, and %q holds it", id, ref.GetSandboxId())
+	}
+}
+
+// history is what the events of one sandbox say.
+type checkedEvents struct {
+	trimmed uint64 // highest that went, as recorded
+	last    uint64 // 0: there is none
+	// state is the last one, and run the first event of its unbroken run.
+	state agboxv1.SandboxState
+	run   uint64
+	// execs are the sequences of the first and the last event of each exec, as far as they are there.
+	execs map[string][2]checkedEvent
+}
+
+type checkedEvent struct {
+	seq  uint64
+	kind agboxv1.EventType
+}
+
+// events: they start at 1, none is missing but what the history limit may drop, each is what it says to be.
+func (c *checker) events(id string) checkedEvents {
+	e := checkedEvents{execs: map[string][2]checkedEvent{}}
+	if v := get(c.tx, bucketTrimmed, []byte(id)); v != nil {
+		e.trimmed, _ = decodeInt(v) // told with the bucket
+	}
+	bucket := prefixEvents + id
+	c.each(bucket, func(key string, v []byte) {
+		seq, err := decodeInt([]byte(key))
+		if err != nil {
+			c.say(bucket, fmt.Sprintf("%x", key), "the key is no sequence")
+			return
+		}
+		c.gap(bucket, e, seq)
+		e.last = seq
+		if ev, err := c.event(id, []byte(key), v); err == nil { // else it was told
+			c.oneEvent(bucket, ev, &e)
+		}
+	})
+	switch {
+	case e.last == 0:
+		c.say(bucket, "", "there is no event")
+	case e.trimmed >= e.last:
+		c.say(bucketTrimmed, id, "everything up to %d went, and the newest event is %d", e.trimmed, e.last)
+	}
+	return e
+}
+
+func (c *checker) gap(bucket string, e checkedEvents, seq uint64) {
+	missing := seq - e.last - 1
+	switch {
+	case e.last == 0 && seq > 1:
+		c.say(bucket, "1", "the first event is missing; the oldest is %d", seq)
+	case missing > 0 && seq-1 > e.trimmed:
+		c.say(bucket, fmt.Sprint(max(e.last, e.trimmed)+1), "events up to %d are missing, and it is recorded that those up to %d went", seq-1, e.trimmed)
+	case seq == e.trimmed:
+		c.say(bucketTrimmed, bucket[len(prefixEvents):], "event %d went, it says, and it is there", seq)
+	}
+}
+
+func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEvents) {
+	seq, state := ev.GetSequence(), ev.GetSandboxState()
+	key := fmt.Sprint(seq)
+	if ev.GetEventId() != fmt.Sprintf("%s-%d", ev.GetSandboxId(), seq) || ev.GetOccurredAt() == nil {
+		c.say(bucket, key, "it has the ID %q, or no time", ev.GetEventId())
+	}
+	if state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && state != e.state {
+		e.state, e.run = state, seq
+	}
+	execID := ev.GetExec().GetExecId()
+	if isExecEvent(ev.GetEventType()) != (execID != "") {
+		c.say(bucket, key, "%s about exec %q", ev.GetEventType(), execID)
+	}
+	if execID == "" {
+		return
+	}
+	this := checkedEvent{seq, ev.GetEventType()}
+	known, twice := e.execs[execID]
+	if !twice {
+		known[0] = this
+	} else if known[1] != known[0] {
+		c.say(bucket, key, "exec %s has more than two events", execID)
+	}
+	known[1] = this
+	e.execs[execID] = known
+}
+
+// state: the bucket names the first event of the present run.
+func (c *checker) state(id string, e checkedEvents) {
+	seq, err := decodeInt(get(c.tx, bucketState, []byte(id)))
+	if c.noted(bucketState, id, id, err) == nil && e.last > 0 && seq != e.run {
+		c.say(bucketState, id, "it names event %d, and the present run of the state %s began at %d", seq, e.state, e.run)
+	}
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func findings(t testing.TB, path string) []string {
+	t.Helper()
+	var all []string
+	must(t, CheckFile(path))
+	must(t, CheckRecords(path, func(f Finding) { all = append(all, f.String()) }))
+	return all
+}
+
+// checkDatabase wants no finding.
+func checkDatabase(t testing.TB, path string) {
+	t.Helper()
+	if all := findings(t, path); len(all) > 0 {
+		t.Fatalf("%d findings:\n%s", len(all), strings.Join(all[:min(len(all), 10)], "\n"))
+	}
+}
+
+// TestTheCheckFindsNothingInWhatTheStoreWrote, whatever was asked of it in whatever order.
+func TestTheCheckFindsNothingInWhatTheStoreWrote(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		o := testOptions(t)
+		c := newClock()
+		s, err := Open(ctx, c.options(o))
+		must(t, err)
+		m := &machine{t: rt, tb: t, s: s, clock: c, model: model{map[string]*modelSandbox{}, map[string]bool{}, map[string]string{}}}
+		action := func(fn func()) func(*rapid.T) {
+			return func(rt *rapid.T) { m.t = rt; c.pass(time.Second); fn() }
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"create": action(m.create), "stop": action(m.stop), "resume": action(m.resume), "delete": action(m.delete),
+			"report": action(m.report), "report again": action(m.report), "exec": action(m.exec), "exec again": action(m.exec),
+			"end exec": action(m.endExec), "end exec again": action(m.endExec), "purge": action(m.purge),
+			"reopen": action(m.reopen), "update": action(m.updateSpec), "limit": action(m.setLimit),
+		})
+		must(t, m.s.Close())
+		if all := findings(t, o.Path); len(all) > 0 {
+			rt.Fatalf("findings:\n%s", strings.Join(all, "\n"))
+		}
+	})
+}
+
+// sound is a closed database with one of everything, and a purge that was cut off.
+func sound(t *testing.T) string {
+	t.Helper()
+	o := newClock().options(testOptions(t))
+	s, err := Open(ctx, o)
+	must(t, err)
+	oneOfEverything(t, s)
+	makeReady(t, s, "two")
+	for _, id := range []string{"e-active", "e-ended"} {
+		startExec(t, s, "two", id)
+	}
+	endExec(t, s, "e-ended")
+	makeDeleted(t, s, "half")
+	must(t, s.update(ctx, func(tx *txn) error { return tx.beginPurge("half") }))
+	must(t, s.Close())
+	return o.Path
+}
+
+func message(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := encode(m)
+	must(t, err)
+	return b
+}
+
+// TestTheCheckFindsEachKindOfDamage: one change, one place that is named.
+func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
+	junk := []byte("\xff\xff\xff")
+	event := func(seq uint64, typ agboxv1.EventType, state agboxv1.SandboxState) []byte {
+		ev := phase(typ, state)
+		ev.Sequence, ev.SandboxId, ev.EventId = seq, "two", "two-9"
+		return message(t, ev)
+	}
+	for name, row := range map[string]struct {
+		bucket, key string
+		value       []byte // nil: the record goes
+		want        string
+	}{
+		"no instance":                     {bucketMeta, keyInstance, nil, "meta/instance: Instance is missing"},
+		"an instance without a UUID":      {bucketMeta, keyInstance, []byte{}, "meta/instance: there is no UUID"},
+		"a marker of another width":       {bucketMeta, keyEngineMarker, junk, "meta/engine-marker: integer of 3 bytes"},
+		"an ID that is not reserved":      {bucketSandboxID, "two", nil, "sandbox-ids/two: the ID is not reserved"},
+		"a reservation of another width":  {bucketExecID, "e-active", junk, "exec-ids/e-active: integer of 3 bytes"},
+		"an exec ID that is not reserved": {bucketExecID, "e-active", nil, "exec-ids/e-active: the ID is not reserved"},
+		"a config that does not decode":   {bucketConfig, "two", junk, "sandbox-config/two: decode CreateSpec"},
+		"no config":                       {bucketConfig, "two", nil, "sandbox-config/two: CreateSpec is missing"},
+		"no desired state":                {bucketDesired, "two", nil, "sandbox-desired/two: Desired is missing"},
+		"an empty desired state":          {bucketDesired, "two", []byte{}, "sandbox-desired/two: no intent in it"},
+		"a progress that does not decode": {bucketProgress, "box", junk, "sandbox-progress/box: decode Progress"},
+		"no state":                        {bucketState, "two", nil, "sandbox-state/two: record is missing"},
+		"a state of another event":        {bucketState, "two", encodeInt(1), "sandbox-state/two: it names event 1, and the present run of the state SANDBOX_STATE_READY began at 3"},
+		"a name of nobody":                {bucketNames, "free", message(t, &storev1.NameRef{SandboxId: "none"}), `sandbox-names/free: it is held by sandbox "none", which is not there`},
+		"a name of another":               {bucketNames, "web", message(t, &storev1.NameRef{SandboxId: "two"}), `sandbox-names/web: sandbox box has this name, and "two" holds it`},
+		"a name that nobody holds":        {bucketNames, "web", nil, "sandbox-names/web: sandbox box has this name and does not hold it"},
+		"an event that does not decode":   {prefixEvents + "two", string(encodeInt(2)), junk, "events:two/2: decode SandboxEvent"},
+		"an event of another place":       {prefixEvents + "two", string(encodeInt(3)), event(9, agboxv1.EventType_SANDBOX_READY, ready), "events:two/3: it says that it is event 9"},
+		"an event with another ID":        {prefixEvents + "two", string(encodeInt(3)), event(3, agboxv1.EventType_SANDBOX_READY, ready), `events:two/3: it has the ID "two-9", or no time`},
+		"a gap":                           {prefixEvents + "two", string(encodeInt(2)), nil, "events:two/2: events up to 2 are missing"},
+		"no first event":                  {prefixEvents + "two", string(encodeInt(1)), nil, "events:two/1: the first event is missing"},
+		"a gap after what was trimmed":    {bucketTrimmed, "box", encodeInt(1), "events:box/3: events up to 3 are missing, and it is recorded that those up to 1 went"},
+		"a gap that is not recorded":      {bucketTrimmed, "box", nil, "events:box/3: events up to"},
+		"trimmed past the end":            {bucketTrimmed, "two", encodeInt(99), "sandbox-trimmed/two: everything up to 99 went"},
+		"trimmed and there":               {bucketTrimmed, "two", encodeInt(2), "sandbox-trimmed/two: event 2 went, it says, and it is there"},
+		"deleted while it lives":          {bucketDeletedAt, "two", encodeInt(1), "sandbox-deleted-at/two: deleted is true, and the last state is SANDBOX_STATE_READY"},
+		"deleted and not said":            {bucketDeletedAt, "gone", nil, "sandbox-deleted-at/gone: deleted is false, and the last state is SANDBOX_STATE_DELETED"},
+		"no reference to an exec":         {bucketExecRefs, "e-active", nil, "exec-refs/e-active: it is missing"},
+		"a reference elsewhere":           {bucketExecRefs, "e-active", message(t, &storev1.ExecRef{SandboxId: "box"}), `exec-refs/e-active: it names sandbox "box"`},
+		"a reference to nothing":          {bucketExecRefs, "e-none", message(t, &storev1.ExecRef{SandboxId: "box"}), `exec-refs/e-none: sandbox "box" has no such exec`},
+		"an exec of another place":        {prefixExecConfig + "two", "e-active", message(t, execRequest("box", "e-active")), `exec-config:two/e-active: it says that it is exec "e-active" of sandbox "box"`},
+		"no intent of an exec":            {prefixExecDesired + "two", "e-active", nil, "exec-desired:two/e-active: ExecDesired is missing"},
+		"an exec that began elsewhere": {prefixExecDesired + "two", "e-active", message(t, &storev1.ExecDesired{Nonce: "n", StartedSequence: 3}),
+			"exec-desired:two/e-active: it names event 3 as its EXEC_STARTED, and there is EXEC_STARTED at 4"},
+		"an exec that began never": {prefixExecDesired + "two", "e-active", message(t, &storev1.ExecDesired{Nonce: "n"}), "exec-desired:two/e-active: it names event 0 of 6"},
+		"no exec of an intent":     {prefixExecConfig + "two", "e-active", nil, "exec-desired:two/e-active: there is no exec-config of it"},
+		"an end without an event":  {prefixExecStatus + "two", "e-active", message(t, finished()), "exec-status:two/e-active: it names event 0 of 6"},
+		"an event without an end":  {prefixExecStatus + "two", "e-ended", nil, "exec-status:two/e-ended: it is missing, and event 6 tells of the end"},
+		"an end that is none":      {prefixExecStatus + "two", "e-ended", message(t, &storev1.ExecEnd{State: 1, Sequence: 6}), "exec-status:two/e-ended: no end in it"},
+		"another end than was told": {prefixExecStatus + "two", "e-ended", message(t, &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), Sequence: 6}),
+			"exec-status:two/e-ended: it names event 6 as its EXEC_CANCELLED, and there is EXEC_FINISHED at 6"},
+		"a key that is no sequence": {prefixEvents + "two", "zz", junk, "events:two/7a7a: the key is no sequence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := sound(t)
+			checkDatabase(t, path)
+			change(t, path, row.bucket, row.key, row.value)
+			all := findings(t, path)
+			if len(all) == 0 || !strings.Contains(strings.Join(all, "\n"), row.want) {
+				t.Errorf("%s is not in\n%s", row.want, strings.Join(all, "\n"))
+			}
+		})
+	}
+}
+
+// change puts one record, or with nil removes it.
+func change(t testing.TB, path, bucket, key string, value []byte) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+	must(t, err)
+	must(t, db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		if err != nil || value != nil {
+			return b.Put([]byte(key), value)
+		}
+		if b.Get([]byte(key)) == nil {
+			t.Fatalf("no record %q in %s", key, bucket)
+		}
+		return b.Delete([]byte(key))
+	}))
+	must(t, db.Close())
+}
+
+func TestTheCheckRefusesWhatItCannotJudge(t *testing.T) {
+	path := sound(t)
+	change(t, path, bucketMeta, keySchema, encodeInt(99))
+	if err := CheckRecords(path, func(Finding) {}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a newer file: %v", err)
+	}
+	if err := CheckRecords(path+"x", func(Finding) {}); !errdefs.IsNotFound(err) {
+		t.Errorf("no file: %v", err)
+	}
+	s := open(t, testOptions(t))
+	if err := CheckRecords(s.o.Path, func(Finding) {}); !errdefs.IsUnavailable(err) {
+		t.Errorf("an open one: %v", err)
+	}
+}
+
+// TestCompacting keeps every record, those that are empty too, and gives back what is free.
+func TestCompacting(t *testing.T) {
+	path := sound(t)
+	change(t, path, bucketProgress, "two", []byte{}) // as after a resume
+	change(t, path, "ballast", "x", make([]byte, 8<<20))
+	change(t, path, "ballast", "x", nil)
+	want := contents(t, path)
+	o, err := TakeOffline(ctx, path)
+	must(t, err)
+	to := path + ".compact"
+	must(t, os.WriteFile(to, []byte("left by a crash"), 0o600))
+	before, after, err := o.CompactTo(to)
+	must(t, err)
+	if before < 8<<20 || after > 1<<20 {
+		t.Errorf("%d bytes before, %d after", before, after)
+	}
+	must(t, o.Install(to))
+	must(t, o.Close())
+	checkDatabase(t, path)
+	got := contents(t, path)
+	if len(got) != len(want) {
+		t.Errorf("%d records, want %d", len(got), len(want))
+	}
+	for key, value := range want {
+		if have, ok := got[key]; !ok || have != value {
+			t.Errorf("%q is %q, want %q", key, have, value)
+		}
+	}
+	s, err := Open(ctx, Options{Path: path, InitialMmapSize: 64 << 20})
+	must(t, err)
+	must(t, s.Close())
+}
+
+func contents(t testing.TB, path string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	must(t, err)
+	must(t, db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			return b.ForEach(func(k, v []byte) error { all[string(name)+"/"+string(k)] = string(v); return nil })
+		})
+	}))
+	must(t, db.Close())
+	return all
+}
+
+func TestOfflineKeepsOthersOut(t *testing.T) {
+	path := sound(t)
+	o, err := TakeOffline(ctx, path)
+	must(t, err)
+	if _, err := Open(ctx, Options{Path: path, LockTimeout: time.Millisecond}); !errdefs.IsUnavailable(err) {
+		t.Errorf("a daemon got in: %v", err)
+	}
+	now := time.Unix(1_700_000_000, 0)
+	for _, want := range []string{".why-20231114T221320Z", ".why-20231114T221320Z-2"} {
+		if as, err := o.Keep("why", now); err != nil || as != path+want {
+			t.Errorf("kept as %s, %v", as, err)
+		}
+	}
+	must(t, o.Close())
+	s, err := Open(ctx, Options{Path: path, InitialMmapSize: 64 << 20})
+	must(t, err)
+	if _, err := TakeOffline(ctx, path); !errdefs.IsUnavailable(err) {
+		t.Errorf("beside a daemon: %v", err)
+	}
+	must(t, s.Close())
+}
