@@ -53,7 +53,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.RemoveFiles:
 		return p.cfg.Execs.Remove(id)
 	case plan.StopIdle:
-		_, err := p.cfg.Store.RequestIdleStop(ctx, id, idleTTL(p.sb, p.set))
+		_, err := p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL)
 		return err
 	case plan.Cleanup:
 		_, err := p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL)

@@ -47,16 +47,20 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 }
 
 // RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run,
-// has no active exec, and became idle at least idleFor ago. Otherwise, or when idleFor is not positive, it changes
-// nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// has no active exec, and became idle at least its idle_ttl ago: that of its spec at that time, or idleFor where it has none.
+// Otherwise, or when that is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
 			return false, err
 		}
-		if idleFor <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
-			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < idleFor {
+		ttl := idleFor
+		if own := sb.Spec.GetIdleTtl(); own != nil {
+			ttl = own.AsDuration()
+		}
+		if ttl <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
+			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < ttl {
 			return false, nil
 		}
 		return true, t.stop(sb, "idle_ttl")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -261,9 +262,22 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	if changed, err := s.RequestIdleStop(ctx, "box", 0); changed || err != nil {
 		t.Fatal("0 means never")
 	}
+	own := func(ttl *durationpb.Duration) {
+		t.Helper()
+		_, _, err := s.UpdateSpec(ctx, "box", func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+			old.IdleTtl = ttl
+			return old, []string{"idle_ttl"}, false, nil
+		})
+		must(t, err)
+	}
+	own(durationpb.New(0))
+	idle(false, "an update that came first says never")
+	own(durationpb.New(time.Hour))
+	idle(false, "an update that came first says an hour")
+	own(nil)
 	idle(true, "idle")
 	idle(false, "stopping already")
-	if ev := allEvents(t, s, "box")[5]; ev.GetSandboxPhase().GetReason() != "idle_ttl" || ev.GetSandboxState() != ready {
+	if ev := allEvents(t, s, "box")[8]; ev.GetSandboxPhase().GetReason() != "idle_ttl" || ev.GetSandboxState() != ready {
 		t.Fatalf("%v", ev)
 	}
 }
