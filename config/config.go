@@ -33,6 +33,7 @@ type Config struct {
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
 	Artifacts Artifacts `toml:"artifacts"`
+	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
 }
 
@@ -74,6 +75,13 @@ type Artifacts struct {
 	OnLogLimit      string `toml:"on_log_limit"`
 }
 
+// Backup configures scheduled backups.
+type Backup struct {
+	Interval time.Duration `toml:"interval"`
+	Dir      string        `toml:"dir"`
+	Keep     int           `toml:"keep"`
+}
+
 // Log configures the daemon's own log.
 type Log struct {
 	Level  Level  `toml:"level"`
@@ -100,6 +108,7 @@ func Default() Config {
 			OrphanSweep:       OrphanSweepRemove,
 		},
 		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, OnLogLimit: OnLogLimitDrop},
+		Backup:    Backup{Keep: 7},
 		Log:       Log{Level: "info", Format: LogFormatJSON},
 	}
 }

@@ -237,6 +237,9 @@ func TestValidateEachKey(t *testing.T) {
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
 		{"artifacts.exec_log_max_bytes", func(c *Config) { c.Artifacts.ExecLogMaxBytes = -1 }},
+		{"backup.interval", func(c *Config) { c.Backup.Interval = time.Second }},
+		{"backup.dir", func(c *Config) { c.Backup.Dir = "backups" }},
+		{"backup.keep", func(c *Config) { c.Backup.Keep = 0 }},
 		{"log.level", func(c *Config) { c.Log.Level = "loud" }},
 		{"log.format", func(c *Config) { c.Log.Format = "xml" }},
 	}
@@ -315,6 +318,7 @@ func TestLoadFillsInThePaths(t *testing.T) {
 	p := Paths{ConfigFile: filepath.Join(t.TempDir(), "config.toml"), DataDir: "/d/agents-sandbox"}
 	want := Default()
 	want.Artifacts.ExecOutputRoot = "/d/agents-sandbox/exec-logs"
+	want.Backup.Dir = "/d/agents-sandbox/backups"
 	if c, err := Load("", p); err != nil || c != want {
 		t.Errorf("without a file: %+v, %v", c, err)
 	}

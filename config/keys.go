@@ -54,6 +54,10 @@ var table = []Key{
 	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" what is past it, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit comes first.`,
 		oneOf(OnLogLimitDrop, OnLogLimitKill)},
 
+	{"backup.interval", false, `Make a backup of the records this often, without logs. A restart does not move the next one.`, fromOr("none", time.Minute)},
+	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; better is one on another disk.`, directory},
+	{"backup.keep", false, `How many of these backups stay; the oldest go.`, count(1, 10000)},
+
 	{"log.level", true, `The least severe level that is logged.`, levels},
 	{"log.format", false, `The form of the daemon's own log.`, oneOf(LogFormatJSON, LogFormatText)},
 }

@@ -51,6 +51,9 @@ func LoadWithOrigin(file string, p Paths) (Config, Origin, error) {
 	if c.Artifacts.ExecOutputRoot == "" {
 		c.Artifacts.ExecOutputRoot = filepath.Join(p.DataDir, "exec-logs")
 	}
+	if c.Backup.Dir == "" {
+		c.Backup.Dir = filepath.Join(p.DataDir, "backups")
+	}
 	return c, origin, nil
 }
 

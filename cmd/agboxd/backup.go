@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"io"
+
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/execjournal"
@@ -16,4 +19,18 @@ func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
 			return []string{execjournal.JournalName(id), execjournal.StdoutName(id), execjournal.StderrName(id)}
 		},
 	}
+}
+
+// schedule is what backup.interval asks for.
+func (d *daemon) schedule() *backup.Schedule {
+	c := d.cfg.Backup
+	s := &backup.Schedule{
+		Write: func(ctx context.Context, w io.Writer) error { return d.backups.Write(ctx, w, false) },
+		Dir:   c.Dir, Instance: d.store.InstanceID(), Interval: c.Interval, Keep: c.Keep,
+		Done: d.metrics.BackedUp, Logger: d.log,
+	}
+	if newest := s.Newest(); !newest.IsZero() {
+		d.metrics.LastBackup(newest)
+	}
+	return s
 }

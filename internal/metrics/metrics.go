@@ -36,6 +36,8 @@ type Metrics struct {
 	engineUp    prometheus.Gauge
 	reloads     *prometheus.CounterVec
 	loaded      prometheus.Gauge
+	backups     *prometheus.CounterVec
+	backedUp    prometheus.Gauge
 	queue       queueMetrics
 }
 
@@ -76,6 +78,8 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		engineUp:    f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
 		reloads:     f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
 		loaded:      f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
+		backups:     f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
+		backedUp:    f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
 		queue:       newQueueMetrics(f),
 	}
 	m.zero(sets)
@@ -98,6 +102,7 @@ func (m *Metrics) zero(sets Sets) {
 		}
 		m.commits.WithLabelValues(r)
 		m.reloads.WithLabelValues(r)
+		m.backups.WithLabelValues(r)
 	}
 }
 
@@ -162,6 +167,17 @@ func (m *Metrics) ConfigReloaded(err error) {
 		m.ConfigLoaded(time.Now())
 	}
 }
+
+// BackedUp counts one scheduled backup.
+func (m *Metrics) BackedUp(at time.Time, err error) {
+	m.backups.WithLabelValues(outcome(err)).Inc()
+	if err == nil {
+		m.LastBackup(at)
+	}
+}
+
+// LastBackup records when the newest scheduled backup was made.
+func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
 
 func outcome(err error) string {
 	if err != nil {
