@@ -99,7 +99,8 @@ func (d *realDaemon) config(s Settings) string {
 	if s.EventRetention > 0 || s.CleanupTTL > 0 {
 		text += "resync_interval = \"1s\"\n"
 	}
-	return text + fmt.Sprintf("event_history_limit = %d\n", s.EventHistoryLimit)
+	text += fmt.Sprintf("event_history_limit = %d\n", s.EventHistoryLimit)
+	return text + fmt.Sprintf("[artifacts]\nexec_log_max_bytes = \"%d\"\n", s.LogLimitBytes)
 }
 
 func (d *realDaemon) start(t testing.TB) {

@@ -40,6 +40,7 @@ type fakeDaemon struct {
 	dir      string
 	socket   string
 	engine   *dockertest.Fake
+	host     *fakehost.Host
 	stop     func(context.Context)
 }
 
@@ -51,10 +52,10 @@ func startFake(t testing.TB, s Settings) Daemon {
 	}
 	d := &fakeDaemon{t: t, settings: s, dir: t.TempDir(), socket: filepath.Join(short, "s"), engine: dockertest.NewFake()}
 	d.engine.AddImage(fakeImage, dockerx.Image{})
-	host := fakehost.New(t, d.engine)
+	d.host = fakehost.New(t, d.engine)
 	t.Cleanup(func() {
 		d.Stop(t)
-		host.Close()
+		d.host.Close()
 		if err := errors.Join(d.engine.Close(), os.RemoveAll(short)); err != nil {
 			t.Error(err)
 		}
@@ -88,6 +89,7 @@ func (d *fakeDaemon) start() {
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 2 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096, EventRetention: d.settings.EventRetention, CleanupTTL: d.settings.CleanupTTL,
+			LogLimit: d.settings.LogLimitBytes,
 		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})
@@ -140,6 +142,9 @@ func (d *fakeDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 	t.Helper()
 	switch what {
 	case KillPrimary:
+		if err := d.host.Kill(t.Context(), naming.Primary(sandboxID)); err != nil {
+			t.Fatal(err)
+		}
 		d.engine.ExitContainer(naming.Primary(sandboxID), 137, false)
 	case StarvePrimary:
 		d.engine.ExitContainer(naming.Primary(sandboxID), 137, true)

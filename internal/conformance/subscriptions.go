@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 func subscriptions(t *testing.T, c *client) {
@@ -157,10 +159,34 @@ func history(t *testing.T, target Target) {
 			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
 			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")
 	})
+	t.Run("logs are bounded", func(t *testing.T) {
+		t.Parallel()
+		fullLogs(newClient(t, target, target.Start(t, Settings{LogLimitBytes: 4096})))
+	})
 	t.Run("a bound of the history drops the oldest events of execs", func(t *testing.T) {
 		t.Parallel()
 		trimmed(newClient(t, target, target.Start(t, Settings{EventHistoryLimit: 100})))
 	})
+}
+
+// fullLogs has execs write more than their logs may hold.
+func fullLogs(c *client) {
+	const limit, printed = 4096, 100_000
+	command := []string{"sh", "-c", fmt.Sprintf("yes | head -c %d", printed)}
+	drop, kill := c.ready(), c.ready(func(s *spec) { s.OnLogLimit = "kill" })
+	resp := c.execRequest(&agboxv1.CreateExecRequest{SandboxId: drop, Command: command})
+	st := c.ended(resp.GetExecId())
+	if st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || st.GetStdoutDroppedBytes() != printed-limit || st.GetStderrDroppedBytes() != 0 {
+		c.Errorf("dropped: %v", st)
+	}
+	c.holds(resp.GetStdoutLogPath(), strings.Repeat("y\n", limit/2)+execjournal.DroppedMarker(limit))
+	resp = c.execRequest(&agboxv1.CreateExecRequest{SandboxId: kill, Command: []string{"yes"}})
+	st = c.ended(resp.GetExecId())
+	if st.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED || st.GetErrorCode() != "EXEC_LOG_LIMIT" {
+		c.Errorf("killed: %v", st)
+	}
+	c.sentence("error", st.GetError())
+	c.holds(resp.GetStdoutLogPath(), strings.Repeat("y\n", limit/2))
 }
 
 // trimmed makes 120 events of execs where 100 are kept.

@@ -25,6 +25,7 @@ type Settings struct {
 	// EventRetention is looked at every second when it is set.
 	EventRetention    time.Duration
 	EventHistoryLimit int
+	LogLimitBytes     int64
 	// CleanupTTL is looked at every second when it is set.
 	CleanupTTL time.Duration
 }

@@ -134,18 +134,33 @@ func (b *box) spawn(req execjournal.Request, f *fence) error {
 		return errors.Join(err, f.free())
 	}
 	cmd := b.command(req.Command, req.Env)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = req.Cwd, stdout, stderr
-	err := cmd.Start()
 	r := &runner{cmd: cmd, grace: time.Duration(req.CancelGraceMillis) * time.Millisecond}
+	over := func() { b.overLimit(req, r) }
+	out, errOut := newBounded(stdout, req, over), newBounded(stderr, req, over)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = req.Cwd, out, errOut
+	err := cmd.Start()
 	b.running[req.ExecID] = r
 	b.work.Go(func() {
 		if err == nil {
 			_ = cmd.Wait() // its state says how it ended
 		}
-		_ = errors.Join(stdout.Close(), stderr.Close())
+		f.journal.StdoutDroppedBytes, err1 = out.close()
+		f.journal.StderrDroppedBytes, err2 = errOut.close()
+		_ = errors.Join(err1, err2)
 		b.ended(req.ExecID, r, f, err)
 	})
 	return nil
+}
+
+// overLimit kills a command whose log is full, if that is what its request says.
+func (b *box) overLimit(req execjournal.Request, r *runner) {
+	if req.LogLimitAction == execjournal.LogLimitDrop {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.over = true
+	r.signal(syscall.SIGKILL)
 }
 
 // ended records the end, unless the container died with the command.
@@ -162,6 +177,7 @@ func (b *box) ended(id string, r *runner, f *fence, startErr error) {
 	}
 	j := f.journal
 	j.State, j.EndedAtNanos, j.Cancelled, j.Stopped = execjournal.StateEnded, time.Now().UnixNano(), r.cancelled, b.ending
+	j.LogLimit = r.over
 	if startErr != nil {
 		j.ErrorCode, j.Error = execjournal.ErrorStartFailed, execjournal.Sentence(startErr.Error())
 	} else {
@@ -185,6 +201,9 @@ func (b *box) terminate() {
 func (b *box) die() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.dead {
+		return
+	}
 	b.ending, b.dead = true, true
 	for _, r := range b.running {
 		r.signal(syscall.SIGKILL)

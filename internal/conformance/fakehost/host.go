@@ -3,6 +3,7 @@
 package fakehost
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -50,6 +51,7 @@ type runner struct {
 	grace     time.Duration // from TERM to KILL
 	killer    *time.Timer   // set once it was asked to end
 	cancelled bool
+	over      bool // it wrote more than a log may hold, and is ended for that
 }
 
 // New takes over the containers of an engine that has none yet. What PID 1 could not do is an error of t.
@@ -159,6 +161,23 @@ func (b *box) isDead() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.dead
+}
+
+// Kill ends all that runs in a container, and when it returns no lock is held any more: the kernel too ends a container's
+// processes before its engine sees it dead. The caller then tells the fake engine of the death.
+func (h *Host) Kill(ctx context.Context, container string) error {
+	d, err := h.engine.InspectContainer(ctx, container)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	b := h.boxes[d.ID]
+	h.mu.Unlock()
+	if b != nil {
+		b.die()
+		b.work.Wait()
+	}
+	return nil
 }
 
 func (h *Host) stopped(id string) {
