@@ -5,34 +5,86 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// SpecHash identifies what version 1 covers of a spec: image, mounts and envs of the primary. More is fixed in containers once
-// they exist; a version that covers it would be another one. A hash of a version that is not known here says nothing about
-// drift.
+// inPlace are the fields, of a spec and of its services, that containers do not fix: a change of one is no drift.
+var inPlace = map[protoreflect.Name]bool{
+	"labels": true, "idle_ttl": true, "cpu_limit": true, "memory_limit": true, "pids_limit": true, "restart_policy": true,
+	"pull_policy": true, "on_log_limit": true,
+}
+
+// SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those of inPlace.
+// A field that a spec does not set does not count, so a new one changes no hash of a spec without it. A hash of a version
+// that is not known here says nothing about drift.
 func SpecHash(spec *agboxv1.CreateSpec) string {
 	h := sha256.New()
-	field := func(parts ...string) {
-		for _, p := range parts {
-			fmt.Fprintf(h, "%d:%s", len(p), p)
-		}
-	}
-	field("image", spec.GetImage())
-	for _, m := range spec.GetMounts() {
-		field("mount", m.GetSource(), m.GetTarget(), fmt.Sprint(m.GetWritable()))
-	}
-	for _, k := range slices.Sorted(maps.Keys(spec.GetEnvs())) {
-		field("env", k, spec.GetEnvs()[k])
-	}
-	return "v1:" + hex.EncodeToString(h.Sum(nil))[:32]
+	hashMessage(h, spec.ProtoReflect())
+	return "v2:" + hex.EncodeToString(h.Sum(nil))[:32]
 }
+
+// hashMessage writes the fields that are set in the order of their numbers, each with its name and every value with its
+// length.
+func hashMessage(w io.Writer, m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for _, n := range numbers(fields) {
+		fd := fields.ByNumber(n)
+		if !m.Has(fd) || inPlace[fd.Name()] {
+			continue
+		}
+		hashText(w, string(fd.Name()))
+		hashField(w, fd, m.Get(fd))
+	}
+	hashText(w, "end")
+}
+
+func numbers(fields protoreflect.FieldDescriptors) []protoreflect.FieldNumber {
+	list := make([]protoreflect.FieldNumber, fields.Len())
+	for i := range list {
+		list[i] = fields.Get(i).Number()
+	}
+	slices.Sort(list)
+	return list
+}
+
+func hashField(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
+	switch {
+	case fd.IsMap():
+		pairs := map[string]string{}
+		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			pairs[k.String()] = v.String()
+			return true
+		})
+		for _, k := range slices.Sorted(maps.Keys(pairs)) {
+			hashText(w, k)
+			hashText(w, pairs[k])
+		}
+	case fd.IsList():
+		for i := range v.List().Len() {
+			hashValue(w, fd, v.List().Get(i))
+		}
+	default:
+		hashValue(w, fd, v)
+	}
+}
+
+func hashValue(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
+	if fd.Kind() == protoreflect.MessageKind {
+		hashMessage(w, v.Message())
+		return
+	}
+	hashText(w, v.String())
+}
+
+func hashText(w io.Writer, text string) { fmt.Fprintf(w, "%d:%s", len(text), text) }
 
 // SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of all envs but not their values,
 // which the containers' own environments hold. It is what a lost store is rebuilt from. A spec that needs more than

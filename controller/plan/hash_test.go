@@ -3,8 +3,10 @@ package plan
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -20,28 +22,44 @@ func spec() *agboxv1.CreateSpec {
 
 // The value is pinned: a hash that changes with a release would make every container look drifted.
 func TestSpecHashIsPinned(t *testing.T) {
-	if got, want := SpecHash(spec()), "v1:b09276677c693a99fb3ce7ae904621e4"; got != want {
+	if got, want := SpecHash(spec()), "v2:07122a85857da431d3d36733c9df1234"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-func TestSpecHashCoversWhatIsFixedInTheContainer(t *testing.T) {
-	base := SpecHash(spec())
-	for name, mutate := range map[string]func(*agboxv1.CreateSpec){
-		"image": func(s *agboxv1.CreateSpec) { s.Image = "other" },
-		"mount": func(s *agboxv1.CreateSpec) { s.Mounts[0].Writable = false },
-		"env":   func(s *agboxv1.CreateSpec) { s.Envs["A"] = "2" },
-	} {
+func TestSpecHashCoversWhatIsFixedInTheContainers(t *testing.T) {
+	full := func() *agboxv1.CreateSpec {
 		s := spec()
-		mutate(s)
-		if SpecHash(s) == base {
+		s.Command, s.CpuLimit, s.IdleTtl = []string{"a", "b"}, 1, durationpb.New(time.Hour)
+		s.RequiredServices = []*agboxv1.ServiceSpec{{Name: "db", Image: "x", PidsLimit: 100, Healthcheck: &agboxv1.HealthcheckConfig{Retries: 3}}}
+		return s
+	}
+	base := SpecHash(full())
+	for name, mutate := range map[string]func(*agboxv1.CreateSpec){
+		"image":             func(s *agboxv1.CreateSpec) { s.Image = "other" },
+		"mount":             func(s *agboxv1.CreateSpec) { s.Mounts[0].Writable = false },
+		"env":               func(s *agboxv1.CreateSpec) { s.Envs["A"] = "2" },
+		"where an arg ends": func(s *agboxv1.CreateSpec) { s.Command = []string{"ab"} },
+		"user":              func(s *agboxv1.CreateSpec) { s.User = "root" },
+		"a service's image": func(s *agboxv1.CreateSpec) { s.RequiredServices[0].Image = "y" },
+		"a healthcheck":     func(s *agboxv1.CreateSpec) { s.RequiredServices[0].Healthcheck.Retries = 4 },
+		"required or not":   func(s *agboxv1.CreateSpec) { s.OptionalServices, s.RequiredServices = s.RequiredServices, nil },
+	} {
+		s := full()
+		if mutate(s); SpecHash(s) == base {
 			t.Errorf("a change of %s keeps the hash", name)
 		}
 	}
-	s := spec()
-	s.Labels["team"] = "y"
-	if SpecHash(s) != base {
-		t.Error("labels can change in place and are not part of the hash")
+	for name, mutate := range map[string]func(*agboxv1.CreateSpec){
+		"labels":            func(s *agboxv1.CreateSpec) { s.Labels["team"] = "y" },
+		"cpu_limit":         func(s *agboxv1.CreateSpec) { s.CpuLimit = 2 },
+		"idle_ttl":          func(s *agboxv1.CreateSpec) { s.IdleTtl = nil },
+		"a service's limit": func(s *agboxv1.CreateSpec) { s.RequiredServices[0].PidsLimit = 200 },
+	} {
+		s := full()
+		if mutate(s); SpecHash(s) != base {
+			t.Errorf("%s can change in place and is part of the hash", name)
+		}
 	}
 }
 

@@ -65,7 +65,8 @@ const (
 type SandboxServiceClient interface {
 	// Ping tells who answers and whether the engine does.
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error)
-	// CreateSandbox records a sandbox. It is materialized afterwards; follow its events to READY or FAILED.
+	// CreateSandbox records a sandbox. It is materialized afterwards; follow its events to READY or FAILED. A fixed host port
+	// that a live sandbox has is refused: ALREADY_EXISTS, reason SANDBOX_PORT_ALREADY_IN_USE, metadata "field".
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*CreateSandboxResponse, error)
 	// GetSandbox reads one sandbox. Deleted ones stay readable while their history is retained.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
@@ -262,7 +263,8 @@ func (c *sandboxServiceClient) ListActiveExecs(ctx context.Context, in *ListActi
 type SandboxServiceServer interface {
 	// Ping tells who answers and whether the engine does.
 	Ping(context.Context, *PingRequest) (*PingResponse, error)
-	// CreateSandbox records a sandbox. It is materialized afterwards; follow its events to READY or FAILED.
+	// CreateSandbox records a sandbox. It is materialized afterwards; follow its events to READY or FAILED. A fixed host port
+	// that a live sandbox has is refused: ALREADY_EXISTS, reason SANDBOX_PORT_ALREADY_IN_USE, metadata "field".
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error)
 	// GetSandbox reads one sandbox. Deleted ones stay readable while their history is retained.
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
