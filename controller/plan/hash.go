@@ -5,9 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -26,14 +26,15 @@ var inPlace = map[protoreflect.Name]bool{
 // A field that a spec does not set does not count, so a new one changes no hash of a spec without it. A hash of a version
 // that is not known here says nothing about drift.
 func SpecHash(spec *agboxv1.CreateSpec) string {
-	h := sha256.New()
-	hashMessage(h, spec.ProtoReflect())
-	return "v2:" + hex.EncodeToString(h.Sum(nil))[:32]
+	var text strings.Builder
+	hashMessage(&text, spec.ProtoReflect())
+	sum := sha256.Sum256([]byte(text.String()))
+	return "v2:" + hex.EncodeToString(sum[:])[:32]
 }
 
 // hashMessage writes the fields that are set in the order of their numbers, each with its name and every value with its
 // length.
-func hashMessage(w io.Writer, m protoreflect.Message) {
+func hashMessage(w *strings.Builder, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for _, n := range numbers(fields) {
 		fd := fields.ByNumber(n)
@@ -55,7 +56,7 @@ func numbers(fields protoreflect.FieldDescriptors) []protoreflect.FieldNumber {
 	return list
 }
 
-func hashField(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
+func hashField(w *strings.Builder, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
 	switch {
 	case fd.IsMap():
 		pairs := map[string]string{}
@@ -76,7 +77,7 @@ func hashField(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Valu
 	}
 }
 
-func hashValue(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
+func hashValue(w *strings.Builder, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
 	if fd.Kind() == protoreflect.MessageKind {
 		hashMessage(w, v.Message())
 		return
@@ -84,7 +85,7 @@ func hashValue(w io.Writer, fd protoreflect.FieldDescriptor, v protoreflect.Valu
 	hashText(w, v.String())
 }
 
-func hashText(w io.Writer, text string) { fmt.Fprintf(w, "%d:%s", len(text), text) }
+func hashText(w *strings.Builder, text string) { fmt.Fprintf(w, "%d:%s", len(text), text) }
 
 // SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of all envs but not their values,
 // which the containers' own environments hold. It is what a lost store is rebuilt from. A spec that needs more than
