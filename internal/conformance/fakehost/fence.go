@@ -38,7 +38,10 @@ func (f *fence) take(logs, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); { // the daemon holds it for moments, to see whether it is free
+		err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
 		return err
 	}
 	data, err := execjournal.Encode(f.journal)
