@@ -135,7 +135,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 		if !p.making(s.Kind) || !p.hopeless(s, err, p.rec.ID+"/"+a.Service, patience) {
 			return about(s.Service, err)
 		}
-		a = a.GivenUp(p.progress, err.Error())
+		a = a.GivenUp(p.progress, message(err))
 		break
 	}
 	if a.LimitsApplied {

@@ -78,7 +78,7 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		c.status.set(rec.ID, waiting.what)
 		return Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
-		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, terminal.Err.Error())}}
+		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message(terminal.Err))}}
 		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
 			return Result{}, reportErr // not terminal before it is on record
 		}
@@ -144,7 +144,7 @@ func (c *Controller) logEvent(id string, gen uint64, e *agboxv1.SandboxEvent) {
 
 // explain shows a transient error in the sandbox's status and hands it on.
 func (c *Controller) explain(id string, err error) error {
-	c.status.set(id, "retrying: "+err.Error())
+	c.status.set(id, "retrying: "+message(err))
 	return err
 }
 

@@ -77,7 +77,7 @@ type SandboxServiceClient interface {
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
-	// memory_limit, pids_limit, restart_policy and on_log_limit, and the limits and restart_policy of its services. Anything
+	// memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits and policies of its services. Anything
 	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*UpdateSandboxResponse, error)
@@ -275,7 +275,7 @@ type SandboxServiceServer interface {
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
 	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
-	// memory_limit, pids_limit, restart_policy and on_log_limit, and the limits and restart_policy of its services. Anything
+	// memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits and policies of its services. Anything
 	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error)
