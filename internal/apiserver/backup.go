@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
@@ -30,15 +31,17 @@ func (s *Server) Backup(req *agboxv1.BackupRequest, stream grpc.ServerStreamingS
 		return &store.Refusal{Reason: "BACKUP_BUSY", Class: errdefs.ErrUnavailable, Message: "other backups are being made; try again when they are done"}
 	}
 	defer s.backups.Add(-1)
+	var watch sync.WaitGroup
+	defer watch.Wait()
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	go func() {
+	watch.Go(func() {
 		select {
 		case <-s.stopping:
 			cancel(errStopping)
 		case <-ctx.Done():
 		}
-	}()
+	})
 	w := bufio.NewWriterSize(chunks{stream}, backupChunk)
 	err := s.deps.Backup(ctx, w, req.GetWithLogs())
 	if err == nil {
