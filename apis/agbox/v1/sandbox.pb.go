@@ -3,18 +3,19 @@
 // Clients generated from older copies of this file exist. Names, numbers, types, status codes and reasons never
 // change. Additions take field numbers and enum values from 100 up; a number is never used twice:
 //
-//   SandboxState          100 PAUSED (handed out)
-//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 104 SANDBOX_SPEC_CHANGED; handed out:
-//                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
-//                         140-149 drain
-//   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
+//   SandboxState          100 PAUSED
+//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
+//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED; handed out:
+//                         120-139 agents, 140-149 drain
+//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
-//                         106 ports, 107 restarts, 108-109 log paths of the main process
+//                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
+//                         114 rehydrated
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
-//   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,
-//                         140-149 network policy
+//   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
+//                         up to 139 lifetimes, 140-149 network policy
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
@@ -60,18 +61,21 @@ const (
 	SandboxState_SANDBOX_STATE_DELETING SandboxState = 5
 	// Removed; only history is left.
 	SandboxState_SANDBOX_STATE_DELETED SandboxState = 6
+	// Frozen on request, with its memory; or, after a while, stopped with its files (demoted_at). Can be resumed.
+	SandboxState_SANDBOX_STATE_PAUSED SandboxState = 100
 )
 
 // Enum value maps for SandboxState.
 var (
 	SandboxState_name = map[int32]string{
-		0: "SANDBOX_STATE_UNSPECIFIED",
-		1: "SANDBOX_STATE_PENDING",
-		2: "SANDBOX_STATE_READY",
-		3: "SANDBOX_STATE_FAILED",
-		4: "SANDBOX_STATE_STOPPED",
-		5: "SANDBOX_STATE_DELETING",
-		6: "SANDBOX_STATE_DELETED",
+		0:   "SANDBOX_STATE_UNSPECIFIED",
+		1:   "SANDBOX_STATE_PENDING",
+		2:   "SANDBOX_STATE_READY",
+		3:   "SANDBOX_STATE_FAILED",
+		4:   "SANDBOX_STATE_STOPPED",
+		5:   "SANDBOX_STATE_DELETING",
+		6:   "SANDBOX_STATE_DELETED",
+		100: "SANDBOX_STATE_PAUSED",
 	}
 	SandboxState_value = map[string]int32{
 		"SANDBOX_STATE_UNSPECIFIED": 0,
@@ -81,6 +85,7 @@ var (
 		"SANDBOX_STATE_STOPPED":     4,
 		"SANDBOX_STATE_DELETING":    5,
 		"SANDBOX_STATE_DELETED":     6,
+		"SANDBOX_STATE_PAUSED":      100,
 	}
 )
 
@@ -198,8 +203,19 @@ const (
 	// An image is being pulled for the sandbox; written when a pull begins, a few times while it goes on, and when it is
 	// done, and not at all when the image is there. Details: image_pull. sandbox_state is unset.
 	EventType_IMAGE_PULLING EventType = 101
+	// The sandbox is frozen. sandbox_phase.reason is that of its SANDBOX_PAUSE_REQUESTED; sandbox_state is PAUSED. Written again,
+	// with reason "demoted", when it was stopped to save its memory: sandbox_state stays PAUSED.
+	EventType_SANDBOX_PAUSED EventType = 102
+	// The record was rebuilt without the database. Details: rehydrated. sandbox_state is what was found. Its sequence follows
+	// the last one known; older events are lost, and reading from before it is OUT_OF_RANGE.
+	EventType_SANDBOX_REHYDRATED EventType = 103
 	// UpdateSandbox changed the spec. Details: spec_change. sandbox_state is unset.
 	EventType_SANDBOX_SPEC_CHANGED EventType = 104
+	// SetSandboxTimeout, or an UpdateSandbox that changed timeout, set or cleared the deadline. Details: timeout_set.
+	// sandbox_state is unset.
+	EventType_SANDBOX_TIMEOUT_SET EventType = 105
+	// A pause was recorded. sandbox_phase.reason is "pause_requested" or "timeout"; sandbox_state is READY until it is frozen.
+	EventType_SANDBOX_PAUSE_REQUESTED EventType = 106
 )
 
 // Enum value maps for EventType.
@@ -222,7 +238,11 @@ var (
 		14:  "SANDBOX_SERVICE_FAILED",
 		100: "SANDBOX_RESTARTED",
 		101: "IMAGE_PULLING",
+		102: "SANDBOX_PAUSED",
+		103: "SANDBOX_REHYDRATED",
 		104: "SANDBOX_SPEC_CHANGED",
+		105: "SANDBOX_TIMEOUT_SET",
+		106: "SANDBOX_PAUSE_REQUESTED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -242,7 +262,11 @@ var (
 		"SANDBOX_SERVICE_FAILED":   14,
 		"SANDBOX_RESTARTED":        100,
 		"IMAGE_PULLING":            101,
+		"SANDBOX_PAUSED":           102,
+		"SANDBOX_REHYDRATED":       103,
 		"SANDBOX_SPEC_CHANGED":     104,
+		"SANDBOX_TIMEOUT_SET":      105,
+		"SANDBOX_PAUSE_REQUESTED":  106,
 	}
 )
 
@@ -856,7 +880,14 @@ type CreateSpec struct {
 	// "if-not-present" (default), "always" or "never".
 	PullPolicy string `protobuf:"bytes,111,opt,name=pull_policy,json=pullPolicy,proto3" json:"pull_policy,omitempty"`
 	// What happens at artifacts.exec_log_max_bytes: "drop" what is past it, or "kill" the exec. Empty: the daemon's default.
-	OnLogLimit    string `protobuf:"bytes,112,opt,name=on_log_limit,json=onLogLimit,proto3" json:"on_log_limit,omitempty"`
+	OnLogLimit string `protobuf:"bytes,112,opt,name=on_log_limit,json=onLogLimit,proto3" json:"on_log_limit,omitempty"`
+	// How long the sandbox may run: it ends, by on_timeout, this long after it became READY. Absent: runtime.timeout; 0: for
+	// ever. SetSandboxTimeout moves the end.
+	Timeout *durationpb.Duration `protobuf:"bytes,130,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// What happens then: "stop" (default), "pause" or "delete".
+	OnTimeout string `protobuf:"bytes,131,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"`
+	// A PAUSED sandbox is resumed by an exec instead of refusing it.
+	AutoResume    bool `protobuf:"varint,132,opt,name=auto_resume,json=autoResume,proto3" json:"auto_resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,6 +1076,27 @@ func (x *CreateSpec) GetOnLogLimit() string {
 	return ""
 }
 
+func (x *CreateSpec) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetOnTimeout() string {
+	if x != nil {
+		return x.OnTimeout
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetAutoResume() bool {
+	if x != nil {
+		return x.AutoResume
+	}
+	return false
+}
+
 type SandboxHandle struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -1068,7 +1120,8 @@ type SandboxHandle struct {
 	// otherwise grow with the specs.
 	Spec *CreateSpec `protobuf:"bytes,102,opt,name=spec,proto3" json:"spec,omitempty"`
 	// What was asked for and the state does not say yet: "stopped" from the accept of a stop until STOPPED (state is still
-	// READY), "deleted" from the accept of a delete until DELETED; otherwise empty.
+	// READY or PAUSED), "paused" from the accept of a pause until PAUSED, "deleted" from the accept of a delete until DELETED;
+	// otherwise empty.
 	DesiredState string `protobuf:"bytes,103,opt,name=desired_state,json=desiredState,proto3" json:"desired_state,omitempty"`
 	// Number of execs that have not ended.
 	ActiveExecs uint32 `protobuf:"varint,104,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
@@ -1081,6 +1134,17 @@ type SandboxHandle struct {
 	// Host paths of what the main process printed, all its starts together. Empty when the spec has no command.
 	StdoutLogPath string `protobuf:"bytes,108,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,109,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
+	// When the sandbox is to end by on_timeout; absent: never, or not begun yet. While PAUSED it is not acted on; one that has
+	// passed by the resume begins anew.
+	DeadlineAt *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	// How long it may run after READY, by the spec or the daemon's default; absent: for ever.
+	Timeout *durationpb.Duration `protobuf:"bytes,111,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// What happens at deadline_at: "stop", "pause" or "delete".
+	OnTimeout string `protobuf:"bytes,112,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"`
+	// While PAUSED: since when it is stopped rather than frozen; absent: it is frozen.
+	DemotedAt *timestamppb.Timestamp `protobuf:"bytes,113,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
+	// The record was rebuilt without the database: when, and which fields had to be guessed. Absent: it was not.
+	Rehydrated    *RehydratedDetails `protobuf:"bytes,114,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1324,41 @@ func (x *SandboxHandle) GetStderrLogPath() string {
 		return x.StderrLogPath
 	}
 	return ""
+}
+
+func (x *SandboxHandle) GetDeadlineAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetOnTimeout() string {
+	if x != nil {
+		return x.OnTimeout
+	}
+	return ""
+}
+
+func (x *SandboxHandle) GetDemotedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DemotedAt
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetRehydrated() *RehydratedDetails {
+	if x != nil {
+		return x.Rehydrated
+	}
+	return nil
 }
 
 type ServiceStatus struct {
@@ -1747,6 +1846,150 @@ func (x *SpecChangeDetails) GetFields() []string {
 	return nil
 }
 
+type TimeoutDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent: none any more.
+	DeadlineAt    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimeoutDetails) Reset() {
+	*x = TimeoutDetails{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimeoutDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimeoutDetails) ProtoMessage() {}
+
+func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
+func (*TimeoutDetails) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return nil
+}
+
+// RehydratedDetails is what was found of a sandbox whose record was rebuilt, beside its state.
+type RehydratedDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of what could not be known and was given a careful default, sorted; empty: everything was known.
+	Defaulted []string `protobuf:"bytes,1,rep,name=defaulted,proto3" json:"defaulted,omitempty"`
+	// When the record was rebuilt.
+	RehydratedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=rehydrated_at,json=rehydratedAt,proto3" json:"rehydrated_at,omitempty"`
+	// Since when the sandbox has been in its state.
+	StateChangedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=state_changed_at,json=stateChangedAt,proto3" json:"state_changed_at,omitempty"`
+	// Of a FAILED one.
+	ErrorCode    string `protobuf:"bytes,4,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string `protobuf:"bytes,5,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// Since when a READY one without an active exec is idle.
+	IdleSince *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=idle_since,json=idleSince,proto3" json:"idle_since,omitempty"`
+	// The create under way has begun to materialize.
+	Preparing     bool `protobuf:"varint,7,opt,name=preparing,proto3" json:"preparing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RehydratedDetails) Reset() {
+	*x = RehydratedDetails{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RehydratedDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RehydratedDetails) ProtoMessage() {}
+
+func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
+func (*RehydratedDetails) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RehydratedDetails) GetDefaulted() []string {
+	if x != nil {
+		return x.Defaulted
+	}
+	return nil
+}
+
+func (x *RehydratedDetails) GetRehydratedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RehydratedAt
+	}
+	return nil
+}
+
+func (x *RehydratedDetails) GetStateChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StateChangedAt
+	}
+	return nil
+}
+
+func (x *RehydratedDetails) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *RehydratedDetails) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *RehydratedDetails) GetIdleSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IdleSince
+	}
+	return nil
+}
+
+func (x *RehydratedDetails) GetPreparing() bool {
+	if x != nil {
+		return x.Preparing
+	}
+	return false
+}
+
 type SandboxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "<sandbox_id>-<sequence>".
@@ -1769,6 +2012,8 @@ type SandboxEvent struct {
 	//	*SandboxEvent_Service
 	//	*SandboxEvent_ImagePull
 	//	*SandboxEvent_SpecChange
+	//	*SandboxEvent_TimeoutSet
+	//	*SandboxEvent_Rehydrated
 	Details       isSandboxEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1776,7 +2021,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2033,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2046,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -1912,6 +2157,24 @@ func (x *SandboxEvent) GetSpecChange() *SpecChangeDetails {
 	return nil
 }
 
+func (x *SandboxEvent) GetTimeoutSet() *TimeoutDetails {
+	if x != nil {
+		if x, ok := x.Details.(*SandboxEvent_TimeoutSet); ok {
+			return x.TimeoutSet
+		}
+	}
+	return nil
+}
+
+func (x *SandboxEvent) GetRehydrated() *RehydratedDetails {
+	if x != nil {
+		if x, ok := x.Details.(*SandboxEvent_Rehydrated); ok {
+			return x.Rehydrated
+		}
+	}
+	return nil
+}
+
 type isSandboxEvent_Details interface {
 	isSandboxEvent_Details()
 }
@@ -1936,6 +2199,14 @@ type SandboxEvent_SpecChange struct {
 	SpecChange *SpecChangeDetails `protobuf:"bytes,101,opt,name=spec_change,json=specChange,proto3,oneof"`
 }
 
+type SandboxEvent_TimeoutSet struct {
+	TimeoutSet *TimeoutDetails `protobuf:"bytes,102,opt,name=timeout_set,json=timeoutSet,proto3,oneof"`
+}
+
+type SandboxEvent_Rehydrated struct {
+	Rehydrated *RehydratedDetails `protobuf:"bytes,103,opt,name=rehydrated,proto3,oneof"`
+}
+
 func (*SandboxEvent_SandboxPhase) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_Exec) isSandboxEvent_Details() {}
@@ -1945,6 +2216,10 @@ func (*SandboxEvent_Service) isSandboxEvent_Details() {}
 func (*SandboxEvent_ImagePull) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_SpecChange) isSandboxEvent_Details() {}
+
+func (*SandboxEvent_TimeoutSet) isSandboxEvent_Details() {}
+
+func (*SandboxEvent_Rehydrated) isSandboxEvent_Details() {}
 
 type ExecStatus struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -1980,7 +2255,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2267,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2280,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -2154,7 +2429,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2441,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2454,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -2233,7 +2508,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2520,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2533,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2277,7 +2552,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2564,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2577,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -2321,7 +2596,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2608,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2621,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2367,7 +2642,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2654,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2667,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -2418,7 +2693,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2705,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2718,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -2468,7 +2743,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2755,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2768,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -2536,7 +2811,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2823,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2836,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2587,7 +2862,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2874,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2887,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -2631,7 +2906,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2918,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2931,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -2664,6 +2939,207 @@ func (x *StopSandboxRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+type PauseSandboxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseSandboxRequest) Reset() {
+	*x = PauseSandboxRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseSandboxRequest) ProtoMessage() {}
+
+func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
+func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PauseSandboxRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type SetSandboxTimeoutRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Exactly one of the two.
+	//
+	// Types that are valid to be assigned to When:
+	//
+	//	*SetSandboxTimeoutRequest_Timeout
+	//	*SetSandboxTimeoutRequest_DeadlineAt
+	When isSetSandboxTimeoutRequest_When `protobuf_oneof:"when"`
+	// Leave a deadline that is later, or none at all, as it is.
+	OnlyExtend    bool `protobuf:"varint,4,opt,name=only_extend,json=onlyExtend,proto3" json:"only_extend,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSandboxTimeoutRequest) Reset() {
+	*x = SetSandboxTimeoutRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSandboxTimeoutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSandboxTimeoutRequest) ProtoMessage() {}
+
+func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
+func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SetSandboxTimeoutRequest) GetWhen() isSetSandboxTimeoutRequest_When {
+	if x != nil {
+		return x.When
+	}
+	return nil
+}
+
+func (x *SetSandboxTimeoutRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.When.(*SetSandboxTimeoutRequest_Timeout); ok {
+			return x.Timeout
+		}
+	}
+	return nil
+}
+
+func (x *SetSandboxTimeoutRequest) GetDeadlineAt() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.When.(*SetSandboxTimeoutRequest_DeadlineAt); ok {
+			return x.DeadlineAt
+		}
+	}
+	return nil
+}
+
+func (x *SetSandboxTimeoutRequest) GetOnlyExtend() bool {
+	if x != nil {
+		return x.OnlyExtend
+	}
+	return false
+}
+
+type isSetSandboxTimeoutRequest_When interface {
+	isSetSandboxTimeoutRequest_When()
+}
+
+type SetSandboxTimeoutRequest_Timeout struct {
+	// From now; 0: never. At most 10 years.
+	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3,oneof"`
+}
+
+type SetSandboxTimeoutRequest_DeadlineAt struct {
+	// Absolute; not in the past.
+	DeadlineAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline_at,json=deadlineAt,proto3,oneof"`
+}
+
+func (*SetSandboxTimeoutRequest_Timeout) isSetSandboxTimeoutRequest_When() {}
+
+func (*SetSandboxTimeoutRequest_DeadlineAt) isSetSandboxTimeoutRequest_When() {}
+
+type SetSandboxTimeoutResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is after the call; absent: never.
+	DeadlineAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	// False: it was so already, or only_extend left it.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSandboxTimeoutResponse) Reset() {
+	*x = SetSandboxTimeoutResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSandboxTimeoutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSandboxTimeoutResponse) ProtoMessage() {}
+
+func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
+func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return nil
+}
+
+func (x *SetSandboxTimeoutResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
 }
 
 type DeleteSandboxRequest struct {
@@ -2675,7 +3151,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +3163,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +3176,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -2720,7 +3196,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3208,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3221,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -2765,7 +3241,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +3253,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +3266,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -2816,7 +3292,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +3304,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +3317,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -2864,7 +3340,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3352,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3365,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -2929,7 +3405,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3417,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3430,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -3004,7 +3480,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3492,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3505,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -3062,7 +3538,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3550,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3563,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -3106,7 +3582,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3594,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3607,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -3150,7 +3626,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3638,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3651,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -3195,7 +3671,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3683,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3696,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -3239,7 +3715,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3727,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3740,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -3284,7 +3760,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3772,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3785,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -3328,7 +3804,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3816,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3829,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -3361,6 +3837,458 @@ func (x *BackupChunk) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+type ExplainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ExplainRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type ExplainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is wanted, in one word ("run", "stop", "pause", "delete") and the state that clients see.
+	Desired string       `protobuf:"bytes,1,opt,name=desired,proto3" json:"desired,omitempty"`
+	State   SandboxState `protobuf:"varint,2,opt,name=state,proto3,enum=agbox.v1.SandboxState" json:"state,omitempty"`
+	// What was found: one line per container and network, and one for the engine.
+	Observed []string `protobuf:"bytes,3,rep,name=observed,proto3" json:"observed,omitempty"`
+	// What differs from what is wanted, one line each; empty: nothing.
+	Differences []string `protobuf:"bytes,4,rep,name=differences,proto3" json:"differences,omitempty"`
+	// What a pass would do now, in order, one line each: the step and its reason; empty: nothing.
+	NextSteps []string `protobuf:"bytes,5,rep,name=next_steps,json=nextSteps,proto3" json:"next_steps,omitempty"`
+	// Why it waits, for a person; empty: it does not.
+	Waiting string `protobuf:"bytes,6,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// The last error of a pass, and how often in a row passes have failed.
+	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Tries     uint32 `protobuf:"varint,8,opt,name=tries,proto3" json:"tries,omitempty"`
+	// When the next try is due, of a key that backs off; absent: it does not.
+	RetryAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	// The deadlines that lie ahead, by the clock of the host, soonest first.
+	Deadlines []*ExplainDeadline `protobuf:"bytes,10,rep,name=deadlines,proto3" json:"deadlines,omitempty"`
+	// Why the engine can't be judged by, and since when; empty: it can.
+	EngineProblem      string                 `protobuf:"bytes,11,opt,name=engine_problem,json=engineProblem,proto3" json:"engine_problem,omitempty"`
+	EngineProblemSince *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=engine_problem_since,json=engineProblemSince,proto3" json:"engine_problem_since,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ExplainResponse) GetDesired() string {
+	if x != nil {
+		return x.Desired
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetState() SandboxState {
+	if x != nil {
+		return x.State
+	}
+	return SandboxState_SANDBOX_STATE_UNSPECIFIED
+}
+
+func (x *ExplainResponse) GetObserved() []string {
+	if x != nil {
+		return x.Observed
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetDifferences() []string {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetNextSteps() []string {
+	if x != nil {
+		return x.NextSteps
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetTries() uint32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetDeadlines() []*ExplainDeadline {
+	if x != nil {
+		return x.Deadlines
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetEngineProblem() string {
+	if x != nil {
+		return x.EngineProblem
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetEngineProblemSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EngineProblemSince
+	}
+	return nil
+}
+
+type ExplainDeadline struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "timeout", "idle_ttl", "cleanup_ttl", "freeze_duration", "stopped_gc_after".
+	Kind string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	At   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// What happens then: "stop", "pause", "delete" or "demote".
+	Action        string `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainDeadline) Reset() {
+	*x = ExplainDeadline{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainDeadline) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainDeadline) ProtoMessage() {}
+
+func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
+func (*ExplainDeadline) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ExplainDeadline) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ExplainDeadline) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ExplainDeadline) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+type CollectGarbageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// List, remove nothing.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Also remove what carries this store's label but was never in its records, such as sandboxes that a restored backup does
+	// not know.
+	Unknown       bool `protobuf:"varint,2,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectGarbageRequest) Reset() {
+	*x = CollectGarbageRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectGarbageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectGarbageRequest) ProtoMessage() {}
+
+func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
+func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *CollectGarbageRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CollectGarbageRequest) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
+type CollectGarbageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*GarbageItem         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectGarbageResponse) Reset() {
+	*x = CollectGarbageResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectGarbageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectGarbageResponse) ProtoMessage() {}
+
+func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
+func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type GarbageItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "container", "network" or "directory".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The engine's ID, or the path.
+	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty when it can't be told.
+	SandboxId string `protobuf:"bytes,4,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Why it is garbage, in one sentence.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// True: this store never knew its sandbox; removed only with unknown.
+	Unknown bool `protobuf:"varint,6,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Removed bool `protobuf:"varint,7,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Why it could not be removed.
+	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GarbageItem) Reset() {
+	*x = GarbageItem{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GarbageItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GarbageItem) ProtoMessage() {}
+
+func (x *GarbageItem) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
+func (*GarbageItem) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *GarbageItem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GarbageItem) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GarbageItem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GarbageItem) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *GarbageItem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GarbageItem) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
+func (x *GarbageItem) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+func (x *GarbageItem) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 type ConfirmEngineRequest struct {
@@ -3371,7 +4299,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +4311,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +4324,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 type ConfirmEngineResponse struct {
@@ -3409,7 +4337,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +4349,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +4362,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -3495,7 +4423,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\bPortSpec\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xcf\a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xc7\b\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -3524,13 +4452,18 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vpull_policy\x18o \x01(\tR\n" +
 	"pullPolicy\x12 \n" +
 	"\fon_log_limit\x18p \x01(\tR\n" +
-	"onLogLimit\x1a9\n" +
+	"onLogLimit\x124\n" +
+	"\atimeout\x18\x82\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1e\n" +
+	"\n" +
+	"on_timeout\x18\x83\x01 \x01(\tR\tonTimeout\x12 \n" +
+	"\vauto_resume\x18\x84\x01 \x01(\bR\n" +
+	"autoResume\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\t\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -3556,7 +4489,17 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05ports\x18j \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\x12\x1a\n" +
 	"\brestarts\x18k \x01(\rR\brestarts\x12&\n" +
 	"\x0fstdout_log_path\x18l \x01(\tR\rstdoutLogPath\x12&\n" +
-	"\x0fstderr_log_path\x18m \x01(\tR\rstderrLogPath\x1a9\n" +
+	"\x0fstderr_log_path\x18m \x01(\tR\rstderrLogPath\x12;\n" +
+	"\vdeadline_at\x18n \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"deadlineAt\x123\n" +
+	"\atimeout\x18o \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1d\n" +
+	"\n" +
+	"on_timeout\x18p \x01(\tR\tonTimeout\x129\n" +
+	"\n" +
+	"demoted_at\x18q \x01(\v2\x1a.google.protobuf.TimestampR\tdemotedAt\x12;\n" +
+	"\n" +
+	"rehydrated\x18r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
+	"rehydrated\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
@@ -3600,7 +4543,20 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"totalBytes\x12\x16\n" +
 	"\x06status\x18\x05 \x01(\tR\x06status\"+\n" +
 	"\x11SpecChangeDetails\x12\x16\n" +
-	"\x06fields\x18\x01 \x03(\tR\x06fields\"\x81\x05\n" +
+	"\x06fields\x18\x01 \x03(\tR\x06fields\"M\n" +
+	"\x0eTimeoutDetails\x12;\n" +
+	"\vdeadline_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"deadlineAt\"\xd5\x02\n" +
+	"\x11RehydratedDetails\x12\x1c\n" +
+	"\tdefaulted\x18\x01 \x03(\tR\tdefaulted\x12?\n" +
+	"\rrehydrated_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\frehydratedAt\x12D\n" +
+	"\x10state_changed_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0estateChangedAt\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x04 \x01(\tR\terrorCode\x12#\n" +
+	"\rerror_message\x18\x05 \x01(\tR\ferrorMessage\x129\n" +
+	"\n" +
+	"idle_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tidleSince\x12\x1c\n" +
+	"\tpreparing\x18\a \x01(\bR\tpreparing\"\xfd\x05\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -3620,7 +4576,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"image_pull\x18d \x01(\v2\x1a.agbox.v1.ImagePullDetailsH\x00R\timagePull\x12>\n" +
 	"\vspec_change\x18e \x01(\v2\x1b.agbox.v1.SpecChangeDetailsH\x00R\n" +
-	"specChangeB\t\n" +
+	"specChange\x12;\n" +
+	"\vtimeout_set\x18f \x01(\v2\x18.agbox.v1.TimeoutDetailsH\x00R\n" +
+	"timeoutSet\x12=\n" +
+	"\n" +
+	"rehydrated\x18g \x01(\v2\x1b.agbox.v1.RehydratedDetailsH\x00R\n" +
+	"rehydratedB\t\n" +
 	"\adetails\"\xab\x06\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
@@ -3691,7 +4652,23 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"3\n" +
 	"\x12StopSandboxRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"5\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"4\n" +
+	"\x13PauseSandboxRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xd8\x01\n" +
+	"\x18SetSandboxTimeoutRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationH\x00R\atimeout\x12=\n" +
+	"\vdeadline_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
+	"deadlineAt\x12\x1f\n" +
+	"\vonly_extend\x18\x04 \x01(\bR\n" +
+	"onlyExtendB\x06\n" +
+	"\x04when\"r\n" +
+	"\x19SetSandboxTimeoutResponse\x12;\n" +
+	"\vdeadline_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"deadlineAt\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"5\n" +
 	"\x14DeleteSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xb6\x01\n" +
@@ -3739,10 +4716,48 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\rBackupRequest\x12\x1b\n" +
 	"\twith_logs\x18\x01 \x01(\bR\bwithLogs\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x16\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"/\n" +
+	"\x0eExplainRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xea\x03\n" +
+	"\x0fExplainResponse\x12\x18\n" +
+	"\adesired\x18\x01 \x01(\tR\adesired\x12,\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.SandboxStateR\x05state\x12\x1a\n" +
+	"\bobserved\x18\x03 \x03(\tR\bobserved\x12 \n" +
+	"\vdifferences\x18\x04 \x03(\tR\vdifferences\x12\x1d\n" +
+	"\n" +
+	"next_steps\x18\x05 \x03(\tR\tnextSteps\x12\x18\n" +
+	"\awaiting\x18\x06 \x01(\tR\awaiting\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12\x14\n" +
+	"\x05tries\x18\b \x01(\rR\x05tries\x125\n" +
+	"\bretry_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x127\n" +
+	"\tdeadlines\x18\n" +
+	" \x03(\v2\x19.agbox.v1.ExplainDeadlineR\tdeadlines\x12%\n" +
+	"\x0eengine_problem\x18\v \x01(\tR\rengineProblem\x12L\n" +
+	"\x14engine_problem_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x12engineProblemSince\"i\n" +
+	"\x0fExplainDeadline\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06action\x18\x03 \x01(\tR\x06action\"J\n" +
+	"\x15CollectGarbageRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x18\n" +
+	"\aunknown\x18\x02 \x01(\bR\aunknown\"E\n" +
+	"\x16CollectGarbageResponse\x12+\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.agbox.v1.GarbageItemR\x05items\"\xc6\x01\n" +
+	"\vGarbageItem\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x04 \x01(\tR\tsandboxId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\aunknown\x18\x06 \x01(\bR\aunknown\x12\x18\n" +
+	"\aremoved\x18\a \x01(\bR\aremoved\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\x16\n" +
 	"\x14ConfirmEngineRequest\"4\n" +
 	"\x15ConfirmEngineResponse\x12\x1b\n" +
-	"\tengine_id\x18\x01 \x01(\tR\bengineId*\xcd\x01\n" +
+	"\tengine_id\x18\x01 \x01(\tR\bengineId*\xe7\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_PENDING\x10\x01\x12\x17\n" +
@@ -3750,13 +4765,14 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_STATE_FAILED\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x1a\n" +
 	"\x16SANDBOX_STATE_DELETING\x10\x05\x12\x19\n" +
-	"\x15SANDBOX_STATE_DELETED\x10\x06*\x89\x01\n" +
+	"\x15SANDBOX_STATE_DELETED\x10\x06\x12\x18\n" +
+	"\x14SANDBOX_STATE_PAUSED\x10d*\x89\x01\n" +
 	"\tExecState\x12\x1a\n" +
 	"\x16EXEC_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EXEC_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13EXEC_STATE_FINISHED\x10\x02\x12\x15\n" +
 	"\x11EXEC_STATE_FAILED\x10\x03\x12\x18\n" +
-	"\x14EXEC_STATE_CANCELLED\x10\x04*\xa4\x03\n" +
+	"\x14EXEC_STATE_CANCELLED\x10\x04*\x86\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -3775,8 +4791,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x15SANDBOX_SERVICE_READY\x10\r\x12\x1a\n" +
 	"\x16SANDBOX_SERVICE_FAILED\x10\x0e\x12\x15\n" +
 	"\x11SANDBOX_RESTARTED\x10d\x12\x11\n" +
-	"\rIMAGE_PULLING\x10e\x12\x18\n" +
-	"\x14SANDBOX_SPEC_CHANGED\x10h2\xc6\b\n" +
+	"\rIMAGE_PULLING\x10e\x12\x12\n" +
+	"\x0eSANDBOX_PAUSED\x10f\x12\x16\n" +
+	"\x12SANDBOX_REHYDRATED\x10g\x12\x18\n" +
+	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
+	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
+	"\x17SANDBOX_PAUSE_REQUESTED\x10j2\xef\t\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -3784,7 +4804,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
 	"\rListSandboxes\x12\x1e.agbox.v1.ListSandboxesRequest\x1a\x1f.agbox.v1.ListSandboxesResponse\x12K\n" +
 	"\rResumeSandbox\x12\x1e.agbox.v1.ResumeSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
-	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12P\n" +
+	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12I\n" +
+	"\fPauseSandbox\x12\x1d.agbox.v1.PauseSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12\\\n" +
+	"\x11SetSandboxTimeout\x12\".agbox.v1.SetSandboxTimeoutRequest\x1a#.agbox.v1.SetSandboxTimeoutResponse\x12P\n" +
 	"\rUpdateSandbox\x12\x1e.agbox.v1.UpdateSandboxRequest\x1a\x1f.agbox.v1.UpdateSandboxResponse\x12K\n" +
 	"\rDeleteSandbox\x12\x1e.agbox.v1.DeleteSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12V\n" +
 	"\x0fDeleteSandboxes\x12 .agbox.v1.DeleteSandboxesRequest\x1a!.agbox.v1.DeleteSandboxesResponse\x12[\n" +
@@ -3794,10 +4816,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"CancelExec\x12\x1b.agbox.v1.CancelExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12>\n" +
 	"\aGetExec\x12\x18.agbox.v1.GetExecRequest\x1a\x19.agbox.v1.GetExecResponse\x12V\n" +
-	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\x9c\x01\n" +
+	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\xb1\x02\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
-	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01B.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
+	"\aExplain\x12\x18.agbox.v1.ExplainRequest\x1a\x19.agbox.v1.ExplainResponse\x12S\n" +
+	"\x0eCollectGarbage\x12\x1f.agbox.v1.CollectGarbageRequest\x1a .agbox.v1.CollectGarbageResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -3812,7 +4836,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -3833,132 +4857,171 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*ServiceEventDetails)(nil),           // 16: agbox.v1.ServiceEventDetails
 	(*ImagePullDetails)(nil),              // 17: agbox.v1.ImagePullDetails
 	(*SpecChangeDetails)(nil),             // 18: agbox.v1.SpecChangeDetails
-	(*SandboxEvent)(nil),                  // 19: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 20: agbox.v1.ExecStatus
-	(*CreateSandboxRequest)(nil),          // 21: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 22: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 23: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 24: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 25: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 26: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 27: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 28: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 29: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 30: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 31: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 32: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 33: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 34: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 35: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 36: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 37: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 38: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 39: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 40: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 41: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 42: agbox.v1.ListActiveExecsResponse
-	(*BackupRequest)(nil),                 // 43: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 44: agbox.v1.BackupChunk
-	(*ConfirmEngineRequest)(nil),          // 45: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 46: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 47: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 48: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 49: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 50: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 51: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 52: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 53: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 54: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 55: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 56: google.protobuf.Timestamp
+	(*TimeoutDetails)(nil),                // 19: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 20: agbox.v1.RehydratedDetails
+	(*SandboxEvent)(nil),                  // 21: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 22: agbox.v1.ExecStatus
+	(*CreateSandboxRequest)(nil),          // 23: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 24: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 25: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 26: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 27: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 28: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 29: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 30: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 31: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 32: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 33: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 34: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 35: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 36: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 37: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 38: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 39: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 40: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 41: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 42: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 43: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 44: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 45: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 46: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 47: agbox.v1.ListActiveExecsResponse
+	(*BackupRequest)(nil),                 // 48: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 49: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 50: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 51: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 52: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 53: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 54: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 55: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 56: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 57: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 58: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 59: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 60: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 61: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 62: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 63: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 64: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 65: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 66: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 67: google.protobuf.Timestamp
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	55, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	55, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	55, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	55, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	47, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	66, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	66, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	66, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	66, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	58, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
 	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	48, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	49, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	55, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	59, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	60, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	66, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
-	0,  // 15: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	8,  // 16: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	8,  // 17: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	50, // 18: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	56, // 19: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	56, // 20: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	10, // 21: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	12, // 22: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	13, // 23: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	1,  // 24: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	2,  // 25: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	56, // 26: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 27: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	14, // 28: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	15, // 29: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	16, // 30: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	17, // 31: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	18, // 32: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	1,  // 33: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	51, // 34: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	56, // 35: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	56, // 36: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	56, // 37: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 38: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	11, // 39: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	11, // 40: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	52, // 41: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	11, // 42: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	10, // 43: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	11, // 44: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	53, // 45: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	54, // 46: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	20, // 47: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	20, // 48: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	3,  // 49: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	21, // 50: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	23, // 51: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	25, // 52: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	29, // 53: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	30, // 54: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	27, // 55: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	31, // 56: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	32, // 57: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	35, // 58: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	36, // 59: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	38, // 60: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	39, // 61: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	41, // 62: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	45, // 63: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	43, // 64: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	4,  // 65: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	22, // 66: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	24, // 67: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	26, // 68: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	34, // 69: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	34, // 70: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	28, // 71: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	34, // 72: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	33, // 73: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	19, // 74: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	37, // 75: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	34, // 76: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	40, // 77: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	42, // 78: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	46, // 79: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	44, // 80: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	65, // [65:81] is the sub-list for method output_type
-	49, // [49:65] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	66, // 15: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	0,  // 16: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	8,  // 17: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	8,  // 18: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	61, // 19: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	67, // 20: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	67, // 21: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	10, // 22: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	12, // 23: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	13, // 24: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	67, // 25: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	66, // 26: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	67, // 27: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	20, // 28: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,  // 29: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	67, // 30: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	67, // 31: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	67, // 32: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	67, // 33: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	2,  // 34: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	67, // 35: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 36: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	14, // 37: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	15, // 38: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	16, // 39: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	17, // 40: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	18, // 41: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	19, // 42: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	20, // 43: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,  // 44: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	62, // 45: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	67, // 46: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	67, // 47: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	67, // 48: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 49: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	11, // 50: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	11, // 51: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	63, // 52: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	11, // 53: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	10, // 54: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	11, // 55: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	66, // 56: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	67, // 57: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	67, // 58: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	64, // 59: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	65, // 60: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	22, // 61: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	22, // 62: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,  // 63: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	67, // 64: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	52, // 65: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	67, // 66: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	67, // 67: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	55, // 68: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,  // 69: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	23, // 70: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	25, // 71: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	27, // 72: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	31, // 73: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	32, // 74: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	33, // 75: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	34, // 76: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	29, // 77: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	36, // 78: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	37, // 79: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	40, // 80: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	41, // 81: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	43, // 82: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	44, // 83: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	46, // 84: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	56, // 85: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	48, // 86: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	50, // 87: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	53, // 88: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	4,  // 89: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	24, // 90: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	26, // 91: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	28, // 92: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	39, // 93: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 94: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 95: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	35, // 96: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	30, // 97: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	39, // 98: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	38, // 99: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	21, // 100: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	42, // 101: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	39, // 102: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	45, // 103: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	47, // 104: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	57, // 105: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	49, // 106: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	51, // 107: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	54, // 108: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	89, // [89:109] is the sub-list for method output_type
+	69, // [69:89] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -3966,21 +5029,27 @@ func file_agbox_v1_sandbox_proto_init() {
 	if File_agbox_v1_sandbox_proto != nil {
 		return
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[16].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[18].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
 		(*SandboxEvent_ImagePull)(nil),
 		(*SandboxEvent_SpecChange)(nil),
+		(*SandboxEvent_TimeoutSet)(nil),
+		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[38].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[31].OneofWrappers = []any{
+		(*SetSandboxTimeoutRequest_Timeout)(nil),
+		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
+	}
+	file_agbox_v1_sandbox_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   52,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

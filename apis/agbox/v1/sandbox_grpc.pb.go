@@ -3,18 +3,19 @@
 // Clients generated from older copies of this file exist. Names, numbers, types, status codes and reasons never
 // change. Additions take field numbers and enum values from 100 up; a number is never used twice:
 //
-//   SandboxState          100 PAUSED (handed out)
-//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 104 SANDBOX_SPEC_CHANGED; handed out:
-//                         102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED, 105 SANDBOX_TIMEOUT_SET, 120-139 agents,
-//                         140-149 drain
-//   SandboxEvent          100 image_pull, 101 spec_change (both in the oneof details)
+//   SandboxState          100 PAUSED
+//   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
+//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED; handed out:
+//                         120-139 agents, 140-149 drain
+//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
-//                         106 ports, 107 restarts, 108-109 log paths of the main process
+//                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
+//                         114 rehydrated
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
 //   PingResponse          100 engine_problem, 101 instance_id
-//   CreateSpec            100-112 runtime settings, see there; handed out: up to 129 runtime settings, 130-139 lifetimes,
-//                         140-149 network policy
+//   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
+//                         up to 139 lifetimes, 140-149 network policy
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
@@ -46,6 +47,8 @@ const (
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
 	SandboxService_ResumeSandbox_FullMethodName          = "/agbox.v1.SandboxService/ResumeSandbox"
 	SandboxService_StopSandbox_FullMethodName            = "/agbox.v1.SandboxService/StopSandbox"
+	SandboxService_PauseSandbox_FullMethodName           = "/agbox.v1.SandboxService/PauseSandbox"
+	SandboxService_SetSandboxTimeout_FullMethodName      = "/agbox.v1.SandboxService/SetSandboxTimeout"
 	SandboxService_UpdateSandbox_FullMethodName          = "/agbox.v1.SandboxService/UpdateSandbox"
 	SandboxService_DeleteSandbox_FullMethodName          = "/agbox.v1.SandboxService/DeleteSandbox"
 	SandboxService_DeleteSandboxes_FullMethodName        = "/agbox.v1.SandboxService/DeleteSandboxes"
@@ -72,12 +75,22 @@ type SandboxServiceClient interface {
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
 	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
-	// ResumeSandbox asks a STOPPED sandbox to run again with the same containers and files.
+	// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again with the same containers and files; of a frozen one, with
+	// the same processes too. A pause that is under way is turned back.
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
-	// memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits and policies of its services. Anything
+	// PauseSandbox asks a READY sandbox to hold still: its processes are frozen and keep their memory. Errors:
+	// FAILED_PRECONDITION with SANDBOX_ALREADY_PAUSED for a PAUSED one, and with SANDBOX_INVALID_STATE, `sandbox X is not
+	// ready`, for any other that is not READY. A pause already under way: OK, no second event.
+	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// SetSandboxTimeout says when a sandbox that runs is to end by its spec's on_timeout. It applies to PENDING, READY and
+	// PAUSED ones; for others FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. What is set while
+	// PAUSED counts from then and holds after the resume. A stop forgets it.
+	SetSandboxTimeout(ctx context.Context, in *SetSandboxTimeoutRequest, opts ...grpc.CallOption) (*SetSandboxTimeoutResponse, error)
+	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, timeout,
+	// on_timeout, auto_resume, cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits
+	// and policies of its services. A timeout that changes counts from the change. Anything
 	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*UpdateSandboxResponse, error)
@@ -87,7 +100,8 @@ type SandboxServiceClient interface {
 	DeleteSandboxes(ctx context.Context, in *DeleteSandboxesRequest, opts ...grpc.CallOption) (*DeleteSandboxesResponse, error)
 	// SubscribeSandboxEvents replays stored events newer than an anchor and then follows live ones.
 	SubscribeSandboxEvents(ctx context.Context, in *SubscribeSandboxEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SandboxEvent], error)
-	// CreateExec records a command for a READY sandbox. It runs exactly once, whatever dies meanwhile.
+	// CreateExec records a command for a READY sandbox. It runs exactly once, whatever dies meanwhile. A PAUSED sandbox with
+	// auto_resume in its spec is resumed for it in the same transaction; a resume that fails ends it with EXEC_START_FAILED.
 	CreateExec(ctx context.Context, in *CreateExecRequest, opts ...grpc.CallOption) (*CreateExecResponse, error)
 	// CancelExec asks an exec to end: TERM to its whole process tree, KILL after a grace period.
 	CancelExec(ctx context.Context, in *CancelExecRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
@@ -159,6 +173,26 @@ func (c *sandboxServiceClient) StopSandbox(ctx context.Context, in *StopSandboxR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
 	err := c.cc.Invoke(ctx, SandboxService_StopSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, SandboxService_PauseSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) SetSandboxTimeout(ctx context.Context, in *SetSandboxTimeoutRequest, opts ...grpc.CallOption) (*SetSandboxTimeoutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetSandboxTimeoutResponse)
+	err := c.cc.Invoke(ctx, SandboxService_SetSandboxTimeout_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -270,12 +304,22 @@ type SandboxServiceServer interface {
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
 	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
-	// ResumeSandbox asks a STOPPED sandbox to run again with the same containers and files.
+	// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again with the same containers and files; of a frozen one, with
+	// the same processes too. A pause that is under way is turned back.
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
-	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, cpu_limit,
-	// memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits and policies of its services. Anything
+	// PauseSandbox asks a READY sandbox to hold still: its processes are frozen and keep their memory. Errors:
+	// FAILED_PRECONDITION with SANDBOX_ALREADY_PAUSED for a PAUSED one, and with SANDBOX_INVALID_STATE, `sandbox X is not
+	// ready`, for any other that is not READY. A pause already under way: OK, no second event.
+	PauseSandbox(context.Context, *PauseSandboxRequest) (*AcceptedResponse, error)
+	// SetSandboxTimeout says when a sandbox that runs is to end by its spec's on_timeout. It applies to PENDING, READY and
+	// PAUSED ones; for others FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. What is set while
+	// PAUSED counts from then and holds after the resume. A stop forgets it.
+	SetSandboxTimeout(context.Context, *SetSandboxTimeoutRequest) (*SetSandboxTimeoutResponse, error)
+	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, timeout,
+	// on_timeout, auto_resume, cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits
+	// and policies of its services. A timeout that changes counts from the change. Anything
 	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error)
@@ -285,7 +329,8 @@ type SandboxServiceServer interface {
 	DeleteSandboxes(context.Context, *DeleteSandboxesRequest) (*DeleteSandboxesResponse, error)
 	// SubscribeSandboxEvents replays stored events newer than an anchor and then follows live ones.
 	SubscribeSandboxEvents(*SubscribeSandboxEventsRequest, grpc.ServerStreamingServer[SandboxEvent]) error
-	// CreateExec records a command for a READY sandbox. It runs exactly once, whatever dies meanwhile.
+	// CreateExec records a command for a READY sandbox. It runs exactly once, whatever dies meanwhile. A PAUSED sandbox with
+	// auto_resume in its spec is resumed for it in the same transaction; a resume that fails ends it with EXEC_START_FAILED.
 	CreateExec(context.Context, *CreateExecRequest) (*CreateExecResponse, error)
 	// CancelExec asks an exec to end: TERM to its whole process tree, KILL after a grace period.
 	CancelExec(context.Context, *CancelExecRequest) (*AcceptedResponse, error)
@@ -320,6 +365,12 @@ func (UnimplementedSandboxServiceServer) ResumeSandbox(context.Context, *ResumeS
 }
 func (UnimplementedSandboxServiceServer) StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StopSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) PauseSandbox(context.Context, *PauseSandboxRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) SetSandboxTimeout(context.Context, *SetSandboxTimeoutRequest) (*SetSandboxTimeoutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetSandboxTimeout not implemented")
 }
 func (UnimplementedSandboxServiceServer) UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateSandbox not implemented")
@@ -470,6 +521,42 @@ func _SandboxService_StopSandbox_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).StopSandbox(ctx, req.(*StopSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_PauseSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).PauseSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_PauseSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).PauseSandbox(ctx, req.(*PauseSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_SetSandboxTimeout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetSandboxTimeoutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).SetSandboxTimeout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_SetSandboxTimeout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).SetSandboxTimeout(ctx, req.(*SetSandboxTimeoutRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -643,6 +730,14 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SandboxService_StopSandbox_Handler,
 		},
 		{
+			MethodName: "PauseSandbox",
+			Handler:    _SandboxService_PauseSandbox_Handler,
+		},
+		{
+			MethodName: "SetSandboxTimeout",
+			Handler:    _SandboxService_SetSandboxTimeout_Handler,
+		},
+		{
 			MethodName: "UpdateSandbox",
 			Handler:    _SandboxService_UpdateSandbox_Handler,
 		},
@@ -682,8 +777,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	AdminService_ConfirmEngine_FullMethodName = "/agbox.v1.AdminService/ConfirmEngine"
-	AdminService_Backup_FullMethodName        = "/agbox.v1.AdminService/Backup"
+	AdminService_ConfirmEngine_FullMethodName  = "/agbox.v1.AdminService/ConfirmEngine"
+	AdminService_Backup_FullMethodName         = "/agbox.v1.AdminService/Backup"
+	AdminService_Explain_FullMethodName        = "/agbox.v1.AdminService/Explain"
+	AdminService_CollectGarbage_FullMethodName = "/agbox.v1.AdminService/CollectGarbage"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -698,6 +795,12 @@ type AdminServiceClient interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
+	// Explain says of one sandbox what is wanted, what was found, the difference, and the step that the controller takes next or
+	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
+	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
+	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.
+	CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageResponse, error)
 }
 
 type adminServiceClient struct {
@@ -737,6 +840,26 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupClient = grpc.ServerStreamingClient[BackupChunk]
 
+func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, AdminService_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CollectGarbageResponse)
+	err := c.cc.Invoke(ctx, AdminService_CollectGarbage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -749,6 +872,12 @@ type AdminServiceServer interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
+	// Explain says of one sandbox what is wanted, what was found, the difference, and the step that the controller takes next or
+	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
+	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
+	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.
+	CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -764,6 +893,12 @@ func (UnimplementedAdminServiceServer) ConfirmEngine(context.Context, *ConfirmEn
 }
 func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
+}
+func (UnimplementedAdminServiceServer) CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CollectGarbage not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -815,6 +950,42 @@ func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupServer = grpc.ServerStreamingServer[BackupChunk]
 
+func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_CollectGarbage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CollectGarbageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CollectGarbage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CollectGarbage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CollectGarbage(ctx, req.(*CollectGarbageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -825,6 +996,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ConfirmEngine",
 			Handler:    _AdminService_ConfirmEngine_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _AdminService_Explain_Handler,
+		},
+		{
+			MethodName: "CollectGarbage",
+			Handler:    _AdminService_CollectGarbage_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

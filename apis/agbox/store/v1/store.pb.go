@@ -10,6 +10,7 @@
 package storev1
 
 import (
+	v1 "github.com/agbox/agbox/apis/agbox/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -32,6 +33,7 @@ const (
 	RunState_RUN_STATE_RUN         RunState = 1
 	RunState_RUN_STATE_STOP        RunState = 2
 	RunState_RUN_STATE_DELETE      RunState = 3
+	RunState_RUN_STATE_PAUSE       RunState = 4
 )
 
 // Enum value maps for RunState.
@@ -41,12 +43,14 @@ var (
 		1: "RUN_STATE_RUN",
 		2: "RUN_STATE_STOP",
 		3: "RUN_STATE_DELETE",
+		4: "RUN_STATE_PAUSE",
 	}
 	RunState_value = map[string]int32{
 		"RUN_STATE_UNSPECIFIED": 0,
 		"RUN_STATE_RUN":         1,
 		"RUN_STATE_STOP":        2,
 		"RUN_STATE_DELETE":      3,
+		"RUN_STATE_PAUSE":       4,
 	}
 )
 
@@ -241,6 +245,14 @@ type Desired struct {
 	ToolMounts []*ToolMount `protobuf:"bytes,8,rep,name=tool_mounts,json=toolMounts,proto3" json:"tool_mounts,omitempty"`
 	// An update changed limits that the containers do not have yet.
 	LimitsPending bool `protobuf:"varint,9,opt,name=limits_pending,json=limitsPending,proto3" json:"limits_pending,omitempty"`
+	// Unix nanoseconds of the end by the spec's on_timeout; 0: none.
+	DeadlineAt int64 `protobuf:"varint,10,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	// deadline_at, also none, was set by somebody and not by READY: the next READY leaves it unless it has passed.
+	DeadlineSet bool `protobuf:"varint,11,opt,name=deadline_set,json=deadlineSet,proto3" json:"deadline_set,omitempty"`
+	// Of a paused one: Unix nanoseconds since when it is to be stopped rather than frozen; 0: frozen.
+	DemotedAt int64 `protobuf:"varint,12,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
+	// The record was rebuilt without the database.
+	Rehydrated    *v1.RehydratedDetails `protobuf:"bytes,13,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -338,6 +350,34 @@ func (x *Desired) GetLimitsPending() bool {
 	return false
 }
 
+func (x *Desired) GetDeadlineAt() int64 {
+	if x != nil {
+		return x.DeadlineAt
+	}
+	return 0
+}
+
+func (x *Desired) GetDeadlineSet() bool {
+	if x != nil {
+		return x.DeadlineSet
+	}
+	return false
+}
+
+func (x *Desired) GetDemotedAt() int64 {
+	if x != nil {
+		return x.DemotedAt
+	}
+	return 0
+}
+
+func (x *Desired) GetRehydrated() *v1.RehydratedDetails {
+	if x != nil {
+		return x.Rehydrated
+	}
+	return nil
+}
+
 // ToolMount is one bind mount of a built-in tool.
 type ToolMount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -426,7 +466,9 @@ type Progress struct {
 	// The copies of the spec are in the primary. Recorded before it is started.
 	Copied bool `protobuf:"varint,6,opt,name=copied,proto3" json:"copied,omitempty"`
 	// The primary was released in this run: its main process may have run.
-	Released      bool `protobuf:"varint,7,opt,name=released,proto3" json:"released,omitempty"`
+	Released bool `protobuf:"varint,7,opt,name=released,proto3" json:"released,omitempty"`
+	// The containers were frozen; the next resume begins by thawing them.
+	Frozen        bool `protobuf:"varint,8,opt,name=frozen,proto3" json:"frozen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -506,6 +548,13 @@ func (x *Progress) GetCopied() bool {
 func (x *Progress) GetReleased() bool {
 	if x != nil {
 		return x.Released
+	}
+	return false
+}
+
+func (x *Progress) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
 	}
 	return false
 }
@@ -991,13 +1040,239 @@ func (x *ExecEnd) GetStderrDroppedBytes() int64 {
 	return 0
 }
 
+// SandboxRecord is all that the store knows of one live sandbox but for its event history and its execs. It is kept in a
+// file of its own beside the database, and records are rebuilt from it when the database is lost.
+type SandboxRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1. A reader that knows less than this leaves the file alone.
+	Version   uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// UUID of the store that wrote it.
+	Instance string `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Unix nanoseconds.
+	CreatedAt int64          `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Spec      *v1.CreateSpec `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	Desired   *Desired       `protobuf:"bytes,6,opt,name=desired,proto3" json:"desired,omitempty"`
+	Progress  *Progress      `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
+	// A value of agbox.v1.SandboxState, and since when, in Unix nanoseconds.
+	State          int32  `protobuf:"varint,8,opt,name=state,proto3" json:"state,omitempty"`
+	StateChangedAt int64  `protobuf:"varint,9,opt,name=state_changed_at,json=stateChangedAt,proto3" json:"state_changed_at,omitempty"`
+	ErrorCode      string `protobuf:"bytes,10,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage   string `protobuf:"bytes,11,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// Sequence of the newest event.
+	LastSequence uint64 `protobuf:"varint,12,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	Preparing    bool   `protobuf:"varint,13,opt,name=preparing,proto3" json:"preparing,omitempty"`
+	// Unix nanoseconds; 0: not idle.
+	IdleSince     int64 `protobuf:"varint,14,opt,name=idle_since,json=idleSince,proto3" json:"idle_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxRecord) Reset() {
+	*x = SandboxRecord{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxRecord) ProtoMessage() {}
+
+func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
+func (*SandboxRecord) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SandboxRecord) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SandboxRecord) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SandboxRecord) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *SandboxRecord) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *SandboxRecord) GetSpec() *v1.CreateSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *SandboxRecord) GetDesired() *Desired {
+	if x != nil {
+		return x.Desired
+	}
+	return nil
+}
+
+func (x *SandboxRecord) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *SandboxRecord) GetState() int32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *SandboxRecord) GetStateChangedAt() int64 {
+	if x != nil {
+		return x.StateChangedAt
+	}
+	return 0
+}
+
+func (x *SandboxRecord) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *SandboxRecord) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *SandboxRecord) GetLastSequence() uint64 {
+	if x != nil {
+		return x.LastSequence
+	}
+	return 0
+}
+
+func (x *SandboxRecord) GetPreparing() bool {
+	if x != nil {
+		return x.Preparing
+	}
+	return false
+}
+
+func (x *SandboxRecord) GetIdleSince() int64 {
+	if x != nil {
+		return x.IdleSince
+	}
+	return 0
+}
+
+// ExecRecord is all that the store knows of one exec.
+type ExecRecord struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	ExecId  string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	Request *v1.CreateExecRequest  `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	Desired *ExecDesired           `protobuf:"bytes,3,opt,name=desired,proto3" json:"desired,omitempty"`
+	// Absent while it has not ended.
+	End           *ExecEnd `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRecord) Reset() {
+	*x = ExecRecord{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRecord) ProtoMessage() {}
+
+func (x *ExecRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
+func (*ExecRecord) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExecRecord) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *ExecRecord) GetRequest() *v1.CreateExecRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ExecRecord) GetDesired() *ExecDesired {
+	if x != nil {
+		return x.Desired
+	}
+	return nil
+}
+
+func (x *ExecRecord) GetEnd() *ExecEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 var File_agbox_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\"\x1e\n" +
+	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"\x1e\n" +
 	"\bInstance\x12\x12\n" +
-	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"\xff\x02\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"\x9f\x04\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -1011,12 +1286,21 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"engine_run\x18\a \x01(\v2\x19.agbox.store.v1.EngineRunR\tengineRun\x12:\n" +
 	"\vtool_mounts\x18\b \x03(\v2\x19.agbox.store.v1.ToolMountR\n" +
 	"toolMounts\x12%\n" +
-	"\x0elimits_pending\x18\t \x01(\bR\rlimitsPending\"k\n" +
+	"\x0elimits_pending\x18\t \x01(\bR\rlimitsPending\x12\x1f\n" +
+	"\vdeadline_at\x18\n" +
+	" \x01(\x03R\n" +
+	"deadlineAt\x12!\n" +
+	"\fdeadline_set\x18\v \x01(\bR\vdeadlineSet\x12\x1d\n" +
+	"\n" +
+	"demoted_at\x18\f \x01(\x03R\tdemotedAt\x12;\n" +
+	"\n" +
+	"rehydrated\x18\r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
+	"rehydrated\"k\n" +
 	"\tToolMount\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x9a\x03\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xb2\x03\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -1026,7 +1310,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\vrestart_run\x18\x05 \x01(\v2\x19.agbox.store.v1.EngineRunR\n" +
 	"restartRun\x12\x16\n" +
 	"\x06copied\x18\x06 \x01(\bR\x06copied\x12\x1a\n" +
-	"\breleased\x18\a \x01(\bR\breleased\x1a\\\n" +
+	"\breleased\x18\a \x01(\bR\breleased\x12\x16\n" +
+	"\x06frozen\x18\b \x01(\bR\x06frozen\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +
@@ -1070,12 +1355,39 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"oom_killed\x18\b \x01(\bR\toomKilled\x120\n" +
 	"\x14stdout_dropped_bytes\x18\t \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18\n" +
-	" \x01(\x03R\x12stderrDroppedBytes*b\n" +
+	" \x01(\x03R\x12stderrDroppedBytes\"\xfc\x03\n" +
+	"\rSandboxRecord\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\x03R\tcreatedAt\x12(\n" +
+	"\x04spec\x18\x05 \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x121\n" +
+	"\adesired\x18\x06 \x01(\v2\x17.agbox.store.v1.DesiredR\adesired\x124\n" +
+	"\bprogress\x18\a \x01(\v2\x18.agbox.store.v1.ProgressR\bprogress\x12\x14\n" +
+	"\x05state\x18\b \x01(\x05R\x05state\x12(\n" +
+	"\x10state_changed_at\x18\t \x01(\x03R\x0estateChangedAt\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\n" +
+	" \x01(\tR\terrorCode\x12#\n" +
+	"\rerror_message\x18\v \x01(\tR\ferrorMessage\x12#\n" +
+	"\rlast_sequence\x18\f \x01(\x04R\flastSequence\x12\x1c\n" +
+	"\tpreparing\x18\r \x01(\bR\tpreparing\x12\x1d\n" +
+	"\n" +
+	"idle_since\x18\x0e \x01(\x03R\tidleSince\"\xbe\x01\n" +
+	"\n" +
+	"ExecRecord\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x125\n" +
+	"\arequest\x18\x02 \x01(\v2\x1b.agbox.v1.CreateExecRequestR\arequest\x125\n" +
+	"\adesired\x18\x03 \x01(\v2\x1b.agbox.store.v1.ExecDesiredR\adesired\x12)\n" +
+	"\x03end\x18\x04 \x01(\v2\x17.agbox.store.v1.ExecEndR\x03end*w\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rRUN_STATE_RUN\x10\x01\x12\x12\n" +
 	"\x0eRUN_STATE_STOP\x10\x02\x12\x14\n" +
-	"\x10RUN_STATE_DELETE\x10\x03*J\n" +
+	"\x10RUN_STATE_DELETE\x10\x03\x12\x13\n" +
+	"\x0fRUN_STATE_PAUSE\x10\x04*J\n" +
 	"\aAttempt\x12\x17\n" +
 	"\x13ATTEMPT_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eATTEMPT_CREATE\x10\x01\x12\x12\n" +
@@ -1098,40 +1410,52 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_agbox_store_v1_store_proto_goTypes = []any{
-	(RunState)(0),           // 0: agbox.store.v1.RunState
-	(Attempt)(0),            // 1: agbox.store.v1.Attempt
-	(ServiceMark)(0),        // 2: agbox.store.v1.ServiceMark
-	(*Instance)(nil),        // 3: agbox.store.v1.Instance
-	(*Desired)(nil),         // 4: agbox.store.v1.Desired
-	(*ToolMount)(nil),       // 5: agbox.store.v1.ToolMount
-	(*Progress)(nil),        // 6: agbox.store.v1.Progress
-	(*ServiceProgress)(nil), // 7: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),        // 8: agbox.store.v1.Restarts
-	(*EngineRun)(nil),       // 9: agbox.store.v1.EngineRun
-	(*NameRef)(nil),         // 10: agbox.store.v1.NameRef
-	(*ExecRef)(nil),         // 11: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),     // 12: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),         // 13: agbox.store.v1.ExecEnd
-	nil,                     // 14: agbox.store.v1.Progress.ServicesEntry
+	(RunState)(0),                // 0: agbox.store.v1.RunState
+	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
+	(ServiceMark)(0),             // 2: agbox.store.v1.ServiceMark
+	(*Instance)(nil),             // 3: agbox.store.v1.Instance
+	(*Desired)(nil),              // 4: agbox.store.v1.Desired
+	(*ToolMount)(nil),            // 5: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 6: agbox.store.v1.Progress
+	(*ServiceProgress)(nil),      // 7: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 8: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 9: agbox.store.v1.EngineRun
+	(*NameRef)(nil),              // 10: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 11: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 12: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 13: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 14: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 15: agbox.store.v1.ExecRecord
+	nil,                          // 16: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 17: agbox.v1.RehydratedDetails
+	(*v1.CreateSpec)(nil),        // 18: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 19: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
 	9,  // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
 	5,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	14, // 4: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	8,  // 5: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	9,  // 6: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	2,  // 7: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	8,  // 8: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	7,  // 9: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	17, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	16, // 5: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	8,  // 6: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	9,  // 7: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	2,  // 8: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	8,  // 9: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	18, // 10: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 11: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	6,  // 12: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	19, // 13: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	12, // 14: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	13, // 15: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	7,  // 16: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -1145,7 +1469,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
