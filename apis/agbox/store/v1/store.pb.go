@@ -468,7 +468,11 @@ type Progress struct {
 	// The primary was released in this run: its main process may have run.
 	Released bool `protobuf:"varint,7,opt,name=released,proto3" json:"released,omitempty"`
 	// The containers were frozen; the next resume begins by thawing them.
-	Frozen        bool `protobuf:"varint,8,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	Frozen bool `protobuf:"varint,8,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	// A demoted sandbox is being stopped; a resume ends that before it starts anything.
+	Stopping bool `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	// This run began with a thaw: services that are alive and told of are as they were before the pause.
+	Thawed        bool `protobuf:"varint,10,opt,name=thawed,proto3" json:"thawed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -555,6 +559,20 @@ func (x *Progress) GetReleased() bool {
 func (x *Progress) GetFrozen() bool {
 	if x != nil {
 		return x.Frozen
+	}
+	return false
+}
+
+func (x *Progress) GetStopping() bool {
+	if x != nil {
+		return x.Stopping
+	}
+	return false
+}
+
+func (x *Progress) GetThawed() bool {
+	if x != nil {
+		return x.Thawed
 	}
 	return false
 }
@@ -1300,7 +1318,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xb2\x03\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xe6\x03\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -1311,7 +1329,10 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"restartRun\x12\x16\n" +
 	"\x06copied\x18\x06 \x01(\bR\x06copied\x12\x1a\n" +
 	"\breleased\x18\a \x01(\bR\breleased\x12\x16\n" +
-	"\x06frozen\x18\b \x01(\bR\x06frozen\x1a\\\n" +
+	"\x06frozen\x18\b \x01(\bR\x06frozen\x12\x1a\n" +
+	"\bstopping\x18\t \x01(\bR\bstopping\x12\x16\n" +
+	"\x06thawed\x18\n" +
+	" \x01(\bR\x06thawed\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +

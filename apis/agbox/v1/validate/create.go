@@ -32,6 +32,7 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	}
 	checkContainer(&errs, "", spec)
 	checkPrimary(&errs, spec)
+	checkLifetime(&errs, spec)
 	checkHostPorts(&errs, spec)
 	return errs
 }

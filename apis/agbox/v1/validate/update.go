@@ -10,7 +10,9 @@ import (
 // The fields of a spec and of its services that can change while the sandbox lives. pull_policy mattered at the creation
 // only, so a new value does no harm.
 var (
-	mutableFields = []string{"labels", "idle_ttl", "restart_policy", "pull_policy", "on_log_limit"}
+	mutableFields = []string{
+		"labels", "idle_ttl", "timeout", "on_timeout", "auto_resume", "restart_policy", "pull_policy", "on_log_limit",
+	}
 	limitFields   = []string{"cpu_limit", "memory_limit", "pids_limit"}
 )
 

@@ -23,6 +23,7 @@ func full() *agboxv1.CreateSpec {
 		Labels: map[string]string{"team": "a"}, Envs: map[string]string{"A": "secret"}, IdleTtl: durationpb.New(time.Hour),
 		Command: []string{"sleep", "1 h"}, User: "u", WorkingDir: "/w", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}, CpuLimit: 1, MemoryLimit: "1g",
 		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop",
+		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
 	}
 }
 
@@ -45,6 +46,8 @@ func TestUpdate(t *testing.T) {
 		{"idle_ttl default", func(s *agboxv1.CreateSpec) { s.IdleTtl = nil }, "idle_ttl", false},
 		{"limits", func(s *agboxv1.CreateSpec) { s.CpuLimit, s.MemoryLimit, s.PidsLimit = 0, "", 0 }, "cpu_limit,memory_limit,pids_limit", true},
 		{"policies", func(s *agboxv1.CreateSpec) { s.RestartPolicy, s.PullPolicy, s.OnLogLimit = "", "", "" }, "on_log_limit,pull_policy,restart_policy", false},
+		{"lifetimes", func(s *agboxv1.CreateSpec) { s.Timeout, s.OnTimeout, s.AutoResume = durationpb.New(0), "stop", false }, "auto_resume,on_timeout,timeout", false},
+		{"timeout default", func(s *agboxv1.CreateSpec) { s.Timeout = nil }, "timeout", false},
 		{"limits of services", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices[0].MemoryLimit, s.OptionalServices[1].CpuLimit = "2g", 2
 		}, "optional_services[y].cpu_limit,required_services[db].memory_limit", true},

@@ -1,0 +1,57 @@
+package validate
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Bounds of a timeout that is not 0. 10 years are counted with the leap days of any ten.
+const (
+	minTimeout = time.Second
+	maxTimeout = 3653 * 24 * time.Hour
+)
+
+// checkLifetime checks how long a sandbox may run and what happens then.
+func checkLifetime(errs *Errors, spec *agboxv1.CreateSpec) {
+	checkTimeout(errs, "timeout", spec.GetTimeout())
+	checkWord(errs, "on_timeout", spec.GetOnTimeout(), "stop", "pause", "delete")
+}
+
+func checkTimeout(errs *Errors, field string, d *durationpb.Duration) {
+	if d == nil || d.CheckValid() == nil && (d.AsDuration() == 0 || d.AsDuration() >= minTimeout && d.AsDuration() <= maxTimeout) {
+		return
+	}
+	errs.add(field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
+}
+
+// SetTimeout checks a request to move a sandbox's end; now is the time by the clock that the end is meant for.
+func SetTimeout(req *agboxv1.SetSandboxTimeoutRequest, now time.Time) (errs Errors) {
+	checkUnknown(&errs, "set_timeout", req.ProtoReflect())
+	if req.GetSandboxId() == "" {
+		errs.add("sandbox_id", "is required")
+	}
+	switch when := req.GetWhen().(type) {
+	case *agboxv1.SetSandboxTimeoutRequest_Timeout:
+		checkTimeout(&errs, "timeout", when.Timeout)
+	case *agboxv1.SetSandboxTimeoutRequest_DeadlineAt:
+		checkDeadline(&errs, when.DeadlineAt, now)
+	default:
+		errs.add("timeout", "or deadline_at is required")
+	}
+	return errs
+}
+
+func checkDeadline(errs *Errors, at *timestamppb.Timestamp, now time.Time) {
+	switch {
+	case at.CheckValid() != nil:
+		errs.add("deadline_at", "is not a time")
+	case at.AsTime().Before(now):
+		errs.add("deadline_at", "must not be in the past")
+	case at.AsTime().After(now.Add(maxTimeout)):
+		errs.add("deadline_at", "must be at most 10 years from now")
+	}
+}
