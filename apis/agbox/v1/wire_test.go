@@ -3,7 +3,6 @@ package agboxv1_test
 import (
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -86,7 +85,7 @@ func TestWireMessages(t *testing.T) {
 			t.Errorf("message %s is missing", name)
 			continue
 		}
-		compare(t, name, fieldRows(m), want)
+		compare(t, name, fieldRows(m, 1, fromOurs), want)
 	}
 }
 
@@ -97,7 +96,7 @@ func TestWireEnums(t *testing.T) {
 			t.Errorf("enum %s is missing", name)
 			continue
 		}
-		compare(t, name, valueRows(e), want)
+		compare(t, name, valueRows(e, 0, fromOurs), want)
 	}
 }
 
@@ -112,11 +111,7 @@ func TestWireMethods(t *testing.T) {
 			t.Errorf("method %s is missing", name)
 			continue
 		}
-		stream := ""
-		if m.IsStreamingServer() {
-			stream = "stream "
-		}
-		got := fmt.Sprintf("%s %s%s", m.Input().Name(), stream, m.Output().Name())
+		got := signature(m)
 		if m.IsStreamingClient() || got != want[0] {
 			t.Errorf("%s: got %s, want %s", name, got, want[0])
 		}
@@ -140,14 +135,14 @@ func TestTheOldClientIsTheTables(t *testing.T) {
 			t.Errorf("message %s is missing", name)
 			continue
 		}
-		compare(t, name, fieldRows(m), want)
+		compare(t, name, fieldRows(m, 1, fromOurs), want)
 	}
 	enums := rows(t, wireEnums, 3)
 	if n := old.Enums().Len(); n != len(enums) {
 		t.Errorf("it has %d enums, the tables %d", n, len(enums))
 	}
 	for name, want := range enums {
-		compare(t, name, valueRows(old.Enums().ByName(protoreflect.Name(name))), want)
+		compare(t, name, valueRows(old.Enums().ByName(protoreflect.Name(name)), 0, fromOurs), want)
 	}
 	methods := rows(t, wireMethods, 13)
 	if old.Services().Len() != 1 || old.Services().Get(0).Methods().Len() != len(methods) {
@@ -158,28 +153,6 @@ func TestTheOldClientIsTheTables(t *testing.T) {
 			t.Errorf("method %s is missing", name)
 		}
 	}
-}
-
-// fieldRows are the fields below 100 as the table has them.
-func fieldRows(m protoreflect.MessageDescriptor) []string {
-	var got []string
-	for i := range m.Fields().Len() {
-		if f := m.Fields().Get(i); f.Number() < 100 {
-			got = append(got, fmt.Sprintf("%d %s %s", f.Number(), f.Name(), typeName(f)))
-		}
-	}
-	return got
-}
-
-// valueRows are the values below 100 as the table has them.
-func valueRows(e protoreflect.EnumDescriptor) []string {
-	var got []string
-	for i := range e.Values().Len() {
-		if v := e.Values().Get(i); v.Number() < 100 {
-			got = append(got, string(v.Name())+" "+strconv.Itoa(int(v.Number())))
-		}
-	}
-	return got
 }
 
 func rows(t *testing.T, table string, count int) map[string][]string {

@@ -13,7 +13,7 @@ var (
 	mutableFields = []string{
 		"labels", "idle_ttl", "timeout", "on_timeout", "auto_resume", "restart_policy", "pull_policy", "on_log_limit",
 	}
-	limitFields   = []string{"cpu_limit", "memory_limit", "pids_limit"}
+	limitFields = []string{"cpu_limit", "memory_limit", "pids_limit"}
 )
 
 // Update compares the spec that a sandbox has with the one that it should have; both are normalized first, and after

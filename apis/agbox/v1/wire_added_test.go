@@ -1,0 +1,123 @@
+package agboxv1_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// What was added to the contract since, typed by hand as well: the fields of its messages and the values of its enums from
+// 100 up, and messages of ours. Clients of ours exist too, so lines come to this, and none changes.
+const wireAdded = `
+PingResponse: 100 engine_problem string, 101 instance_id string
+ServiceSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 107 pids_limit uint32, 110 restart_policy string, 111 pull_policy string
+CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool
+SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails
+SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
+ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64
+CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
+`
+
+const wireOwn = `
+SpecChangeDetails: 1 fields repeated string
+TimeoutDetails: 1 deadline_at Timestamp
+RehydratedDetails: 1 defaulted repeated string, 2 rehydrated_at Timestamp, 3 state_changed_at Timestamp, 4 error_code string, 5 error_message string, 6 idle_since Timestamp, 7 preparing bool
+UpdateSandboxRequest: 1 sandbox_id string, 2 create_spec CreateSpec, 3 config_yaml bytes, 4 dry_run bool
+UpdateSandboxResponse: 1 sandbox SandboxHandle, 2 changed_fields repeated string
+PauseSandboxRequest: 1 sandbox_id string
+SetSandboxTimeoutRequest: 1 sandbox_id string, 2 timeout oneof when Duration, 3 deadline_at oneof when Timestamp, 4 only_extend bool
+SetSandboxTimeoutResponse: 1 deadline_at Timestamp, 2 changed bool
+ExplainRequest: 1 sandbox_id string
+ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp
+ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
+CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
+CollectGarbageResponse: 1 items repeated GarbageItem
+GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 reason string, 6 unknown bool, 7 removed bool, 8 error string
+`
+
+const wireAddedEnums = `
+SandboxState: SANDBOX_STATE_PAUSED 100
+EventType: SANDBOX_RESTARTED 100, IMAGE_PULLING 101, SANDBOX_PAUSED 102, SANDBOX_REHYDRATED 103, SANDBOX_SPEC_CHANGED 104, SANDBOX_TIMEOUT_SET 105, SANDBOX_PAUSE_REQUESTED 106
+`
+
+const wireAddedMethods = `
+SandboxService.PauseSandbox: PauseSandboxRequest AcceptedResponse
+SandboxService.SetSandboxTimeout: SetSandboxTimeoutRequest SetSandboxTimeoutResponse
+SandboxService.UpdateSandbox: UpdateSandboxRequest UpdateSandboxResponse
+AdminService.ConfirmEngine: ConfirmEngineRequest ConfirmEngineResponse
+AdminService.Backup: BackupRequest stream BackupChunk
+AdminService.Explain: ExplainRequest ExplainResponse
+AdminService.CollectGarbage: CollectGarbageRequest CollectGarbageResponse
+`
+
+const fromOurs, toTheEnd = 100, 1 << 30
+
+func TestWhatWasAddedToTheWire(t *testing.T) {
+	for name, want := range rows(t, wireAdded, 7) {
+		compare(t, name, fieldRows(file.Messages().ByName(protoreflect.Name(name)), fromOurs, toTheEnd), want)
+	}
+	for name, want := range rows(t, wireOwn, 14) {
+		m := file.Messages().ByName(protoreflect.Name(name))
+		if m == nil {
+			t.Errorf("message %s is missing", name)
+			continue
+		}
+		compare(t, name, fieldRows(m, 1, toTheEnd), want)
+	}
+	for name, want := range rows(t, wireAddedEnums, 2) {
+		compare(t, name, valueRows(file.Enums().ByName(protoreflect.Name(name)), fromOurs, toTheEnd), want)
+	}
+}
+
+func TestMethodsThatWereAdded(t *testing.T) {
+	want := rows(t, wireAddedMethods, 7)
+	seen := 0
+	for i := range file.Services().Len() {
+		s := file.Services().Get(i)
+		for j := range s.Methods().Len() {
+			m := s.Methods().Get(j)
+			row := want[string(s.Name())+"."+string(m.Name())]
+			if row == nil {
+				continue // of the contract that clients of others know
+			}
+			seen++
+			compare(t, string(m.FullName()), []string{signature(m)}, row)
+		}
+	}
+	if seen != len(want) {
+		t.Errorf("%d of %d methods are there", seen, len(want))
+	}
+}
+
+// signature is a method as the tables have it.
+func signature(m protoreflect.MethodDescriptor) string {
+	stream := ""
+	if m.IsStreamingServer() {
+		stream = "stream "
+	}
+	return fmt.Sprintf("%s %s%s", m.Input().Name(), stream, m.Output().Name())
+}
+
+// fieldRows are the fields from one number up to another, without that, as the table has them.
+func fieldRows(m protoreflect.MessageDescriptor, from, to protoreflect.FieldNumber) []string {
+	var got []string
+	for i := range m.Fields().Len() {
+		if f := m.Fields().Get(i); f.Number() >= from && f.Number() < to {
+			got = append(got, fmt.Sprintf("%d %s %s", f.Number(), f.Name(), typeName(f)))
+		}
+	}
+	return got
+}
+
+// valueRows are the values from one number up to another, without that, as the table has them.
+func valueRows(e protoreflect.EnumDescriptor, from, to protoreflect.EnumNumber) []string {
+	var got []string
+	for i := range e.Values().Len() {
+		if v := e.Values().Get(i); v.Number() >= from && v.Number() < to {
+			got = append(got, string(v.Name())+" "+strconv.Itoa(int(v.Number())))
+		}
+	}
+	return got
+}
