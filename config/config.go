@@ -32,6 +32,7 @@ type Config struct {
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
+	Pause     Pause     `toml:"pause"`
 	Artifacts Artifacts `toml:"artifacts"`
 	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
@@ -53,6 +54,7 @@ type Docker struct {
 // Runtime configures how sandboxes live.
 type Runtime struct {
 	IdleTTL           time.Duration `toml:"idle_ttl"`
+	Timeout           time.Duration `toml:"timeout"`
 	CleanupTTL        time.Duration `toml:"cleanup_ttl"`
 	EventRetentionTTL time.Duration `toml:"event_retention_ttl"`
 	EventHistoryLimit int           `toml:"event_history_limit"`
@@ -66,6 +68,13 @@ type Runtime struct {
 	ResyncInterval    time.Duration `toml:"resync_interval"`
 	Workers           int           `toml:"workers"`
 	OrphanSweep       string        `toml:"orphan_sweep"`
+}
+
+// Pause configures what becomes of paused sandboxes as time goes on.
+type Pause struct {
+	FreezeDuration time.Duration `toml:"freeze_duration"`
+	MaxFrozen      int           `toml:"max_frozen"`
+	StoppedGCAfter time.Duration `toml:"stopped_gc_after"`
 }
 
 // Artifacts configures the logs of execs.
@@ -107,6 +116,7 @@ func Default() Config {
 			Workers:           8,
 			OrphanSweep:       OrphanSweepRemove,
 		},
+		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, OnLogLimit: OnLogLimitDrop},
 		Backup:    Backup{Keep: 7},
 		Log:       Log{Level: "info", Format: LogFormatJSON},

@@ -32,6 +32,8 @@ var table = []Key{
 		`Empty: the Docker CLI's own, $DOCKER_CONFIG or ~/.docker of the daemon's user.`, directory},
 
 	{"runtime.idle_ttl", true, `Stop a sandbox that has had no exec for so long. A sandbox's spec.idle_ttl comes first.`, fromOr("never", time.Second)},
+	{"runtime.timeout", true, `How long a sandbox whose spec has no timeout may run; what happens then says its spec.on_timeout. A new value is for those that become ` +
+		`READY from then on.`, betweenOr("ever", time.Second, longestTimeout)},
 	{"runtime.cleanup_ttl", true, `Delete a sandbox that has been STOPPED or FAILED for so long.`, fromOr("never", time.Second)},
 	{"runtime.event_retention_ttl", true, `Keep the record and the events of a deleted sandbox for so long.`, fromOr("ever", time.Second)},
 	{"runtime.event_history_limit", true, `The most events that are kept of one live sandbox: past it the oldest events of execs go, those of the sandbox stay.`, countOrNone(100)},
@@ -48,6 +50,10 @@ var table = []Key{
 	{"runtime.workers", false, `How many sandboxes, and how many execs, are worked on at the same time.`, count(1, 64)},
 	{"runtime.orphan_sweep", true, `What is left of deleted sandboxes: "remove" removes it, "dry-run" only reports it.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
 
+	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory: then its containers are stopped, and it stays PAUSED with its files.`, fromOr("ever", time.Second)},
+	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory: past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
+	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox whose containers have been stopped, by one of the two above, for so long.`, fromOr("never", time.Second)},
+
 	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
@@ -61,6 +67,9 @@ var table = []Key{
 	{"log.level", true, `The least severe level that is logged.`, levels},
 	{"log.format", false, `The form of the daemon's own log.`, oneOf(LogFormatJSON, LogFormatText)},
 }
+
+// longestTimeout is that of a spec, 10 years, so that a deadline can always be counted in nanoseconds.
+const longestTimeout = 3653 * 24 * time.Hour
 
 // Type names the kind of the key's value for people.
 func (k Key) Type() string { return k.rule.kind }

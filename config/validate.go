@@ -67,6 +67,17 @@ func fromOr(zero string, low time.Duration) rule {
 	})
 }
 
+// betweenOr accepts "0", which means what zero says, and anything from low to high.
+func betweenOr(zero string, low, high time.Duration) rule {
+	text := fmt.Sprintf(`%s to %s; "0" for %s`, literal(low), literal(high), zero)
+	return ruleOf("duration", text, func(value time.Duration) error {
+		if value != 0 && (value < low || value > high) {
+			return fmt.Errorf(`%q is out of range; write a duration from %q to %q, or "0" for %s`, value, low, high, zero)
+		}
+		return nil
+	})
+}
+
 func count(low, high int) rule {
 	return ruleOf("integer", fmt.Sprintf("%d to %d", low, high), func(value int) error {
 		if value < low || value > high {
