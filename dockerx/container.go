@@ -71,8 +71,23 @@ type ContainerDetail struct {
 	StartedAt, FinishedAt time.Time
 	// Pid is that of the container's PID 1 on the host, 0 when not running.
 	Pid int
-	// Image is the ID of the image.
-	Image  string
+	// Image is the ID of the image, and ImageRef the reference that the container was made with, wherever it points now.
+	Image, ImageRef string
+	// Entrypoint, Cmd, User and WorkingDir are those in force: the image's where the spec said nothing.
+	Entrypoint, Cmd  []string
+	User, WorkingDir string
+	// Env is KEY=VALUE, the spec's first, then what only the image has. It may hold secrets: never log it.
+	Env []string
+	// Hostname is the short container ID where the spec said nothing.
+	Hostname string
+	// Runtime is a name of Info.Runtimes, also where the spec left it to the engine.
+	Runtime string
+	// Healthcheck is the spec's or the image's; nil when neither has one.
+	Healthcheck *Healthcheck
+	// DiskBytes is as in ContainerSpec; 0 also for a bound that somebody else wrote with a unit.
+	DiskBytes int64
+	// GPUs is as in ContainerSpec.
+	GPUs   string
 	Mounts []Mount
 	// Error is the engine's text on why the last start did not work, or empty.
 	Error string

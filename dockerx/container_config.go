@@ -3,6 +3,7 @@ package dockerx
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,6 +103,22 @@ func gpuRequest(gpus string) ([]container.DeviceRequest, error) {
 		}
 	}
 	return []container.DeviceRequest{r}, nil
+}
+
+// gpusOf is the inverse. What asks for other devices, or in a way that is none of ours, is no request for GPUs.
+func gpusOf(requests []container.DeviceRequest) string {
+	for _, r := range requests {
+		switch gpu := slices.ContainsFunc(r.Capabilities, func(all []string) bool { return slices.Contains(all, "gpu") }); {
+		case !gpu:
+		case len(r.DeviceIDs) > 0:
+			return strings.Join(r.DeviceIDs, ",")
+		case r.Count == -1:
+			return "all"
+		case r.Count > 0:
+			return strconv.Itoa(r.Count)
+		}
+	}
+	return ""
 }
 
 func (s *ContainerSpec) storageOptions() map[string]string {

@@ -2,6 +2,7 @@ package dockerx
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,9 +34,7 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		Name:    strings.TrimPrefix(raw.Name, "/"),
 		Created: parseTime(raw.Created),
 	}, Image: raw.Image}
-	if raw.Config != nil {
-		d.Labels = raw.Config.Labels
-	}
+	d.readConfig(raw.Config)
 	if s := raw.State; s != nil {
 		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
 		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
@@ -52,11 +51,27 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 	if raw.HostConfig != nil {
 		d.Networks = orWanted(d.Container, string(raw.HostConfig.NetworkMode))
 		d.Limits = limitsOf(&raw.HostConfig.Resources)
+		d.Runtime, d.GPUs = raw.HostConfig.Runtime, gpusOf(raw.HostConfig.DeviceRequests)
+		d.DiskBytes, _ = strconv.ParseInt(raw.HostConfig.StorageOpt[diskQuotaOption], 10, 64)
 	}
 	for _, m := range raw.Mounts {
 		d.Mounts = append(d.Mounts, Mount{Source: m.Source, Target: m.Destination, Writable: m.RW})
 	}
 	return d
+}
+
+func (d *ContainerDetail) readConfig(c *container.Config) {
+	if c == nil {
+		return
+	}
+	d.Labels, d.ImageRef, d.Env, d.Entrypoint, d.Cmd = c.Labels, c.Image, c.Env, c.Entrypoint, c.Cmd
+	d.User, d.WorkingDir, d.Hostname = c.User, c.WorkingDir, c.Hostname
+	if h := c.Healthcheck; h != nil {
+		d.Healthcheck = &Healthcheck{
+			Test: h.Test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod, StartInterval: h.StartInterval,
+			Retries: h.Retries,
+		}
+	}
 }
 
 // networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" is the

@@ -15,7 +15,8 @@ import (
 )
 
 // ConformImage is the image that Conform makes containers from; another one in each process, so that its owner can remove
-// it. It has /bin/sleep and says USER nobody.
+// it. It has /bin/sleep and says USER nobody, WORKDIR /tmp, ENV A=image C=image, ENTRYPOINT ["/bin/sleep"] and
+// CMD ["900"].
 var ConformImage = "agbox-conform:" + itoa(int64(os.Getpid()))
 
 // Conform checks that an engine does what callers of dockerx build on. newEngine returns one that has ConformImage; it is
@@ -34,6 +35,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Engine) {
 		{"a container without a network has none", checkNoNetwork},
 		{"limits are kept, changed and taken back", checkLimits},
 		{"ports are published while a container runs, and each once", checkPorts},
+		{"an inspection shows what a container was made from", checkConfig},
 		{"a healthcheck has a verdict while a container runs", checkHealth},
 		{"settings that the engine lacks are refused", checkSettings},
 		{"files are seen whether a container runs or not", checkFiles},

@@ -10,7 +10,7 @@ import (
 )
 
 func TestDockerConforms(t *testing.T) {
-	busybox.Import(t, "", ConformImage, "USER nobody")
+	busybox.Import(t, "", ConformImage, "USER nobody", "WORKDIR /tmp", "ENV A=image C=image", `ENTRYPOINT ["/bin/sleep"]`, `CMD ["900"]`)
 	Conform(t, func(t testing.TB) Engine {
 		e, err := dockerx.New(dockerx.Options{})
 		if err != nil {

@@ -28,6 +28,8 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 	d.Labels = maps.Clone(d.Labels)
 	d.Networks = slices.Clone(d.Networks)
 	d.Mounts, d.Ports = slices.Clone(d.Mounts), slices.Clone(d.Ports)
+	d.Env, d.Entrypoint, d.Cmd = slices.Clone(d.Env), slices.Clone(d.Entrypoint), slices.Clone(d.Cmd)
+	d.Healthcheck = copyHealthcheck(d.Healthcheck)
 	d.EndedWell = d.State == dockerx.StateExited && d.ExitCode == 0
 	return d
 }
@@ -101,12 +103,7 @@ func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) 
 func copySpec(s dockerx.ContainerSpec) dockerx.ContainerSpec {
 	s.Entrypoint, s.Cmd, s.Env = slices.Clone(s.Entrypoint), slices.Clone(s.Cmd), slices.Clone(s.Env)
 	s.Labels, s.Mounts, s.NetworkAliases = maps.Clone(s.Labels), slices.Clone(s.Mounts), slices.Clone(s.NetworkAliases)
-	s.Ports = slices.Clone(s.Ports)
-	if s.Healthcheck != nil {
-		h := *s.Healthcheck
-		h.Test = slices.Clone(h.Test)
-		s.Healthcheck = &h
-	}
+	s.Ports, s.Healthcheck = slices.Clone(s.Ports), copyHealthcheck(s.Healthcheck)
 	return s
 }
 
@@ -135,6 +132,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
 	}, files: f.files(image.ID)}
+	c.configure(image)
 	if spec.NetworkID != "" {
 		c.detail.Networks = []string{spec.NetworkID}
 	}

@@ -12,7 +12,9 @@ import (
 // conformFake returns a Fake with the image of the suite.
 func conformFake(t testing.TB) *Fake {
 	f := NewFake()
-	f.AddImage(ConformImage, dockerx.Image{User: "nobody"})
+	f.AddImage(ConformImage, dockerx.Image{
+		User: "nobody", WorkingDir: "/tmp", Env: []string{"A=image", "C=image"}, Entrypoint: []string{"/bin/sleep"}, Cmd: []string{"900"},
+	})
 	f.AddImageFile(ConformImage, "/etc/passwd", "nobody:x:65534:65534::/:/bin/sh\n")
 	f.HealthBehavior = func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
 		if slices.Contains(spec.Healthcheck.Test, sickTest) {

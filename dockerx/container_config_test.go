@@ -1,0 +1,32 @@
+package dockerx
+
+import (
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+func TestGPUsAreReadAsTheyWereAskedFor(t *testing.T) {
+	for _, gpus := range []string{"", "all", "3", "a", "a,b"} {
+		requests, err := gpuRequest(gpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := container.DeviceRequest{Count: -1, Capabilities: [][]string{{"tpu"}}}
+		if got := gpusOf(append([]container.DeviceRequest{other}, requests...)); got != gpus {
+			t.Errorf("%q is read as %q", gpus, got)
+		}
+	}
+}
+
+func TestDiskBoundIsReadAsItWasSet(t *testing.T) {
+	spec := ContainerSpec{DiskBytes: 12345}
+	raw := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: spec.hostConfig()}}
+	if d := fromInspect(&raw); d.DiskBytes != 12345 {
+		t.Errorf("%d bytes", d.DiskBytes)
+	}
+	raw.HostConfig.StorageOpt = map[string]string{diskQuotaOption: "10G"} // by somebody else
+	if d := fromInspect(&raw); d.DiskBytes != 0 {
+		t.Errorf("%d bytes", d.DiskBytes)
+	}
+}
