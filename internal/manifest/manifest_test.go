@@ -57,6 +57,9 @@ runtime: runsc
 restart_policy: on-failure
 pull_policy: never
 on_log_limit: kill
+timeout: 0
+on_timeout: pause
+auto_resume: true
 `), "/home/u")
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +88,7 @@ on_log_limit: kill
 		Ports:    []*agboxv1.PortSpec{{ContainerPort: 80, HostPort: 8080, Protocol: "udp"}},
 		CpuLimit: 0.5, MemoryLimit: "512MiB", DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc",
 		RestartPolicy: "on-failure", PullPolicy: "never", OnLogLimit: "kill",
+		Timeout: durationpb.New(0), OnTimeout: "pause", AutoResume: true,
 	}
 	equal(t, got, want)
 }
