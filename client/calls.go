@@ -30,13 +30,13 @@ func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selecto
 	return resp.GetSandboxes(), err
 }
 
-// ResumeSandbox asks a STOPPED sandbox to run again.
+// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again, and turns back a pause that is under way.
 func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})
 	return err
 }
 
-// StopSandbox asks a READY sandbox to stop.
+// StopSandbox asks a READY or PAUSED sandbox to stop.
 func (c *Client) StopSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
 	return err
@@ -62,8 +62,8 @@ func (c *Client) DeleteSandboxes(ctx context.Context, selector map[string]string
 	return resp.GetDeletedSandboxIds(), err
 }
 
-// CreateExec records a command for a READY sandbox. With an exec_id of the caller's own it can be repeated safely, as
-// CreateSandbox.
+// CreateExec records a command for a READY sandbox; a PAUSED one with auto_resume in its spec is resumed for it. With
+// an exec_id of the caller's own it can be repeated safely, as CreateSandbox.
 func (c *Client) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	return call(ctx, c, c.sandboxes.CreateExec, req)
 }

@@ -59,7 +59,10 @@ func ImmutableFields(err error) []string {
 	return strings.Split(e.Metadata["fields"], ",")
 }
 
-const reasonImmutable = "SANDBOX_FIELD_IMMUTABLE"
+const (
+	reasonImmutable = "SANDBOX_FIELD_IMMUTABLE"
+	reasonPaused    = "SANDBOX_ALREADY_PAUSED"
+)
 
 // IsNotFound reports whether the sandbox or exec is not known.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
@@ -69,6 +72,9 @@ func IsAlreadyExists(err error) bool { return is(err, codes.AlreadyExists) }
 
 // IsFailedPrecondition reports whether the object is in a state that does not allow the call.
 func IsFailedPrecondition(err error) bool { return is(err, codes.FailedPrecondition) }
+
+// IsAlreadyPaused reports whether a PauseSandbox was refused because the sandbox is PAUSED.
+func IsAlreadyPaused(err error) bool { return Reason(err) == reasonPaused }
 
 // IsInvalidArgument reports whether the request broke a rule; see Error.Fields.
 func IsInvalidArgument(err error) bool { return is(err, codes.InvalidArgument) }

@@ -19,6 +19,9 @@ type Condition string
 const (
 	Ready   Condition = "ready"
 	Stopped Condition = "stopped"
+	// Paused is met by a frozen sandbox and by one that was stopped since to save its memory. One that is STOPPED or FAILED
+	// fails it.
+	Paused  Condition = "paused"
 	Deleted Condition = "deleted"
 	Failed  Condition = "failed"
 )
@@ -79,8 +82,8 @@ type WaitOptions struct {
 }
 
 // WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
-// delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, StopSandbox or
-// DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted. While no daemon answers it
+// delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, PauseSandbox,
+// StopSandbox or DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted. While no daemon answers it
 // keeps trying, from the first read on, so give ctx a deadline.
 func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Condition) (*agboxv1.SandboxHandle, error) {
 	return c.WaitSandboxWith(ctx, sandboxID, want, WaitOptions{})
@@ -118,10 +121,12 @@ func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
 	switch {
 	case state == agboxv1.SandboxState_SANDBOX_STATE_READY && want == Ready && sb.GetDesiredState() == "",
 		state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && want == Stopped,
+		state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && want == Paused && sb.GetDesiredState() == "",
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && want == Deleted,
 		state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && want == Failed:
 		return true, nil
 	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED,
+		state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && want == Paused, // stopped meanwhile, or its engine died
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETING && want != Deleted,
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return true, &FailedError{Sandbox: sb, Want: want}
@@ -144,12 +149,18 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		switch {
 		case s.GetName() != name:
 		case s.GetState() == "READY":
-			return sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_STOPPED, nil // said of a run that is over
+			return runs(sb), nil // else it is said of a run that is over, or the service is frozen
 		case s.GetState() == "FAILED" && (policy == "" || policy == "never"):
 			return true, &FailedError{Sandbox: sb, Want: want, Why: fmt.Sprintf("the service failed (%s: %s)", s.GetErrorCode(), s.GetErrorMessage())}
 		}
 	}
 	return false, nil
+}
+
+// runs reports whether the containers of a live sandbox are running or on their way there.
+func runs(sb *agboxv1.SandboxHandle) bool {
+	state := sb.GetState()
+	return state != agboxv1.SandboxState_SANDBOX_STATE_STOPPED && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
 // catchUp tells of the events up to those that sb shows the outcome of. A history that has no such events is no error.
