@@ -53,6 +53,7 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 		return b.fail(CodeCreateFailed, "the daemon restarted during the create")
 	}
 	b.takenByDeath()
+	b.thaw(b.reason)
 	b.dropUnattached()
 	b.materials()
 	return b.run()
@@ -62,11 +63,23 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseResume)
 	b.p.Waiting = "resuming"
+	if p, done := b.finishStop(); !done {
+		return p
+	}
 	if what := b.missing(); what != "" {
 		return b.fail(CodeResumeFailed, what)
 	}
 	b.takenByDeath()
+	b.thaw(b.reason)
 	return b.run()
+}
+
+// since is t, or when the host last woke if that was later.
+func (b *bringUp) since(t time.Time) time.Time {
+	if b.pol.AwakeSince.After(t) {
+		return b.pol.AwakeSince
+	}
+	return t
 }
 
 // restart starts everything again after a death of the engine or the host. That it is under way, and for which life, is on
@@ -81,6 +94,7 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 	if b.life = b.progress.GetRestartRun(); b.life == nil || b.diedWithEngine() {
 		b.beginRestart()
 	}
+	b.thaw(b.reason)
 	p, up := b.start()
 	if !up {
 		return p

@@ -30,8 +30,11 @@ const (
 //	                     delete it after cleanup_ttl
 //	run, being created   inputs, images, network, required services one after another to health, primary, copies, start,
 //	                     hooks: whatever is missing, in that order
-//	run, being resumed   a missing part fails the sandbox; otherwise start what is stopped, in the same order
-//	run, ready           nothing; the engine's death restarts everything in the same order; a primary that ended by itself
+//	pause                freeze the primary, then the services; PAUSED; one that died by itself fails it, one that the engine's
+//	                     or the host's death took along is stopped
+//	  for long           demoted: stopped, PAUSED still; delete it after pause.stopped_gc_after
+//	run, being resumed   what is frozen is thawed, services first; a missing part fails the sandbox; otherwise start what is stopped, in the same order
+//	run, ready           at its deadline what the spec says; what somebody froze is thawed; otherwise nothing; the engine's death restarts everything in the same order; a primary that ended by itself
 //	                     fails it, unless its policy brings it back; a primary or network that is missing fails it
 //	  its services       a fall and a recovery are told once each; a policy brings back what ended
 //	  optional services  are made and started without anybody waiting for them, while the sandbox is created or ready
@@ -56,8 +59,10 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 		return afterFailure(r, w, p, now)
 	case r.Desired == storev1.RunState_RUN_STATE_STOP:
 		return stop(r, w, p, now)
+	case r.Desired == storev1.RunState_RUN_STATE_PAUSE:
+		return pause(r, w, p, now)
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
-		return keepRunning(r, w, p, now)
+		return expired(r, keepRunning(r, w, p, now), now)
 	case r.Attempt == storev1.Attempt_ATTEMPT_RESUME:
 		return resume(r, w, p, now)
 	}
@@ -131,12 +136,8 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
-	if patience := r.RequestedAt.Add(pol.CancelGrace + stopMargin).Sub(now); r.ActiveExecs > 0 {
-		p.add(Step{Kind: CancelExecs, Reason: stopReason(r)})
-		if patience > 0 && mine.primary != nil && mine.primary.Alive() {
-			p.Waiting, p.Next = "waiting for execs to end", patience
-			return p
-		}
+	if p.awaitExecs(r, mine, pol, now, stopReason(r)) {
+		return p
 	}
 	if mine.primary == nil {
 		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
@@ -163,6 +164,8 @@ func stopReason(r Record) Reason {
 		return BecauseOutside
 	case r.Reason == "idle_ttl":
 		return BecauseIdle
+	case r.Reason == "timeout":
+		return BecauseTimeout
 	}
 	return BecauseStop
 }

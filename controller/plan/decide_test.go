@@ -182,7 +182,6 @@ func TestDecide(t *testing.T) {
 		}, rm + " remove-files DELETED(delete_requested)"},
 		{"a dead container is as good as missing, and goes", func(s *scene) { s.w.Containers[0].Status = "dead" },
 			"remove-container:c1 FAILED(CONTAINER_MISSING)"},
-		{"a paused container is alive", func(s *scene) { s.w.Containers[0].Status = "paused" }, "next:29m0s"},
 		{"a second primary goes", func(s *scene) {
 			s.w.Containers = append(s.w.Containers, Container{ID: "c2", Name: "x", Component: naming.ComponentPrimary, Status: "running"})
 		}, "remove-container:c2 next:29m0s"},

@@ -41,6 +41,10 @@ type ExecRecord struct {
 	SandboxRuns bool
 	// SandboxEnding: the sandbox is to stop or to go; that cancels its execs.
 	SandboxEnding bool
+	// SandboxWaits: the sandbox is paused, or being resumed: what has not started starts later.
+	SandboxWaits bool
+	// TakenByDeath: the sandbox ends because the engine or the host died.
+	TakenByDeath bool
 }
 
 // ExecAction is the one thing to do about an exec.
@@ -88,6 +92,7 @@ const cancelRecheck = 5 * time.Second
 //	running                          wait
 //	not started, end wanted          close the fence
 //	not started, sandbox runs        request the start
+//	not started, sandbox paused      wait; also while it is being resumed
 //	not started, sandbox failed      close the fence
 func DecideExec(r ExecRecord, phase Phase) ExecPlan {
 	unwanted := r.CancelRequested || r.SandboxEnding
@@ -95,7 +100,7 @@ func DecideExec(r ExecRecord, phase Phase) ExecPlan {
 	case Ended:
 		return ExecPlan{Action: ExecRecordEnd}
 	case Lost:
-		return record(unwanted, CodeExecLost, "the command's supervisor died and with it the true end of the command")
+		return record(unwanted && !r.TakenByDeath, CodeExecLost, "the command's supervisor died and with it the true end of the command")
 	case Closed:
 		return record(unwanted, CodeExecStartFailed, "the sandbox ended before the command started")
 	case Foreign:
@@ -106,10 +111,13 @@ func DecideExec(r ExecRecord, phase Phase) ExecPlan {
 		}
 		return ExecPlan{Action: ExecWait}
 	}
-	if unwanted || !r.SandboxRuns {
-		return ExecPlan{Action: ExecClose}
+	switch {
+	case !unwanted && r.SandboxRuns:
+		return ExecPlan{Action: ExecRequest}
+	case !unwanted && r.SandboxWaits:
+		return ExecPlan{Action: ExecWait}
 	}
-	return ExecPlan{Action: ExecRequest}
+	return ExecPlan{Action: ExecClose}
 }
 
 func record(cancelled bool, code, message string) ExecPlan {

@@ -11,6 +11,9 @@ func TestDecideExec(t *testing.T) {
 	cancelled := ExecRecord{SandboxRuns: true, CancelRequested: true}
 	ending := ExecRecord{SandboxEnding: true}
 	broken := ExecRecord{}
+	waits := ExecRecord{SandboxWaits: true}
+	waitsCancelled := ExecRecord{SandboxWaits: true, CancelRequested: true}
+	deadEngine := ExecRecord{SandboxEnding: true, TakenByDeath: true}
 	for _, row := range []struct {
 		name   string
 		rec    ExecRecord
@@ -23,6 +26,11 @@ func TestDecideExec(t *testing.T) {
 		{"not started and cancelled: close the fence", cancelled, NotStarted, ExecClose, 0, ""},
 		{"not started and the sandbox ends: close the fence", ending, NotStarted, ExecClose, 0, ""},
 		{"not started and the sandbox failed: close the fence", broken, NotStarted, ExecClose, 0, ""},
+		{"not started and the sandbox is paused: it starts later", waits, NotStarted, ExecWait, 0, ""},
+		{"not started, paused and cancelled: close the fence", waitsCancelled, NotStarted, ExecClose, 0, ""},
+		{"running and frozen: wait", waits, Running, ExecWait, 0, ""},
+		{"lost with the engine", deadEngine, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"not started when the engine died: close the fence", deadEngine, NotStarted, ExecClose, 0, ""},
 		{"running: wait", runs, Running, ExecWait, 0, ""},
 		{"running and cancelled: cancel", cancelled, Running, ExecCancel, 0, ""},
 		{"running and the sandbox ends: cancel", ending, Running, ExecCancel, 0, ""},

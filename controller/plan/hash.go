@@ -18,8 +18,8 @@ import (
 
 // inPlace are the fields, of a spec and of its services, that containers do not fix: a change of one is no drift.
 var inPlace = map[protoreflect.Name]bool{
-	"labels": true, "idle_ttl": true, "cpu_limit": true, "memory_limit": true, "pids_limit": true, "restart_policy": true,
-	"pull_policy": true, "on_log_limit": true,
+	"labels": true, "idle_ttl": true, "timeout": true, "on_timeout": true, "auto_resume": true, "cpu_limit": true,
+	"memory_limit": true, "pids_limit": true, "restart_policy": true, "pull_policy": true, "on_log_limit": true,
 }
 
 // SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those of inPlace.

@@ -42,7 +42,7 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 		b.p.soonest(hookRecheck)
 		return b.record(), false
 	case Running:
-		if !h.Since.IsZero() && b.now.Sub(h.Since) >= b.pol.HookTimeout+b.pol.CancelGrace+stopMargin {
+		if !h.Since.IsZero() && b.now.Sub(b.since(h.Since)) >= b.pol.HookTimeout+b.pol.CancelGrace+stopMargin {
 			break // whatever holds its lock heeds nobody
 		}
 		if left <= 0 {
@@ -68,7 +68,7 @@ func (b *bringUp) hookTime(h *Hook) time.Duration {
 			since = t
 		}
 	}
-	return since.Add(b.pol.HookTimeout).Sub(b.now)
+	return b.since(since).Add(b.pol.HookTimeout).Sub(b.now)
 }
 
 // hookDone records a good end; the commit brings about the next pass.

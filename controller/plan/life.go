@@ -14,6 +14,9 @@ const (
 	unclearLife fate = "unclear"
 )
 
+// IsDeath reports whether a reason is that the engine or the host died.
+func IsDeath(reason string) bool { return reason == string(engineDeath) || reason == string(hostDeath) }
+
 func compare(last, present *storev1.EngineRun) fate {
 	switch {
 	case last.GetBootId() == "" || present.GetBootId() == "":

@@ -40,6 +40,14 @@ type Record struct {
 	ExecOOM bool
 	// IdleSince is zero unless READY without an active exec.
 	IdleSince time.Time
+	// DeadlineAt is when the sandbox is to end by its spec's on_timeout; zero: never. Acted on while it runs only.
+	DeadlineAt time.Time
+	// DemotedAt: paused, and since then to be stopped rather than frozen; zero: frozen.
+	DemotedAt time.Time
+	// OverFrozen: more sandboxes are frozen than may be, and this one has been for longer than enough others.
+	OverFrozen bool
+	// Tries is how often in a row passes over the sandbox have failed.
+	Tries int
 	// Wanted is what the spec asks for.
 	Wanted Wanted
 }
@@ -140,6 +148,9 @@ func (c Container) Alive() bool {
 	return c.Status == "running" || c.Status == "paused" || c.Status == "restarting"
 }
 
+// Frozen reports a container whose processes exist and do nothing.
+func (c Container) Frozen() bool { return c.Status == "paused" }
+
 // Unclear reports a status on which nothing may be decided; it passes by itself.
 func (c Container) Unclear() bool { return c.Status == "removing" || c.Status == "restarting" }
 
@@ -181,6 +192,12 @@ type Policy struct {
 	IdleTTL time.Duration
 	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
 	CleanupTTL time.Duration
+	// FreezeDuration demotes a sandbox that has been frozen for so long, and StoppedGCAfter deletes one that has been demoted
+	// for so long; 0: never.
+	FreezeDuration, StoppedGCAfter time.Duration
+	// AwakeSince is when the clock last jumped ahead, as it does when the host wakes from sleep; zero: never. What had no time
+	// to happen meanwhile is not late.
+	AwakeSince time.Time
 	// HookTimeout bounds one hook.
 	HookTimeout time.Duration
 	// FailInterruptedCreate: a create that was accepted before Started fails instead of going on.

@@ -158,7 +158,7 @@ func (b *bringUp) awaitHealth(s Service, sp *storev1.ServiceProgress, c Containe
 	if sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED || !c.Inspected {
 		return Aside{}, false // its next verdict is an event
 	}
-	left := c.StartedAt.Add(s.HealthWait).Sub(b.now)
+	left := b.since(c.StartedAt).Add(s.HealthWait).Sub(b.now)
 	if left <= 0 {
 		return b.tellFall(s, sp, notHealthyInTime(s, c))
 	}

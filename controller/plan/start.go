@@ -36,10 +36,12 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 		return b.startService(s, Step{Kind: StartContainer, Service: s.Name, Reason: b.reason}), false
 	case c.neverStarted(), !c.Alive() && !sp.GetStarted():
 		return b.startService(s, Step{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: b.reason}), false
+	case b.asBefore(s.Name, c):
+		return Plan{}, true
 	case !c.Alive(), c.Health == verdictBad:
 		return b.serviceFailed(s, serviceFall(*c)), false
 	case !s.well(*c):
-		left := c.StartedAt.Add(s.HealthWait).Sub(b.now)
+		left := b.since(c.StartedAt).Add(s.HealthWait).Sub(b.now)
 		if left <= 0 && c.Inspected {
 			return b.serviceFailed(s, notHealthyInTime(s, *c)), false
 		}
@@ -87,7 +89,7 @@ func (b *bringUp) recordStart() Plan {
 
 func (b *bringUp) startsSomething() bool {
 	for _, s := range b.p.Steps {
-		if s.Kind == StartContainer || s.Kind == Release {
+		if s.Kind == StartContainer || s.Kind == Release || s.Kind == UnpauseContainer {
 			return true
 		}
 	}
@@ -169,7 +171,7 @@ func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	b.p = b.p.with(done)
 	b.p.Asides = append(b.p.Asides, b.optional()...)
 	b.p.After.EngineRun = b.w.Run
-	if len(b.r.Wanted.Services) > 0 || b.reason == BecauseEngineDeath || b.reason == BecauseHostDeath {
+	if len(b.r.Wanted.Services) > 0 || b.progress.GetThawed() || b.reason == BecauseEngineDeath || b.reason == BecauseHostDeath {
 		b.p.After.Progress = proto.CloneOf(b.progress)
 	}
 	b.p.Waiting = ""

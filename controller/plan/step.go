@@ -31,6 +31,9 @@ const (
 	UpdateLimits Kind = "update-limits"
 	// StopContainer stops Step.ID in the background: TERM, KILL after the grace period.
 	StopContainer Kind = "stop-container"
+	// PauseContainer freezes Step.ID, and UnpauseContainer thaws it.
+	PauseContainer   Kind = "pause-container"
+	UnpauseContainer Kind = "unpause-container"
 	// RemoveContainer kills and removes Step.ID.
 	RemoveContainer Kind = "remove-container"
 	// RemoveNetwork removes Step.ID.
@@ -41,6 +44,14 @@ const (
 	RemoveFiles Kind = "remove-files"
 	// StopIdle asks the store to turn the idle sandbox's desired state to stop.
 	StopIdle Kind = "stop-idle"
+	// Expire asks the store to do with a sandbox whose time is up what its spec says.
+	Expire Kind = "expire"
+	// Demote asks the store to have a paused sandbox stopped rather than frozen.
+	Demote Kind = "demote"
+	// StopDead asks the store to take a paused sandbox whose memory is lost for a stopped one. Step.Words is the reason told.
+	StopDead Kind = "stop-dead"
+	// PauseCleanup asks the store for the delete of a sandbox that has been demoted for too long.
+	PauseCleanup Kind = "pause-cleanup"
 	// Cleanup asks the store for the delete of a sandbox that has been of no use for too long.
 	Cleanup Kind = "cleanup"
 )
@@ -49,8 +60,8 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release, RunHook, CancelHook,
-		EndHook, CancelExecs, UpdateLimits, StopContainer, RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles,
-		StopIdle, Cleanup,
+		EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork,
+		RemoveInputs, RemoveFiles, StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
 	}
 }
 
@@ -58,7 +69,7 @@ func Kinds() []Kind {
 func (k Kind) OnEngine() bool {
 	switch k {
 	case EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, UpdateLimits, StopContainer,
-		RemoveContainer, RemoveNetwork:
+		PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork:
 		return true
 	}
 	return false
@@ -78,6 +89,12 @@ const (
 	BecauseHostDeath     Reason = "host-death"     // the host was rebooted
 	BecauseRestartPolicy Reason = "restart-policy" // it ended by itself, and its policy brings it back
 	BecauseStop          Reason = "stop-requested"
+	BecausePause         Reason = "pause-requested"
+	BecauseTimeout       Reason = "timeout"
+	BecauseDemoted       Reason = "demoted"         // a paused sandbox is stopped to save its memory
+	BecauseFrozenLong    Reason = "frozen-long"     // pause.freeze_duration
+	BecauseTooManyFrozen Reason = "too-many-frozen" // pause.max_frozen
+	BecauseFreezeRefused Reason = "freeze-refused"  // the engine refuses to freeze it
 	BecauseIdle          Reason = "idle"
 	BecauseDelete        Reason = "delete-requested"
 	BecauseCleanup       Reason = "cleanup"
@@ -97,7 +114,8 @@ const (
 // Reasons lists every reason.
 func Reasons() []Reason {
 	return []Reason{
-		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecauseIdle,
+		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecausePause,
+		BecauseTimeout, BecauseDemoted, BecauseFrozenLong, BecauseTooManyFrozen, BecauseFreezeRefused, BecauseIdle,
 		BecauseDelete, BecauseCleanup, BecauseSpecChanged, BecauseCreateFailed, BecauseFailed, BecauseOutside,
 		BecauseNotInSpec, BecauseNetworkGone, BecauseOrphan, BecauseMountSwapped, BecauseEngineMarked, BecauseEngineConfirmed,
 	}
@@ -112,4 +130,6 @@ type Step struct {
 	// Index is that of the hook, for the steps of hooks.
 	Index  int
 	Reason Reason
+	// Words are told in the event that the step leads to, where it leads to one with a reason of its own.
+	Words string
 }

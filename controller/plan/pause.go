@@ -1,0 +1,211 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// freezeTries is how often in a row a pass may fail before a pause that the engine refuses becomes a stop: some 13 s of
+// back-off. What an engine with live-restore left between frozen and running when it was killed can't be frozen again.
+const freezeTries = 8
+
+// reasonDemoted is the reason of the SANDBOX_PAUSED that tells of a demotion.
+const reasonDemoted = "demoted"
+
+// pause freezes a sandbox and keeps it frozen, for as long as its memory is worth it; then it is stopped and stays PAUSED.
+func pause(r Record, w World, pol Policy, now time.Time) Plan {
+	mine, extra := split(r, w)
+	p := Plan{Steps: extra, Waiting: "pausing"}
+	switch {
+	case mine.primary == nil:
+		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
+	case !r.DemotedAt.IsZero():
+		return demoted(r, w, mine, p, pol, now)
+	case !mine.primary.Alive():
+		return diedFrozen(r, w, *mine.primary, p)
+	}
+	p.freeze(r, mine)
+	switch last := compare(r.EngineRun, w.Run); {
+	case len(p.Steps) > len(extra) && r.Tries >= freezeTries:
+		p.Steps = append(extra, Step{Kind: Demote, Reason: BecauseFreezeRefused})
+		return p
+	case r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		p.After.EngineRun, p.After.Progress = w.Run, frozenProgress(r.Progress, mine)
+		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED, r.Reason))
+	case last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != ""):
+		p.After.EngineRun = w.Run // it outlived the engine
+	}
+	p.Waiting = ""
+	p.demoteInTime(r, pol, now)
+	return p
+}
+
+// freeze adds what is not frozen yet, the primary first: it is the one that uses the services.
+func (p *Plan) freeze(r Record, mine parts) {
+	why := BecausePause
+	if r.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
+		why = BecauseOutside
+	}
+	for _, c := range mine.containers(r.Wanted) {
+		if c.Alive() && !c.Frozen() {
+			p.add(Step{Kind: PauseContainer, ID: c.ID, Service: c.Service, Reason: why})
+		}
+	}
+}
+
+// frozenProgress is what the run has come to when it is frozen: what lives was started, and a restart that was under way is
+// over.
+func frozenProgress(before *storev1.Progress, mine parts) *storev1.Progress {
+	p := copyOf(before)
+	p.Frozen, p.PrimaryStarted, p.Released, p.RestartRun = true, true, true, nil
+	for name, sp := range p.Services {
+		c := mine.services[name]
+		sp.Started = c != nil && c.Alive()
+	}
+	return p
+}
+
+// demoteInTime has a frozen sandbox stopped when it has been frozen for too long, or too many are.
+func (p *Plan) demoteInTime(r Record, pol Policy, now time.Time) {
+	switch left := r.StateChangedAt.Add(pol.FreezeDuration).Sub(now); {
+	case r.OverFrozen:
+		p.add(Step{Kind: Demote, Reason: BecauseTooManyFrozen})
+	case pol.FreezeDuration > 0 && left <= 0:
+		p.add(Step{Kind: Demote, Reason: BecauseFrozenLong})
+	case pol.FreezeDuration > 0:
+		p.soonest(left)
+	}
+}
+
+// diedFrozen judges a primary that ended although it was to be frozen. The engine's or the host's death leaves a stopped
+// sandbox: its files are there, its memory is not. Anything else killed it.
+func diedFrozen(r Record, w World, primary Container, p Plan) Plan {
+	switch last := compare(r.EngineRun, w.Run); last {
+	case unclearLife:
+		p.Waiting, p.Next = "the frozen primary ended, and the engine does not say whether it died with it", lifeRetry
+		return p
+	case sameLife:
+		code, text := death(primary, r.ExecOOM, "the primary container")
+		return p.with(failed(code, text+" while the sandbox was paused"))
+	default:
+		p.add(Step{Kind: StopDead, Reason: causeReasons[last], Words: string(last)})
+		return p
+	}
+}
+
+// demoted stops a paused sandbox. It stays PAUSED, with its identity and files.
+func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) Plan {
+	p.Waiting = "stopping; it stays paused"
+	if p.awaitExecs(r, mine, pol, now, BecauseDemoted) {
+		return p
+	}
+	steps, down := halts(r, w, mine, BecauseDemoted)
+	p.add(steps...)
+	switch {
+	case !down:
+		return p
+	case r.ActiveExecs > 0:
+		p.Waiting = "waiting for execs to end"
+		return p
+	case r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED || r.Progress.GetStopping():
+		p.After.Progress = &storev1.Progress{HooksDone: r.Progress.GetHooksDone()}
+		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED, reasonDemoted))
+	}
+	p.Waiting = ""
+	p.applyLimits(r, mine)
+	if pol.StoppedGCAfter <= 0 {
+		return p
+	}
+	if left := r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now); left > 0 {
+		p.soonest(left)
+	} else {
+		p.add(Step{Kind: PauseCleanup, Reason: BecauseCleanup})
+	}
+	return p
+}
+
+// awaitExecs has the execs end before their container is stopped, for a while: a frozen one is thawed, or it could not heed.
+// It reports whether there is something to wait for.
+func (p *Plan) awaitExecs(r Record, mine parts, pol Policy, now time.Time, why Reason) bool {
+	if r.ActiveExecs == 0 {
+		return false
+	}
+	p.add(Step{Kind: CancelExecs, Reason: why})
+	patience := r.RequestedAt.Add(pol.CancelGrace + stopMargin).Sub(now)
+	if patience <= 0 || mine.primary == nil || !mine.primary.Alive() {
+		return false
+	}
+	if mine.primary.Frozen() {
+		p.add(Step{Kind: UnpauseContainer, ID: mine.primary.ID, Reason: why})
+	}
+	p.Waiting, p.Next = "waiting for execs to end", patience
+	return true
+}
+
+// finishStop ends the stop of a demoted sandbox that is wanted back meanwhile. done is true when nothing runs any more, or
+// there is no such stop.
+func (b *bringUp) finishStop() (p Plan, done bool) {
+	if !b.progress.GetStopping() {
+		return Plan{}, true
+	}
+	steps, down := halts(b.r, b.w, b.mine, BecauseDemoted)
+	if b.p.add(steps...); !down {
+		b.p.Waiting = "finishing the stop of the paused sandbox"
+		return b.p, false
+	}
+	b.progress = &storev1.Progress{HooksDone: b.progress.GetHooksDone()}
+	b.p.Before.Progress = proto.CloneOf(b.progress)
+	return Plan{}, true
+}
+
+// thaw lets what is frozen go on, for the given reason, the services first. Of a sandbox that was frozen as a whole everything that lives is
+// thawed, whatever the engine says of it; what died meanwhile is started again as if it had never been.
+func (b *bringUp) thaw(why Reason) {
+	frozen := b.progress.GetFrozen()
+	all := b.mine.containers(b.r.Wanted)
+	if len(all) > 1 && b.mine.primary != nil {
+		all = append(all[1:len(all):len(all)], all[0])
+	}
+	for _, c := range all {
+		if c.Alive() && (frozen || c.Frozen()) {
+			b.p.add(Step{Kind: UnpauseContainer, ID: c.ID, Service: c.Service, Reason: why})
+		}
+	}
+	if !frozen {
+		return
+	}
+	b.forgetStarts()
+	for name, sp := range b.progress.Services {
+		if !sp.GetStarted() {
+			delete(b.progress.Services, name)
+		}
+	}
+	b.progress.Frozen, b.progress.Thawed = false, true
+}
+
+// asBefore reports a service of a thawed run that is no better and no worse than its last event says, as far as the resume
+// is concerned: its fall or recovery since is told once the sandbox is READY.
+func (b *bringUp) asBefore(service string, c *Container) bool {
+	return b.progress.GetThawed() && c != nil && c.Alive() &&
+		progressOf(b.progress, service).GetMark() != storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED
+}
+
+// expired turns a sandbox whose time is up to what its spec wants then; before that it looks again in time.
+func expired(r Record, p Plan, now time.Time) Plan {
+	if r.DeadlineAt.IsZero() {
+		return p
+	}
+	if left := r.DeadlineAt.Sub(now); left > 0 {
+		p.soonest(left)
+		return p
+	}
+	return Plan{
+		Steps:   []Step{{Kind: Expire, Reason: BecauseTimeout}},
+		Waiting: fmt.Sprintf("its timeout passed at %s", r.DeadlineAt.UTC().Format(time.RFC3339)),
+	}
+}
