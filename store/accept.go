@@ -79,11 +79,16 @@ func (t *txn) holdName(id, name string) error {
 	return t.put(bucketNames, name, &storev1.NameRef{SandboxId: id})
 }
 
-// intend stages the next generation of the desired state.
+// intend stages the next generation of the desired state. A demotion belongs to the pause that is over with it, and a stop
+// forgets the deadline.
 func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
 	d := proto.CloneOf(sb.Desired)
 	d.RunState, d.Reason, d.RequestedAt = run, reason, t.now.UnixNano()
 	d.Generation++
+	d.DemotedAt = 0
+	if run == storev1.RunState_RUN_STATE_STOP {
+		d.DeadlineAt, d.DeadlineSet = 0, false
+	}
 	sb.Desired = d
 	return t.put(bucketDesired, sb.ID, d)
 }

@@ -11,14 +11,15 @@ var noTime time.Time
 
 // isFailure reports whether ev says why sb, which is what it is after ev, is FAILED.
 func isFailure(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
-	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
+		(ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED || isRebuilt(ev))
 }
 
 // isPreparing reports whether ev says that the create under way has begun to materialize.
 func isPreparing(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING &&
 		sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE &&
-		ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING
+		(ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING || ev.GetRehydrated().GetPreparing())
 }
 
 // endsActivity reports whether the idle clock starts anew with ev.
@@ -38,6 +39,51 @@ func isExecEvent(t agboxv1.EventType) bool {
 		return true
 	}
 	return false
+}
+
+// isStoreEvent reports whether only a change of intent, or the rebuilding of a record, writes such events.
+func isStoreEvent(t agboxv1.EventType) bool {
+	switch t {
+	case agboxv1.EventType_SANDBOX_SPEC_CHANGED, agboxv1.EventType_SANDBOX_TIMEOUT_SET, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED,
+		agboxv1.EventType_SANDBOX_REHYDRATED:
+		return true
+	}
+	return false
+}
+
+// beginsRun reports whether a run of a state begins with ev, where state is the one before it. A record that was rebuilt
+// begins one by itself.
+func beginsRun(ev *agboxv1.SandboxEvent, state agboxv1.SandboxState) bool {
+	now := ev.GetSandboxState()
+	return now != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && (now != state || isRebuilt(ev))
+}
+
+func isRebuilt(ev *agboxv1.SandboxEvent) bool {
+	return ev.GetEventType() == agboxv1.EventType_SANDBOX_REHYDRATED
+}
+
+// runSince is the time at which the run that begins with ev began: a rebuilt record says it.
+func runSince(ev *agboxv1.SandboxEvent) time.Time {
+	if at := ev.GetRehydrated().GetStateChangedAt(); at != nil {
+		return at.AsTime()
+	}
+	return ev.GetOccurredAt().AsTime()
+}
+
+// idleSince is the time at which the idle clock that starts with ev did.
+func idleSince(ev *agboxv1.SandboxEvent) time.Time {
+	if at := ev.GetRehydrated().GetIdleSince(); at != nil {
+		return at.AsTime()
+	}
+	return ev.GetOccurredAt().AsTime()
+}
+
+// failureOf is the reason that ev, for which isFailure holds, gives.
+func failureOf(ev *agboxv1.SandboxEvent) (code, message string) {
+	if isRebuilt(ev) {
+		return ev.GetRehydrated().GetErrorCode(), ev.GetRehydrated().GetErrorMessage()
+	}
+	return ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
 }
 
 // endEvent is the type of the event that ends an exec in the given state.

@@ -20,8 +20,10 @@ import (
 const nonceBytes = 16
 
 // CreateExec reserves req's exec_id and records request, intent with a new nonce, and EXEC_STARTED. The sandbox must
-// be READY and wanted to run at the time of the commit. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY and
-// EXEC_ID_ALREADY_EXISTS (also for IDs of the past, in any sandbox); ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+// be READY and wanted to run at the time of the commit; or its spec says auto_resume and it is PAUSED, about to be, or being
+// resumed: then it is asked to run in the same transaction, unless it was before. Errors: Refusals SANDBOX_NOT_FOUND,
+// SANDBOX_NOT_READY and EXEC_ID_ALREADY_EXISTS (also for IDs of the past, in any sandbox); ErrInvalidArgument; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (Exec, error) {
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
 		return Exec{}, err
@@ -42,15 +44,21 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 }
 
 func (t *txn) createExec(e Exec) error {
-	notReady := notReadyToExec(e.SandboxID)
-	sb, err := t.sandbox(e.SandboxID, notReady)
-	switch {
-	case err != nil:
+	sb, err := t.sandbox(e.SandboxID, notReadyToExec(e.SandboxID))
+	if err != nil {
 		return err
-	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY, sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
-		return notReady
+	}
+	taken, wakes := sb.takesExec()
+	switch {
+	case !taken:
+		return notReadyToExec(sb.ID)
 	case get(t.tx, bucketExecID, []byte(e.ID)) != nil:
 		return execExists(e.ID)
+	}
+	if wakes {
+		if err := t.resume(sb); err != nil {
+			return err
+		}
 	}
 	sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 	ev := execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{
@@ -68,6 +76,20 @@ func (t *txn) createExec(e Exec) error {
 		t.put(prefixExecConfig+sb.ID, e.ID, e.Request),
 		t.put(prefixExecDesired+sb.ID, e.ID, e.Desired),
 	)
+}
+
+// takesExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.
+func (sb *Sandbox) takesExec() (taken, wakes bool) {
+	switch {
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN:
+		return true, false
+	case !sb.Spec.GetAutoResume():
+		return false, false
+	case sb.isResuming():
+		return true, false
+	}
+	wakes = sb.isPaused() || sb.isPausing()
+	return wakes, wakes
 }
 
 func execEvent(typ agboxv1.EventType, d *agboxv1.ExecEventDetails) *agboxv1.SandboxEvent {
@@ -99,17 +121,22 @@ func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool,
 		case get(t.tx, prefixExecStatus+id, []byte(execID)) != nil:
 			return false, execTerminal(execID)
 		}
-		var d storev1.ExecDesired
-		if err := decode(get(t.tx, prefixExecDesired+id, []byte(execID)), &d); err != nil {
-			return false, fmt.Errorf("read intent of exec %s: %w: %w", execID, err, errdefs.ErrDataLoss)
-		}
-		if d.GetCancelRequestedAt() != 0 {
-			return false, nil
-		}
-		d.CancelRequestedAt = t.now.UnixNano()
-		t.touched = append(t.touched, touch{id, execID})
-		return true, t.put(prefixExecDesired+id, execID, &d)
+		return t.cancel(id, execID)
 	})
+}
+
+// cancel stages that an exec is to be cancelled, unless that is recorded already.
+func (t *txn) cancel(id, execID string) (changed bool, err error) {
+	var d storev1.ExecDesired
+	if err := decode(get(t.tx, prefixExecDesired+id, []byte(execID)), &d); err != nil {
+		return false, fmt.Errorf("read intent of exec %s: %w: %w", execID, err, errdefs.ErrDataLoss)
+	}
+	if d.GetCancelRequestedAt() != 0 {
+		return false, nil
+	}
+	d.CancelRequestedAt = t.now.UnixNano()
+	t.touched = append(t.touched, touch{id, execID})
+	return true, t.put(prefixExecDesired+id, execID, &d)
 }
 
 // sandboxOf finds the sandbox of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.

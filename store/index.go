@@ -113,20 +113,19 @@ func (sb *Sandbox) matches(labels map[string]string) bool {
 // caller has updated ActiveExecs. load.go finds the same from the file; the model test compares them.
 func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
 	sb.LastSequence = ev.GetSequence()
-	at := ev.GetOccurredAt().AsTime()
-	if state := ev.GetSandboxState(); state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && state != sb.State {
-		sb.State, sb.StateChangedAt, newRun = state, at, true
+	if newRun = beginsRun(ev, sb.State); newRun {
+		sb.State, sb.StateChangedAt = ev.GetSandboxState(), runSince(ev)
 		sb.ErrorCode, sb.ErrorMessage, sb.Preparing = "", "", false
 	}
 	if isFailure(sb, ev) {
-		sb.ErrorCode, sb.ErrorMessage = ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
+		sb.ErrorCode, sb.ErrorMessage = failureOf(ev)
 	}
 	sb.Preparing = sb.Preparing || isPreparing(sb, ev)
 	switch {
 	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || len(sb.ActiveExecs) > 0:
 		sb.IdleSince = noTime
 	case newRun || endsActivity(ev):
-		sb.IdleSince, sb.history.activity = at, ev.GetSequence()
+		sb.IdleSince, sb.history.activity = idleSince(ev), ev.GetSequence()
 	}
 	return newRun
 }

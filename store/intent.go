@@ -7,22 +7,22 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// RequestStop asks a READY sandbox to stop. changed is false when a stop is under way already. Errors: Refusals
-// SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+// RequestStop asks a READY or PAUSED sandbox to stop; its deadline is forgotten. A PAUSED one stays so until it is stopped, and
+// a pause that is under way ends. changed is false when a stop is under way already. Errors: Refusals SANDBOX_NOT_FOUND and
+// SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notReadyToStop(id))
+		sb, err := t.sandbox(id, notReady(id))
 		switch {
 		case err != nil:
 			return false, err
-		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY:
-			return false, notReadyToStop(id)
+		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY && sb.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+			return false, notReady(id)
 		case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP:
 			return false, nil
 		}
@@ -41,9 +41,9 @@ func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (change
 	return did && err == nil, err
 }
 
+// stop leaves the state as it is, READY or PAUSED.
 func (t *txn) stop(sb *Sandbox, reason string) error {
-	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED,
-		agboxv1.SandboxState_SANDBOX_STATE_READY, reason)
+	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
 }
 
 // RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run,
@@ -64,30 +64,6 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 			return false, nil
 		}
 		return true, t.stop(sb, "idle_ttl")
-	})
-}
-
-// RequestResume asks a STOPPED sandbox to run again. Of its progress only the hooks that ended are kept. changed is
-// false when a resume is under way already. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss;
-// ErrUnavailable.
-func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notStopped(id))
-		switch {
-		case err != nil:
-			return false, err
-		case sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_RESUME:
-			return false, nil
-		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_STOP:
-			return false, notStopped(id)
-		}
-		sb.Desired = proto.CloneOf(sb.Desired)
-		sb.Desired.Attempt = storev1.Attempt_ATTEMPT_RESUME
-		if _, err := t.progress(sb, &storev1.Progress{HooksDone: sb.Progress.GetHooksDone()}); err != nil {
-			return false, err
-		}
-		return true, t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
-			agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 	})
 }
 

@@ -81,7 +81,7 @@ func (l loader) desired(id string) *storev1.Desired {
 	if l.message(bucketDesired, id, id, &d) != nil {
 		return nil
 	}
-	if d.GetGeneration() == 0 || d.GetRunState() < storev1.RunState_RUN_STATE_RUN || d.GetRunState() > storev1.RunState_RUN_STATE_DELETE {
+	if d.GetGeneration() == 0 || d.GetRunState() < storev1.RunState_RUN_STATE_RUN || d.GetRunState() > storev1.RunState_RUN_STATE_PAUSE {
 		_ = l.noted(bucketDesired, id, id, fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss))
 		return nil
 	}

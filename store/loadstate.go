@@ -55,7 +55,7 @@ func (l loader) runStart(sb *Sandbox) uint64 {
 		_ = l.noted(bucketState, sb.ID, sb.ID, fmt.Errorf("event %d has no state: %w", start, errdefs.ErrDataLoss))
 		return 0
 	}
-	sb.State, sb.StateChangedAt = ev.GetSandboxState(), ev.GetOccurredAt().AsTime()
+	sb.State, sb.StateChangedAt = ev.GetSandboxState(), runSince(ev)
 	return start
 }
 
@@ -69,8 +69,8 @@ func (l loader) findRun(sb *Sandbox) (start uint64) {
 		case start != 0 && state != sb.State:
 			return false
 		}
-		start, sb.State, sb.StateChangedAt = ev.GetSequence(), state, ev.GetOccurredAt().AsTime()
-		return true
+		start, sb.State, sb.StateChangedAt = ev.GetSequence(), state, runSince(ev)
+		return !isRebuilt(ev)
 	})
 	return start
 }
@@ -93,11 +93,11 @@ func decidedByEvents(sb *Sandbox) bool {
 func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) {
 	switch {
 	case isFailure(sb, ev):
-		sb.ErrorCode, sb.ErrorMessage = ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
+		sb.ErrorCode, sb.ErrorMessage = failureOf(ev)
 	case isPreparing(sb, ev):
 		sb.Preparing = true
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && (endsActivity(ev) || ev.GetSequence() == start):
-		sb.IdleSince, sb.history.activity = ev.GetOccurredAt().AsTime(), ev.GetSequence()
+		sb.IdleSince, sb.history.activity = idleSince(ev), ev.GetSequence()
 	default:
 		return true
 	}

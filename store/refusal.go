@@ -58,8 +58,16 @@ func notStopped(id string) error {
 	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
 }
 
-func notReadyToStop(id string) error {
+func notReady(id string) error {
 	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+}
+
+func alreadyPaused(id string) error {
+	return refuseSandbox("SANDBOX_ALREADY_PAUSED", id, errdefs.ErrFailedPrecondition, "sandbox %s is already paused")
+}
+
+func notRunning(id string) error {
+	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not running")
 }
 
 func beingDeleted(id string) error {

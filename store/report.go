@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -13,11 +14,12 @@ import (
 )
 
 // Report appends the events that a reconcile pass calls for, in one transaction with what they change. A SANDBOX_DELETED
-// also records the time of deletion; after it the sandbox is no longer live. What was asked for never changes here, nor
-// does the generation. A report without anything new writes nothing. Errors: ErrAborted when the intent is no longer
-// r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are not for Report;
-// ErrFailedPrecondition for a SANDBOX_DELETED that nobody asked for or while execs are active; ErrDataLoss;
-// ErrUnavailable.
+// also records the time of deletion; after it the sandbox is no longer live. A SANDBOX_READY begins the sandbox's lifetime.
+// What was asked for never changes here, nor does the generation; but a SANDBOX_STOPPED of one that was to hold still ends
+// the pause: it is wanted stopped, and has no deadline. A report without anything new writes nothing. Errors: ErrAborted when
+// the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are
+// not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, or a SANDBOX_DELETED
+// while execs are active; ErrDataLoss; ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -38,9 +40,10 @@ func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error)
 		typ, state := ev.GetEventType(), ev.GetSandboxState()
 		deleted := typ == agboxv1.EventType_SANDBOX_DELETED
 		switch {
-		case typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED, isExecEvent(typ), typ == agboxv1.EventType_SANDBOX_SPEC_CHANGED:
+		case typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED, isExecEvent(typ), isStoreEvent(typ):
 			return nil, fmt.Errorf("event %s: %w", typ, errdefs.ErrInvalidArgument)
 		case deleted != (state == agboxv1.SandboxState_SANDBOX_STATE_DELETED), deleted && i < len(events)-1,
+			typ == agboxv1.EventType_SANDBOX_PAUSED && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED,
 			typ == agboxv1.EventType_IMAGE_PULLING && state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED:
 			return nil, fmt.Errorf("event %s with state %s: %w", typ, state, errdefs.ErrInvalidArgument)
 		}
@@ -82,6 +85,10 @@ func (t *txn) report(id string, r Report) error {
 	if have := sb.Desired.GetGeneration(); have != r.Generation {
 		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, r.Generation, errdefs.ErrAborted)
 	}
+	if has(r.Events, agboxv1.EventType_SANDBOX_PAUSED) && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_PAUSE {
+		return fmt.Errorf("report on sandbox %s: paused, and nobody wants that: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	r = sb.endPause(r)
 	learned, err := t.learn(sb, r)
 	if err != nil {
 		return err
@@ -105,21 +112,47 @@ func (t *txn) report(id string, r Report) error {
 	return nil
 }
 
-// learn stages what a pass found out beside the intent: it changes nothing that was asked for.
+func has(events []*agboxv1.SandboxEvent, typ agboxv1.EventType) bool {
+	return slices.ContainsFunc(events, func(ev *agboxv1.SandboxEvent) bool { return ev.GetEventType() == typ })
+}
+
+// pauseEnds reports whether r tells that a sandbox which was to hold still is stopped instead.
+func (sb *Sandbox) pauseEnds(r Report) bool {
+	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE && has(r.Events, agboxv1.EventType_SANDBOX_STOPPED)
+}
+
+// endPause is r with a progress in which nothing is frozen or being stopped, if the pause ends with it.
+func (sb *Sandbox) endPause(r Report) Report {
+	if !sb.pauseEnds(r) {
+		return r
+	}
+	if r.Progress == nil {
+		r.Progress = proto.CloneOf(sb.Progress)
+	}
+	r.Progress.Frozen, r.Progress.Stopping = false, false
+	return r
+}
+
+// learn stages what a pass found out beside the intent, and what follows from it.
 func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
-	newRun := r.EngineRun != nil && !proto.Equal(r.EngineRun, sb.Desired.GetEngineRun())
-	applied := r.LimitsApplied && sb.Desired.GetLimitsPending()
-	if !newRun && !applied {
+	d := proto.CloneOf(sb.Desired)
+	if r.EngineRun != nil {
+		d.EngineRun = r.EngineRun
+	}
+	if r.LimitsApplied {
+		d.LimitsPending = false
+	}
+	if has(r.Events, agboxv1.EventType_SANDBOX_READY) {
+		begin(d, r.Timeout, t.now)
+	}
+	if sb.pauseEnds(r) {
+		d.RunState, d.DemotedAt, d.DeadlineAt, d.DeadlineSet = storev1.RunState_RUN_STATE_STOP, 0, 0, false
+	}
+	if proto.Equal(d, sb.Desired) {
 		return false, nil
 	}
-	sb.Desired = proto.CloneOf(sb.Desired)
-	if newRun {
-		sb.Desired.EngineRun = r.EngineRun
-	}
-	if applied {
-		sb.Desired.LimitsPending = false
-	}
-	return true, t.put(bucketDesired, sb.ID, sb.Desired)
+	sb.Desired = d
+	return true, t.put(bucketDesired, sb.ID, d)
 }
 
 // progress stages p as the progress of sb, unless it is nil or the same.

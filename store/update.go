@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -19,13 +20,20 @@ type SpecChange func(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed
 // errSpecMoved: another update came between.
 var errSpecMoved = errors.New("the spec has changed since it was read")
 
-// UpdateSpec replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
-// generation of an intent that is otherwise the same. What change has seen is what it replaces: after a lost race it is
-// called again. changed is what change said of the spec that is now recorded. Errors: those of change; Refusals
-// SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE (being deleted); ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
+// UpdateSpec is UpdateSpecWith where a spec without a timeout means none.
 func (s *Store) UpdateSpec(ctx context.Context, id string, change SpecChange) (sb Sandbox, changed []string, err error) {
+	return s.UpdateSpecWith(ctx, id, 0, change)
+}
+
+// UpdateSpecWith replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
+// generation of an intent that is otherwise the same. What change has seen is what it replaces: after a lost race it is
+// called again. changed is what change said of the spec that is now recorded. Where the timeout changes and SetTimeout would be
+// allowed, the deadline becomes the new one from now, or timeout where the spec has none (0: for ever), with
+// SANDBOX_TIMEOUT_SET. Errors: those of change; Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE (being deleted);
+// ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
+func (s *Store) UpdateSpecWith(ctx context.Context, id string, timeout time.Duration, change SpecChange) (sb Sandbox, changed []string, err error) {
 	for {
-		sb, changed, err = s.tryUpdateSpec(ctx, id, change)
+		sb, changed, err = s.tryUpdateSpec(ctx, id, timeout, change)
 		if !errors.Is(err, errSpecMoved) { // each further round means that another update was recorded
 			return sb, changed, err
 		}
@@ -33,7 +41,7 @@ func (s *Store) UpdateSpec(ctx context.Context, id string, change SpecChange) (s
 }
 
 // tryUpdateSpec runs change outside of the writer, which nobody's diff must delay.
-func (s *Store) tryUpdateSpec(ctx context.Context, id string, change SpecChange) (Sandbox, []string, error) {
+func (s *Store) tryUpdateSpec(ctx context.Context, id string, timeout time.Duration, change SpecChange) (Sandbox, []string, error) {
 	was, err := s.updatable(ctx, id)
 	if err != nil {
 		return Sandbox{}, nil, err
@@ -48,11 +56,11 @@ func (s *Store) tryUpdateSpec(ctx context.Context, id string, change SpecChange)
 	if next == nil {
 		return Sandbox{}, nil, fmt.Errorf("update sandbox %s: no spec: %w", id, errdefs.ErrInvalidArgument)
 	}
-	next = proto.CloneOf(next)
+	u := specUpdate{was: was, next: proto.CloneOf(next), changed: changed, limits: limits, timeout: timeout}
 	var now *Sandbox
 	err = s.update(ctx, func(t *txn) error {
 		var err error
-		now, err = t.updateSpec(was, next, changed, limits)
+		now, err = t.updateSpec(u)
 		return err
 	})
 	if err != nil {
@@ -83,32 +91,67 @@ func checkUpdatable(sb *Sandbox) error {
 	return nil
 }
 
-func (t *txn) updateSpec(was *Sandbox, next *agboxv1.CreateSpec, changed []string, limits bool) (*Sandbox, error) {
-	sb, err := t.sandbox(was.ID, beingDeleted(was.ID))
+// specUpdate is what is to be recorded, by a comparison with was.
+type specUpdate struct {
+	was     *Sandbox
+	next    *agboxv1.CreateSpec
+	changed []string
+	limits  bool
+	timeout time.Duration // where next has none; 0: for ever
+}
+
+func (t *txn) updateSpec(u specUpdate) (*Sandbox, error) {
+	sb, err := t.sandbox(u.was.ID, beingDeleted(u.was.ID))
 	if err != nil {
 		return nil, err
 	}
 	if err := checkUpdatable(sb); err != nil {
 		return nil, err
 	}
-	if sb.Spec != was.Spec { // specs are immutable: the same one is the same pointer
+	if sb.Spec != u.was.Spec { // specs are immutable: the same one is the same pointer
 		return nil, errSpecMoved
 	}
-	sb.Spec, sb.Desired = next, proto.CloneOf(sb.Desired)
-	sb.Desired.Generation++
-	sb.Desired.LimitsPending = sb.Desired.GetLimitsPending() || limits
-	if err := t.put(bucketConfig, sb.ID, next); err != nil {
+	events, err := u.apply(sb, t.now)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.put(bucketConfig, sb.ID, sb.Spec); err != nil {
 		return nil, err
 	}
 	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
 		return nil, err
 	}
-	ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_SPEC_CHANGED, Details: &agboxv1.SandboxEvent_SpecChange{
-		SpecChange: &agboxv1.SpecChangeDetails{Fields: changed},
-	}}
-	if err := t.append(sb, ev); err != nil {
-		return nil, err
+	for _, ev := range events {
+		if err := t.append(sb, ev); err != nil {
+			return nil, err
+		}
 	}
 	t.keep(sb, "")
 	return sb, nil
+}
+
+// apply changes the draft and returns the events that tell of it.
+func (u specUpdate) apply(sb *Sandbox, now time.Time) ([]*agboxv1.SandboxEvent, error) {
+	retimed := sb.hasLifetime() && !proto.Equal(sb.Spec.GetTimeout(), u.next.GetTimeout())
+	sb.Spec, sb.Desired = u.next, proto.CloneOf(sb.Desired)
+	sb.Desired.Generation++
+	sb.Desired.LimitsPending = sb.Desired.GetLimitsPending() || u.limits
+	events := []*agboxv1.SandboxEvent{{
+		EventType: agboxv1.EventType_SANDBOX_SPEC_CHANGED, Details: &agboxv1.SandboxEvent_SpecChange{
+			SpecChange: &agboxv1.SpecChangeDetails{Fields: u.changed},
+		},
+	}}
+	if !retimed {
+		return events, nil
+	}
+	timeout := u.timeout
+	if own := u.next.GetTimeout(); own != nil {
+		timeout = own.AsDuration()
+	}
+	at, err := Timeout{After: timeout}.deadline(now)
+	if err != nil {
+		return nil, fmt.Errorf("update sandbox %s: %w", sb.ID, err)
+	}
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineSet = at, true
+	return append(events, timeoutEvent(at)), nil
 }

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Timeout says when a sandbox is to end by its spec's on_timeout. The zero Timeout is never.
+type Timeout struct {
+	// After is counted from the commit, by the store's clock; 0: never.
+	After time.Duration
+	// At is used instead of After unless it is zero.
+	At time.Time
+	// OnlyExtend leaves a deadline that is later, or none at all, as it is.
+	OnlyExtend bool
+}
+
+// reasonTimeout is the reason of what a deadline does.
+const reasonTimeout = "timeout"
+
+// deadline is the absolute time in Unix nanoseconds; 0: never.
+func (to Timeout) deadline(now time.Time) (int64, error) {
+	at := to.At
+	switch {
+	case at.IsZero() && to.After == 0:
+		return 0, nil
+	case at.IsZero():
+		at = now.Add(to.After)
+	}
+	if at.Before(time.Unix(0, 1)) || at.After(time.Unix(0, math.MaxInt64)) || to.After < 0 {
+		return 0, fmt.Errorf("deadline at %v, or %v from now: %w", to.At, to.After, errdefs.ErrInvalidArgument)
+	}
+	return at.UnixNano(), nil
+}
+
+// SetTimeout moves the deadline of a sandbox that is PENDING, READY or PAUSED and is not to be stopped or deleted, with
+// SANDBOX_TIMEOUT_SET. The generation does not move. It returns the deadline as it is afterwards, zero for never; changed is
+// false when it was so before, or t.OnlyExtend left it. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE;
+// ErrInvalidArgument for a time that can't be kept; ErrDataLoss; ErrUnavailable.
+func (s *Store) SetTimeout(ctx context.Context, id string, t Timeout) (deadline time.Time, changed bool, err error) {
+	var at int64
+	changed, err = s.change(ctx, func(tx *txn) (did bool, err error) {
+		at, did, err = tx.setTimeout(id, t)
+		return did, err
+	})
+	if err != nil {
+		return noTime, false, err
+	}
+	return deadlineTime(at), changed, nil
+}
+
+func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err error) {
+	sb, err := t.sandbox(id, notRunning(id))
+	if err != nil {
+		return 0, false, err
+	}
+	if !sb.hasLifetime() {
+		return 0, false, notRunning(id)
+	}
+	at, err = to.deadline(t.now)
+	if err != nil {
+		return 0, false, fmt.Errorf("set timeout of sandbox %s: %w", id, err)
+	}
+	have := sb.Desired.GetDeadlineAt()
+	if at == have && (at != 0 || sb.Desired.GetDeadlineSet()) || to.OnlyExtend && isSooner(at, have) {
+		return have, false, nil
+	}
+	sb.Desired = proto.CloneOf(sb.Desired)
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineSet = at, true
+	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
+		return 0, false, err
+	}
+	if err := t.append(sb, timeoutEvent(at)); err != nil {
+		return 0, false, err
+	}
+	t.keep(sb, "")
+	return at, true, nil
+}
+
+// hasLifetime reports whether sb has a deadline, or may be given one: it runs, is about to, or is paused.
+func (sb *Sandbox) hasLifetime() bool {
+	run := sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
+		return run
+	case agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return run || sb.isPausing()
+	}
+	return sb.isPaused()
+}
+
+// isSooner compares deadlines, of which 0 is never.
+func isSooner(a, b int64) bool { return a != 0 && (b == 0 || a < b) }
+
+func deadlineTime(at int64) time.Time {
+	if at == 0 {
+		return noTime
+	}
+	return fromNanos(uint64(at))
+}
+
+func timeoutEvent(at int64) *agboxv1.SandboxEvent {
+	d := &agboxv1.TimeoutDetails{}
+	if at != 0 {
+		d.DeadlineAt = timestamppb.New(time.Unix(0, at))
+	}
+	return &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_SANDBOX_TIMEOUT_SET, Details: &agboxv1.SandboxEvent_TimeoutSet{TimeoutSet: d},
+	}
+}
+
+// RequestExpire does what the spec's on_timeout says, with reason timeout, if at the time of the commit the sandbox is READY
+// and wanted to run, and its deadline has come. Otherwise it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
+func (s *Store) RequestExpire(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		at := sb.Desired.GetDeadlineAt()
+		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
+			at == 0 || at > t.now.UnixNano() {
+			return false, nil
+		}
+		return true, t.expire(sb)
+	})
+}
+
+// expire stops what it does not know better: of the three that is the one that loses no file and holds no memory.
+func (t *txn) expire(sb *Sandbox) error {
+	switch sb.Spec.GetOnTimeout() {
+	case "pause":
+		return t.pause(sb, reasonTimeout)
+	case "delete":
+		_, err := t.requestDelete(sb, reasonTimeout)
+		return err
+	}
+	return t.stop(sb, reasonTimeout)
+}
+
+// begin starts the lifetime of a sandbox that became READY: a deadline that is still to come, or the word that there is to be
+// none, holds; otherwise it is timeout from now, or none for 0.
+func begin(d *storev1.Desired, timeout time.Duration, now time.Time) {
+	if d.GetDeadlineAt() > now.UnixNano() || d.GetDeadlineAt() == 0 && d.GetDeadlineSet() {
+		return
+	}
+	d.DeadlineAt, d.DeadlineSet = 0, false
+	if timeout > 0 {
+		d.DeadlineAt = now.Add(timeout).UnixNano()
+	}
+}

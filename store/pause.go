@@ -1,0 +1,166 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// reasonPauseCleanup is the reason of a delete of what was paused and stopped for too long.
+const reasonPauseCleanup = "stopped_gc"
+
+// RequestPause asks a READY sandbox to hold still. changed is false when a pause is under way already. Errors: Refusals
+// SANDBOX_NOT_FOUND, SANDBOX_ALREADY_PAUSED of a PAUSED one and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestPause(ctx context.Context, id, reason string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, notReady(id))
+		switch {
+		case err != nil:
+			return false, err
+		case sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+			return false, alreadyPaused(id)
+		case sb.isPausing():
+			return false, nil
+		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
+			return false, notReady(id)
+		}
+		return true, t.pause(sb, reason)
+	})
+}
+
+func (t *txn) pause(sb *Sandbox, reason string) error {
+	return t.change(sb, storev1.RunState_RUN_STATE_PAUSE, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED,
+		agboxv1.SandboxState_SANDBOX_STATE_READY, reason)
+}
+
+// isPausing reports whether sb is READY and its pause is under way.
+func (sb *Sandbox) isPausing() bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE
+}
+
+// isPaused reports whether sb is PAUSED and nobody has asked to stop it.
+func (sb *Sandbox) isPaused() bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE
+}
+
+// isResuming reports whether a resume of sb is under way.
+func (sb *Sandbox) isResuming() bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
+}
+
+// RequestResume asks a STOPPED or PAUSED sandbox to run again, and turns back a pause that is under way. The progress of one
+// that is frozen, or may be in part, is kept and says so; of others only the hooks that ended are, and that a demotion was
+// stopping it. changed is false when a resume is under way already. Errors: Refusals SANDBOX_NOT_FOUND and
+// SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, notStopped(id))
+		if err != nil || sb.isResuming() {
+			return false, err
+		}
+		stopped := sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP
+		if !stopped && !sb.isPaused() && !sb.isPausing() {
+			return false, notStopped(id)
+		}
+		return true, t.resume(sb)
+	})
+}
+
+func (t *txn) resume(sb *Sandbox) error {
+	if _, err := t.progress(sb, resumed(sb)); err != nil {
+		return err
+	}
+	sb.Desired = proto.CloneOf(sb.Desired)
+	sb.Desired.Attempt = storev1.Attempt_ATTEMPT_RESUME
+	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
+		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+}
+
+// resumed is the progress with which a resume of sb begins. While a pause is under way, any of the containers may be frozen.
+func resumed(sb *Sandbox) *storev1.Progress {
+	demoted := sb.Desired.GetDemotedAt() != 0
+	if !demoted && (sb.isPausing() || sb.isPaused() && sb.Progress.GetFrozen()) {
+		p := proto.CloneOf(sb.Progress)
+		p.Frozen = true
+		return p
+	}
+	return &storev1.Progress{HooksDone: sb.Progress.GetHooksDone(), Stopping: demoted && sb.Progress.GetStopping()}
+}
+
+// Demote records that a sandbox whose pause is wanted is to be stopped rather than frozen, and cancels its active execs. No
+// event tells of it yet. changed is false when that was recorded before, or no pause is wanted. Errors: SANDBOX_NOT_FOUND;
+// ErrDataLoss; ErrUnavailable.
+func (s *Store) Demote(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil || !sb.isPaused() && !sb.isPausing() || sb.Desired.GetDemotedAt() != 0 {
+			return false, err
+		}
+		return true, t.demote(sb)
+	})
+}
+
+func (t *txn) demote(sb *Sandbox) error {
+	sb.Desired = proto.CloneOf(sb.Desired)
+	sb.Desired.Generation++
+	sb.Desired.DemotedAt = t.now.UnixNano()
+	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
+		return err
+	}
+	p := proto.CloneOf(sb.Progress)
+	p.Frozen, p.Stopping = false, true
+	if _, err := t.progress(sb, p); err != nil {
+		return err
+	}
+	t.keep(sb, "")
+	for _, execID := range sb.ActiveExecs {
+		_, err := t.cancel(sb.ID, execID)
+		if err != nil && !errdefs.IsDataLoss(err) { // one that can't be read must not keep the memory of all
+			return fmt.Errorf("demote sandbox %s: %w", sb.ID, err)
+		}
+	}
+	return nil
+}
+
+// RequestPauseCleanup asks for the removal of a sandbox, with reason stopped_gc, if at the time of the commit it is PAUSED, not
+// wanted otherwise, and was demoted at least after ago. Otherwise, or when after is not positive, it changes nothing. Errors:
+// SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		demoted := sb.Desired.GetDemotedAt()
+		if after <= 0 || demoted == 0 || !sb.isPaused() || t.now.Sub(time.Unix(0, demoted)) < after {
+			return false, nil
+		}
+		return t.requestDelete(sb, reasonPauseCleanup)
+	})
+}
+
+// FrozenIDs returns the IDs of the PAUSED sandboxes that are wanted so and were not demoted, longest paused first. From memory.
+func (s *Store) FrozenIDs() []string {
+	var frozen []*Sandbox
+	for _, sb := range s.index.all() {
+		if !sb.Corrupt && sb.isPaused() && sb.Desired.GetDemotedAt() == 0 {
+			frozen = append(frozen, sb)
+		}
+	}
+	slices.SortFunc(frozen, func(a, b *Sandbox) int {
+		return cmp.Or(a.StateChangedAt.Compare(b.StateChangedAt), cmp.Compare(a.ID, b.ID))
+	})
+	ids := make([]string, len(frozen))
+	for i, sb := range frozen {
+		ids[i] = sb.ID
+	}
+	return ids
+}
