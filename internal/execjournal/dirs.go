@@ -1,0 +1,86 @@
+package execjournal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// SandboxDir is one directory of a sandbox on the host, as it was found.
+type SandboxDir struct {
+	Path string
+	// SandboxID is whose logs are in it. Of one below runRoot only the name, RunName of the ID, can be told, and SandboxID is
+	// empty.
+	SandboxID string
+}
+
+// RunName is the name of a sandbox's directory below runRoot.
+func RunName(sandboxID string) string {
+	return filepath.Base(filepath.Dir((&Dir{}).Paths(sandboxID).Ctl))
+}
+
+// isRunName tells those names from others.
+var isRunName = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// Dirs lists the directories below both roots that are named as those of sandboxes, live or not, by path. Whatever else lies
+// there is left out, links above all. A root that is missing has none.
+func (d *Dir) Dirs() ([]SandboxDir, error) {
+	logs, err := directories(d.outputRoot, ValidExecID)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := directories(d.runRoot, isRunName.MatchString)
+	if err != nil {
+		return nil, err
+	}
+	var all []SandboxDir
+	for _, name := range logs {
+		all = append(all, SandboxDir{Path: filepath.Join(d.outputRoot, name), SandboxID: name})
+	}
+	for _, name := range runs {
+		all = append(all, SandboxDir{Path: filepath.Join(d.runRoot, name)})
+	}
+	slices.SortFunc(all, func(a, b SandboxDir) int { return cmp.Compare(a.Path, b.Path) })
+	return all, nil
+}
+
+// RemoveDir removes one of Dirs with all that is in it, in the way of Remove. Idempotent. Errors: invalid argument for any
+// other path; otherwise as Remove.
+func (d *Dir) RemoveDir(path string) error {
+	root, name := filepath.Split(filepath.Clean(path))
+	switch filepath.Clean(root) {
+	case filepath.Clean(d.outputRoot):
+		if ValidExecID(name) {
+			return removeTree(path, time.Now().Add(removeBudget))
+		}
+	case filepath.Clean(d.runRoot):
+		if isRunName.MatchString(name) {
+			return removeTree(path, time.Now().Add(removeBudget))
+		}
+	}
+	return invalidf("%s is no directory of a sandbox", path)
+}
+
+// directories are the names of the real directories in root that fit.
+func directories(root string, fits func(string) bool) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", root, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && fits(e.Name()) { // the entry's own type: a link is none
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
