@@ -26,6 +26,8 @@ type Options struct {
 	// Observe is called once per commit, from the writer: how long it took, how many accepted writes it held, and its
 	// error. Nil is fine.
 	Observe func(commit time.Duration, writes int, err error)
+	// Mirror; nil: none.
+	Mirror Mirror
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 	// CheckProgram is the program and arguments that check the file in a process of its own after an unclean end; the

@@ -27,6 +27,7 @@ type txn struct {
 	touched []touch
 	ticks   []string // sandboxes with new events
 	purged  []string // sandboxes whose history went
+	shown   []touch  // what the mirror is to be handed though nothing has changed
 }
 
 // op is one staged change of a bucket.

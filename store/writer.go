@@ -101,9 +101,11 @@ type group struct {
 	errs     []error // of each request; its own
 	changes  facts
 	accepted []*txn // those that staged something
+	shown    []touch
+	mirror   reflection
 }
 
-// commitGroup runs the requests in one transaction, commits it, publishes and answers, in that order.
+// commitGroup runs the requests in one transaction, commits it, mirrors, publishes and answers, in that order.
 func (s *Store) commitGroup(requests []*request) {
 	if len(requests) == 0 {
 		return
@@ -133,6 +135,7 @@ func (s *Store) runGroup(g *group) error {
 	}
 	if len(g.accepted) == 0 {
 		_ = tx.Rollback()
+		g.mirror.tell(s.o.Mirror)
 		return nil
 	}
 	txid := tx.ID()
@@ -145,6 +148,7 @@ func (s *Store) runGroup(g *group) error {
 	if err != nil {
 		return err
 	}
+	g.mirror.tell(s.o.Mirror)
 	s.publish(g, txid)
 	return nil
 }
@@ -157,6 +161,7 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 		if g.errs[i] = r.fn(t); g.errs[i] != nil {
 			continue
 		}
+		g.shown = append(g.shown, t.shown...)
 		if len(t.ops) == 0 {
 			continue
 		}
@@ -165,10 +170,12 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 		}
 		g.accepted = append(g.accepted, t)
 	}
+	g.mirror = s.reflect(g, tx)
 	return nil
 }
 
-// publish makes a commit visible: index first, then hooks and watchers. Callers are answered after it.
+// publish makes a commit visible: index first, then hooks and watchers. The mirror has it already; callers are answered
+// after it.
 func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
 	s.durable.advance(txid)
