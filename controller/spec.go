@@ -55,7 +55,10 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		return dockerx.ContainerSpec{}, err
 	}
 	labels := p.labels(naming.ComponentPrimary)
-	if label != "" {
+	labels[naming.Template] = spec.GetImage()
+	if label == "" {
+		p.log.Info("the spec is too large for a label: less of it can be rebuilt from the container alone", "sandbox_id", p.rec.ID)
+	} else {
 		labels[naming.Spec] = label
 	}
 	disk, err := validate.MemoryBytes(spec.GetDiskLimit())
@@ -154,7 +157,7 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 	env := map[string]string{"HOST_UID": fmt.Sprint(p.cfg.HostUID), "HOST_GID": fmt.Sprint(p.cfg.HostGID)}
 	maps.Copy(env, svc.GetEnvs())
 	labels := p.labels(naming.ComponentService)
-	labels[naming.ServiceName] = svc.GetName()
+	labels[naming.ServiceName], labels[naming.Template] = svc.GetName(), svc.GetImage()
 	init := true
 	return dockerx.ContainerSpec{
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),

@@ -3,14 +3,11 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -86,36 +83,3 @@ func hashValue(w *strings.Builder, fd protoreflect.FieldDescriptor, v protorefle
 }
 
 func hashText(w *strings.Builder, text string) { fmt.Fprintf(w, "%d:%s", len(text), text) }
-
-// SpecLabel is the value of the spec label, version 1: the spec as JSON with the keys of all envs but not their values,
-// which the containers' own environments hold. It is what a lost store is rebuilt from. A spec that needs more than
-// maxSpecLabel has none (empty): each list of the engine's containers repeats it.
-func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
-	s := proto.CloneOf(spec)
-	keys := slices.Sorted(maps.Keys(s.GetEnvs()))
-	s.Envs = nil
-	for _, svc := range slices.Concat(s.GetRequiredServices(), s.GetOptionalServices()) {
-		for k := range svc.GetEnvs() {
-			svc.Envs[k] = ""
-		}
-	}
-	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(s)
-	if err != nil {
-		return "", fmt.Errorf("encode spec label: %w", err)
-	}
-	label, err := json.Marshal(struct {
-		Version int             `json:"version"`
-		Spec    json.RawMessage `json:"spec"`
-		EnvKeys []string        `json:"env_keys,omitempty"`
-	}{1, body, keys})
-	if err != nil {
-		return "", fmt.Errorf("encode spec label: %w", err)
-	}
-	if len(label) > maxSpecLabel {
-		return "", nil
-	}
-	return string(label), nil
-}
-
-// maxSpecLabel is in bytes.
-const maxSpecLabel = 64 << 10

@@ -1,11 +1,9 @@
 package plan
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -60,31 +58,5 @@ func TestSpecHashCoversWhatIsFixedInTheContainers(t *testing.T) {
 		if mutate(s); SpecHash(s) != base {
 			t.Errorf("%s can change in place and is part of the hash", name)
 		}
-	}
-}
-
-func TestSpecLabelHoldsNoEnvValues(t *testing.T) {
-	s := spec()
-	label, err := SpecLabel(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(label, "secret") || !strings.Contains(label, "TOKEN") {
-		t.Errorf("unexpected label %s", label)
-	}
-	if !proto.Equal(s, spec()) {
-		t.Error("the spec was changed")
-	}
-	s.RequiredServices = []*agboxv1.ServiceSpec{{Name: "db", Envs: map[string]string{"PASSWORD": "hunter2"}}}
-	if label, err = SpecLabel(s); err != nil || strings.Contains(label, "hunter2") || !strings.Contains(label, "PASSWORD") {
-		t.Errorf("unexpected label %s, %v", label, err)
-	}
-}
-
-func TestASpecThatIsTooLargeForALabelHasNone(t *testing.T) {
-	s := spec()
-	s.Command = []string{"sh", "-c", strings.Repeat("x", maxSpecLabel)}
-	if label, err := SpecLabel(s); err != nil || label != "" {
-		t.Errorf("a label of %d bytes, %v", len(label), err)
 	}
 }

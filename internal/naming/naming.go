@@ -26,6 +26,8 @@ const (
 	Spec = prefix + ".spec"
 	// SpecHash is plan.SpecHash of the spec at creation.
 	SpecHash = prefix + ".spec-hash"
+	// Template is set on containers: the image reference as the spec has it, whatever it points to by now.
+	Template = prefix + ".template"
 	// Marker is set on the volume that tells this engine from another one.
 	Marker = prefix + ".marker"
 )
