@@ -26,6 +26,7 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	if len(sb.Spec.GetCommand()) > 0 {
 		h.StdoutLogPath, h.StderrLogPath = s.deps.MainLogs(sb.ID)
 	}
+	s.showLifetime(h, sb)
 	if withSpec {
 		h.Spec = sb.Spec
 	}
@@ -67,13 +68,17 @@ func (s *Server) statusMessage(sb store.Sandbox) string {
 
 // pendingState names what is wanted while the state does not say it yet.
 func pendingState(sb store.Sandbox) string {
-	switch {
+	up := sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+	frozen := sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	switch run := sb.Desired.GetRunState(); {
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return ""
-	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
+	case run == storev1.RunState_RUN_STATE_DELETE:
 		return "deleted"
-	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
+	case run == storev1.RunState_RUN_STATE_STOP && (up || frozen):
 		return "stopped"
+	case run == storev1.RunState_RUN_STATE_PAUSE && up:
+		return "paused"
 	}
 	return ""
 }

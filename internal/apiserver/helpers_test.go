@@ -117,6 +117,7 @@ func (f *fixture) report(id string, state agboxv1.SandboxState) {
 	kind := map[agboxv1.SandboxState]agboxv1.EventType{
 		agboxv1.SandboxState_SANDBOX_STATE_READY: agboxv1.EventType_SANDBOX_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED: agboxv1.EventType_SANDBOX_FAILED,
 		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_DELETED: agboxv1.EventType_SANDBOX_DELETED,
+		agboxv1.SandboxState_SANDBOX_STATE_PAUSED: agboxv1.EventType_SANDBOX_PAUSED,
 	}[state]
 	sb, err := f.store.Sandbox(f.t.Context(), id)
 	f.must(err)

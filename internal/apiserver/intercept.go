@@ -6,8 +6,13 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
 )
 
 // unaryDeadline bounds a handler. Handlers wait for one commit at most, so this is reached on a hung disk only.
@@ -35,7 +40,7 @@ func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.S
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.
 func (s *Server) call(method string, run func() error) error {
 	start := time.Now()
-	err := s.toStatus(method, s.recovered(method, run))
+	err := s.toStatus(method, s.recovered(method, func() error { return s.gated(method, run) }))
 	s.deps.Observe(method, status.Code(err), time.Since(start))
 	return err
 }
@@ -48,4 +53,27 @@ func (s *Server) recovered(method string, run func() error) (err error) {
 		}
 	}()
 	return run()
+}
+
+// reserving are the calls that take an ID for ever: that it is free must be known.
+var reserving = map[string]bool{
+	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
+	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
+}
+
+// gated holds back what can't be known while records are being rebuilt: that an ID is free, and that something is not there.
+// What was looked up before the end of it counts as looked up during it.
+func (s *Server) gated(method string, run func() error) error {
+	why := s.deps.Rebuilding()
+	if why == "" {
+		return run()
+	}
+	unknown := &store.Refusal{Reason: code.Code_UNAVAILABLE.String(), Message: why, Class: errdefs.ErrUnavailable}
+	if reserving[method] {
+		return unknown
+	}
+	if err := run(); !errdefs.IsNotFound(err) {
+		return err
+	}
+	return unknown
 }

@@ -11,6 +11,7 @@ import (
 // Reasons that events carry for what a client asked.
 const (
 	reasonStop   = "stop_requested"
+	reasonPause  = "pause_requested"
 	reasonDelete = "delete_requested"
 )
 
@@ -45,14 +46,6 @@ func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRe
 		resp.Sandboxes[i] = s.handle(sb, false)
 	}
 	return resp, nil
-}
-
-// ResumeSandbox implements agbox.v1.SandboxService.
-func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireSandboxID(req); err != nil {
-		return nil, err
-	}
-	return accepted(s.deps.Store.RequestResume(ctx, req.GetSandboxId()))
 }
 
 // StopSandbox implements agbox.v1.SandboxService.
