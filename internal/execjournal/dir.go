@@ -65,6 +65,7 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 	}
 	p := d.Paths(sandboxID)
 	run := filepath.Dir(p.Ctl)
+	_, missing := os.Lstat(p.Ctl)
 	steps := []struct {
 		path string
 		mode uint32
@@ -82,6 +83,11 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 	}
 	for _, s := range steps {
 		if err := ensureDir(s.path, s.mode); err != nil {
+			return Paths{}, err
+		}
+	}
+	if missing != nil { // run may be there for the records, whose writer has not synced it
+		if err := syncParent(run); err != nil {
 			return Paths{}, err
 		}
 	}

@@ -6,14 +6,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Prepared reports whether the directories that only a container needs, ctl and out, exist for sandboxID.
+// Prepared reports whether there is anything for sandboxID that only a container needs, ctl and out above all. Records
+// do not count.
 func (d *Dir) Prepared(sandboxID string) (bool, error) {
-	_, err := os.Lstat(filepath.Dir(d.Paths(sandboxID).Ctl))
+	ctl := d.Paths(sandboxID).Ctl
+	_, err := os.Lstat(ctl)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return halfPrepared(filepath.Dir(ctl))
 	}
 	if err != nil {
 		return false, fmt.Errorf("look at the run directory: %w", err)
@@ -21,10 +26,38 @@ func (d *Dir) Prepared(sandboxID string) (bool, error) {
 	return true, nil
 }
 
-// RemoveInputs removes ctl and out, and keeps the logs. The container must be gone. Idempotent. Errors: as Remove.
+// halfPrepared tells what a crash left half made or half removed from a directory that is there for its records only.
+func halfPrepared(run string) (bool, error) {
+	fd, err := openDir(run)
+	var refused refusedError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.As(err, &refused): // no directory: there is something, and the removal will say what
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	defer unix.Close(fd)
+	names, err := readNames(fd)
+	if err != nil {
+		return false, err
+	}
+	other := slices.ContainsFunc(names, func(name string) bool { return !isRecordName(name) })
+	return other || len(names) == 0, nil
+}
+
+// RemoveInputs removes ctl and out, and keeps logs and records. The container must be gone. Idempotent. Errors: as Remove.
 func (d *Dir) RemoveInputs(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
-	return removeTree(filepath.Dir(d.Paths(sandboxID).Ctl), time.Now().Add(removeBudget))
+	run := filepath.Dir(d.Paths(sandboxID).Ctl)
+	if err := emptyTree(run, time.Now().Add(removeBudget), isRecordName); err != nil {
+		return err
+	}
+	if err := removeEmpty(run); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 // removeBudget bounds one call of Remove; a container can leave millions of files.
 const removeBudget = 5 * time.Second
 
-// Remove removes everything of sandboxID: logs, journals, requests, out. The container must be gone. Idempotent. It
-// follows no symlink, and a tree of any depth costs it two descriptors. Errors: unavailable when the time of one call was
-// not enough (call again, the rest is smaller), or the I/O error.
+// Remove removes everything of sandboxID: logs, journals, requests, out, and last the records. The container must be gone.
+// Idempotent. It follows no symlink, and a tree of any depth costs it two descriptors. Errors: unavailable when the time of
+// one call was not enough (call again, the rest is smaller), or the I/O error.
 func (d *Dir) Remove(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -25,16 +26,24 @@ func (d *Dir) Remove(sandboxID string) error {
 	d.forgetWatch(sandboxID)
 	p := d.Paths(sandboxID)
 	deadline := time.Now().Add(removeBudget)
-	for _, path := range []string{p.Logs, filepath.Dir(p.Ctl)} {
-		if err := removeTree(path, deadline); err != nil {
-			return err
-		}
+	if err := removeTree(p.Logs, deadline); err != nil {
+		return err
 	}
-	return nil
+	return removeRun(filepath.Dir(p.Ctl), deadline)
 }
 
 // removeTree empties path and removes it.
 func removeTree(path string, deadline time.Time) error {
+	if err := emptyTree(path, deadline, keepNothing); err != nil {
+		return err
+	}
+	return removeEmpty(path)
+}
+
+func keepNothing(string) bool { return false }
+
+// emptyTree removes everything in path, if it is there, but the few entries of its own that keep names.
+func emptyTree(path string, deadline time.Time, keep func(name string) bool) error {
 	fd, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -43,14 +52,11 @@ func removeTree(path string, deadline time.Time) error {
 		return err
 	}
 	defer unix.Close(fd)
-	f := flattener{top: fd, deadline: deadline}
+	f := flattener{top: fd, keep: keep, deadline: deadline}
 	for more := true; more; {
 		if more, err = f.sweep(fd); err != nil {
 			return fmt.Errorf("empty %s: %w", path, err)
 		}
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	return nil
 }
@@ -58,6 +64,7 @@ func removeTree(path string, deadline time.Time) error {
 // flattener removes a tree without recursion: what lies deeper than one level is first moved up to the top.
 type flattener struct {
 	top      int
+	keep     func(name string) bool // in top
 	moved    int
 	deadline time.Time
 }
@@ -68,6 +75,9 @@ func (f *flattener) sweep(fd int) (more bool, err error) {
 	names, err := readNames(fd)
 	if err != nil {
 		return false, err
+	}
+	if fd == f.top {
+		names = slices.DeleteFunc(names, f.keep)
 	}
 	for _, name := range names {
 		if time.Now().After(f.deadline) {

@@ -1,0 +1,54 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the daemon's records of a sandbox, in its directory below runRoot and beside what is mounted from there. What
+// is in them is the business of package recordfile.
+const (
+	RecordName    = "record"
+	OldRecordName = "record.old"
+	NewRecordName = ".record.tmp"
+	ExecsName     = "execs"
+	NewExecsName  = ".execs.tmp"
+)
+
+// recordNames in the order in which they are removed: as long as there is a record, a delete that was cut off is known.
+var recordNames = []string{NewExecsName, ExecsName, NewRecordName, OldRecordName, RecordName}
+
+func isRecordName(name string) bool { return slices.Contains(recordNames, name) }
+
+// removeRun removes the directory of a sandbox below runRoot, its records last.
+func removeRun(path string, deadline time.Time) error {
+	if err := emptyTree(path, deadline, isRecordName); err != nil {
+		return err
+	}
+	fd, err := openDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, name := range recordNames {
+		if err := unix.Unlinkat(fd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s of %s: %w", name, path, err)
+		}
+	}
+	return removeEmpty(path)
+}
+
+func removeEmpty(path string) error {
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
