@@ -1,0 +1,166 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what Traces reads of one directory: a container can fill its own with names.
+const (
+	maxTraces  = 20_000
+	maxEntries = 1 << 20
+)
+
+// Trace is what the files tell of one exec to somebody who has no record of it.
+type Trace struct {
+	ExecID string
+	// Request is the daemon's own, which no container can write; nil once the exec is on record as ended, and of one that was
+	// never asked for.
+	Request *Request
+	// Cancelled: a Cancel lies beside the request.
+	Cancelled bool
+	// Journal is what the container says; nil when there is none. Its nonce need not be the request's: then it is forged.
+	Journal *Journal
+	// Running: the journal says started, and the lock is held.
+	Running bool
+}
+
+// Traces lists the execs, internal ones too, that have a request or a journal, sorted by ID. unread is how many journals and
+// requests are there that could not be read, or were too many. Missing directories read as empty. Errors: invalid argument;
+// else the I/O error.
+func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return nil, 0, err
+	}
+	t := traces{byID: map[string]*Trace{}}
+	if err := t.within(d.execDir(sandboxID), t.input); err != nil {
+		return nil, 0, err
+	}
+	if err := t.within(d.Paths(sandboxID).Logs, t.output); err != nil {
+		return nil, 0, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.byID)) {
+		if one := t.byID[id]; one.Request != nil || one.Journal != nil {
+			list = append(list, *one)
+		}
+	}
+	return list, t.unread, nil
+}
+
+type traces struct {
+	byID   map[string]*Trace
+	unread int
+}
+
+// within calls look with each name in the directory at path.
+func (t *traces) within(path string, look func(dirfd int, name string) error) error {
+	fd, err := openDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 32<<10)
+	for seen := 0; seen < maxEntries; {
+		n, err := unix.ReadDirent(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list %s: %w", path, err)
+		}
+		if n <= 0 {
+			return nil
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		seen += len(names)
+		for _, name := range names {
+			if err := look(fd, name); err != nil {
+				return err
+			}
+		}
+	}
+	t.unread++
+	return nil
+}
+
+// trace returns the one of an exec; nil when there are too many.
+func (t *traces) trace(id string) *Trace {
+	if t.byID[id] == nil {
+		if len(t.byID) >= maxTraces {
+			t.unread++
+			return nil
+		}
+		t.byID[id] = &Trace{ExecID: id}
+	}
+	return t.byID[id]
+}
+
+// input takes a file of ctl/exec.
+func (t *traces) input(dirfd int, name string) error {
+	id, cancel, ok := RequestID(name)
+	if !ok {
+		return nil
+	}
+	one := t.trace(id)
+	if one == nil || cancel {
+		if one != nil {
+			one.Cancelled = true
+		}
+		return nil
+	}
+	data, err := ReadFile(dirfd, name, MaxRequestBytes)
+	var r Request
+	if err == nil {
+		r, err = DecodeRequest(data, id)
+	}
+	if err == nil {
+		one.Request = &r
+	}
+	return t.note(err)
+}
+
+// output takes a file of the log directory.
+func (t *traces) output(dirfd int, name string) error {
+	id, ok := strings.CutSuffix(name, journalSuffix)
+	if !ok || !ValidExecID(id) || id == MainID {
+		return nil
+	}
+	one := t.trace(id)
+	if one == nil {
+		return nil
+	}
+	data, err := ReadFile(dirfd, name, MaxJournalBytes)
+	var j Journal
+	if err == nil {
+		j, err = DecodeJournal(data, id)
+	}
+	if err != nil {
+		return t.note(err)
+	}
+	s, err := look(dirfd, id, j.Nonce)
+	if err == nil && s.Phase != None && s.Phase != Foreign {
+		one.Journal, one.Running = &s.Journal, s.Phase == Running
+	}
+	return t.note(err)
+}
+
+// note counts what is no valid file; a file that went meanwhile is no error.
+func (t *traces) note(err error) error {
+	switch {
+	case errors.Is(err, ErrMalformed):
+		t.unread++
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
