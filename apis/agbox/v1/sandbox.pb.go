@@ -4376,7 +4376,7 @@ var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
+	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x14agbox/v1/drain.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
 	"\vPingRequest\"\x88\x01\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -4816,12 +4816,15 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"CancelExec\x12\x1b.agbox.v1.CancelExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12>\n" +
 	"\aGetExec\x12\x18.agbox.v1.GetExecRequest\x1a\x19.agbox.v1.GetExecResponse\x12V\n" +
-	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\xb1\x02\n" +
+	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\x80\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
 	"\aExplain\x12\x18.agbox.v1.ExplainRequest\x1a\x19.agbox.v1.ExplainResponse\x12S\n" +
-	"\x0eCollectGarbage\x12\x1f.agbox.v1.CollectGarbageRequest\x1a .agbox.v1.CollectGarbageResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\x0eCollectGarbage\x12\x1f.agbox.v1.CollectGarbageRequest\x1a .agbox.v1.CollectGarbageResponse\x128\n" +
+	"\x05Drain\x12\x16.agbox.v1.DrainRequest\x1a\x17.agbox.v1.DrainResponse\x12>\n" +
+	"\aUndrain\x12\x18.agbox.v1.UndrainRequest\x1a\x19.agbox.v1.UndrainResponse\x12S\n" +
+	"\x0eGetDrainStatus\x12\x1f.agbox.v1.GetDrainStatusRequest\x1a .agbox.v1.GetDrainStatusResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -4906,6 +4909,12 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	nil,                                   // 65: agbox.v1.CreateExecRequest.EnvOverridesEntry
 	(*durationpb.Duration)(nil),           // 66: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),         // 67: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 68: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 69: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 70: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 71: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 72: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 73: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	66, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
@@ -4997,28 +5006,34 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	48, // 86: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
 	50, // 87: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
 	53, // 88: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	4,  // 89: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	24, // 90: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	26, // 91: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	28, // 92: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	39, // 93: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 94: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 95: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	35, // 96: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	30, // 97: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	39, // 98: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	38, // 99: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	21, // 100: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	42, // 101: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	39, // 102: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	45, // 103: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	47, // 104: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	57, // 105: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	49, // 106: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	51, // 107: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	54, // 108: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	89, // [89:109] is the sub-list for method output_type
-	69, // [69:89] is the sub-list for method input_type
+	68, // 89: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	69, // 90: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	70, // 91: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,  // 92: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	24, // 93: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	26, // 94: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	28, // 95: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	39, // 96: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 97: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 98: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	35, // 99: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	30, // 100: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	39, // 101: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	38, // 102: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	21, // 103: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	42, // 104: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	39, // 105: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	45, // 106: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	47, // 107: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	57, // 108: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	49, // 109: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	51, // 110: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	54, // 111: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	71, // 112: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	72, // 113: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	73, // 114: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	92, // [92:115] is the sub-list for method output_type
+	69, // [69:92] is the sub-list for method input_type
 	69, // [69:69] is the sub-list for extension type_name
 	69, // [69:69] is the sub-list for extension extendee
 	0,  // [0:69] is the sub-list for field type_name
@@ -5029,6 +5044,7 @@ func file_agbox_v1_sandbox_proto_init() {
 	if File_agbox_v1_sandbox_proto != nil {
 		return
 	}
+	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_msgTypes[18].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),

@@ -781,6 +781,9 @@ const (
 	AdminService_Backup_FullMethodName         = "/agbox.v1.AdminService/Backup"
 	AdminService_Explain_FullMethodName        = "/agbox.v1.AdminService/Explain"
 	AdminService_CollectGarbage_FullMethodName = "/agbox.v1.AdminService/CollectGarbage"
+	AdminService_Drain_FullMethodName          = "/agbox.v1.AdminService/Drain"
+	AdminService_Undrain_FullMethodName        = "/agbox.v1.AdminService/Undrain"
+	AdminService_GetDrainStatus_FullMethodName = "/agbox.v1.AdminService/GetDrainStatus"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -801,6 +804,12 @@ type AdminServiceClient interface {
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
 	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.
 	CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageResponse, error)
+	// Drain closes the gates and, by mode, has agents save their work; it returns once that is recorded. Sandboxes and plain
+	// execs are not touched. Errors: FAILED_PRECONDITION, DRAIN_INVALID_STATE, while another drain is under way.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// Undrain opens the gates again; parked agents come back.
+	Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error)
+	GetDrainStatus(ctx context.Context, in *GetDrainStatusRequest, opts ...grpc.CallOption) (*GetDrainStatusResponse, error)
 }
 
 type adminServiceClient struct {
@@ -860,6 +869,36 @@ func (c *adminServiceClient) CollectGarbage(ctx context.Context, in *CollectGarb
 	return out, nil
 }
 
+func (c *adminServiceClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainResponse)
+	err := c.cc.Invoke(ctx, AdminService_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainResponse)
+	err := c.cc.Invoke(ctx, AdminService_Undrain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetDrainStatus(ctx context.Context, in *GetDrainStatusRequest, opts ...grpc.CallOption) (*GetDrainStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDrainStatusResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetDrainStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -878,6 +917,12 @@ type AdminServiceServer interface {
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
 	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.
 	CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageResponse, error)
+	// Drain closes the gates and, by mode, has agents save their work; it returns once that is recorded. Sandboxes and plain
+	// execs are not touched. Errors: FAILED_PRECONDITION, DRAIN_INVALID_STATE, while another drain is under way.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// Undrain opens the gates again; parked agents come back.
+	Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error)
+	GetDrainStatus(context.Context, *GetDrainStatusRequest) (*GetDrainStatusResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -899,6 +944,15 @@ func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest)
 }
 func (UnimplementedAdminServiceServer) CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CollectGarbage not implemented")
+}
+func (UnimplementedAdminServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedAdminServiceServer) Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Undrain not implemented")
+}
+func (UnimplementedAdminServiceServer) GetDrainStatus(context.Context, *GetDrainStatusRequest) (*GetDrainStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDrainStatus not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -986,6 +1040,60 @@ func _AdminService_CollectGarbage_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Undrain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Undrain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Undrain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Undrain(ctx, req.(*UndrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetDrainStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDrainStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetDrainStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetDrainStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetDrainStatus(ctx, req.(*GetDrainStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1004,6 +1112,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CollectGarbage",
 			Handler:    _AdminService_CollectGarbage_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _AdminService_Drain_Handler,
+		},
+		{
+			MethodName: "Undrain",
+			Handler:    _AdminService_Undrain_Handler,
+		},
+		{
+			MethodName: "GetDrainStatus",
+			Handler:    _AdminService_GetDrainStatus_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -185,7 +185,9 @@ func (ServiceMark) EnumDescriptor() ([]byte, []int) {
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID v4, the value of the .instance label on all Docker objects of this store.
-	Uuid          string `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Uuid string `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// UUIDs of earlier stores of this data directory, whose objects are ours too: one whose file and UUID were both lost.
+	Former        []string `protobuf:"bytes,2,rep,name=former,proto3" json:"former,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *Instance) GetUuid() string {
 		return x.Uuid
 	}
 	return ""
+}
+
+func (x *Instance) GetFormer() []string {
+	if x != nil {
+		return x.Former
+	}
+	return nil
 }
 
 // Desired is the intent for one sandbox. Every accepted change of intent raises generation by one.
@@ -1288,9 +1297,10 @@ var File_agbox_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"\x1e\n" +
+	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
-	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"\x9f\x04\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\x9f\x04\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
