@@ -21,7 +21,7 @@ type Offline struct {
 // TakeOffline keeps every daemon away from the database at path until Close. The file need not exist, its directory must.
 // Errors: ErrUnavailable when a process has it open.
 func TakeOffline(ctx context.Context, path string) (*Offline, error) {
-	mark, err := takeMarker(ctx, path+".running", defaultLockTimeout)
+	mark, err := takeMarker(ctx, path+markerSuffix, defaultLockTimeout)
 	if err != nil {
 		return nil, err
 	}

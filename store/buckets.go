@@ -16,7 +16,9 @@ import (
 //	├──meta
 //	│  ├──schema          : <uint64>                       - see migrate.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
-//	│  └──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
+//	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
+//	│  └──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
+//	│                                                        records are rebuilt
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved for ever; the time of creation
 //	├──exec-ids
@@ -67,6 +69,7 @@ const (
 	keySchema       = "schema"
 	keyInstance     = "instance"
 	keyEngineMarker = "engine-marker"
+	keyRebuild      = "rebuild"
 )
 
 // maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.

@@ -65,19 +65,30 @@ func checkSize(path string) error {
 	return nil
 }
 
+// tooSmall is how bbolt begins its error about a file that has no room for two meta pages; it gives nothing else of it.
+const tooSmall = "file size too small"
+
 // openError gives an error of bolt.Open its class.
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("open %s: another process has it open: %w", path, errdefs.ErrUnavailable)
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+	case errors.Is(err, berrors.ErrInvalid), strings.HasPrefix(err.Error(), tooSmall), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
 		return fmt.Errorf("open %s: %w: %w", path, err, errdefs.ErrDataLoss)
 	}
 	return fmt.Errorf("open %s: %w: %w", path, err, errdefs.ErrUnavailable)
 }
 
-// checkPages has bbolt look at every page: references, order, freelist.
+// checkPages has bbolt look at every page: references, order, freelist. Before that, all that was ever used must be there:
+// what is beyond the end of a file that was cut reads as zeros up to the end of a page.
 func checkPages(tx *bolt.Tx) error {
+	info, err := os.Stat(tx.DB().Path())
+	if err != nil {
+		return fmt.Errorf("look at it: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	if info.Size() < tx.Size() {
+		return fmt.Errorf("it has %d bytes of %d: it was cut: %w", info.Size(), tx.Size(), errdefs.ErrDataLoss)
+	}
 	var found []string
 	more := 0
 	for err := range tx.Check() {
@@ -109,8 +120,13 @@ func readEverything(tx *bolt.Tx) error {
 	return err
 }
 
+// ExitNoVerdict is the exit code of a CheckProgram that could not find out: CheckFile gave another error than ErrDataLoss.
+// It is EX_TEMPFAIL of sysexits.h.
+const ExitNoVerdict = 75
+
 // checkInChild runs program on path. The file is not touched. Errors: ErrDataLoss when the child found damage or died
-// of it; ErrUnavailable when there is no verdict: the child could not start, was killed from outside, or took too long.
+// of it; ErrUnavailable when there is no verdict: the child could not start or says so, was killed from outside, found no
+// memory, or took too long.
 func checkInChild(ctx context.Context, program []string, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -127,10 +143,15 @@ func checkInChild(ctx context.Context, program []string, path string) error {
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, ctx.Err(), errdefs.ErrUnavailable)
 	case !errors.As(err, &exit), killedFromOutside(exit):
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, err, errdefs.ErrUnavailable)
+	case exit.ExitCode() == ExitNoVerdict, strings.Contains(out.first(), noMemory):
+		return fmt.Errorf("check %s after an unclean end: %s (%w): %w", path, out.first(), exit, errdefs.ErrUnavailable)
 	}
 	return fmt.Errorf("%s is damaged: %s (%w): it was left as it is; keep a copy, then restore a backup in its place, "+
 		"or move it away to start empty: %w", path, out.first(), exit, errdefs.ErrDataLoss)
 }
+
+// noMemory is in the first line of a Go program that got none.
+const noMemory = "out of memory"
 
 // killedFromOutside tells the OOM killer and operators from faults of the child's own.
 func killedFromOutside(exit *exec.ExitError) bool {

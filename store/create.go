@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
 	bolt "go.etcd.io/bbolt"
 
@@ -40,13 +41,31 @@ func initialize(tx *bolt.Tx, o Options) error {
 	if err := putSchema(tx, newestSchema(o.migrations)); err != nil {
 		return err
 	}
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return fmt.Errorf("make instance UUID: %w", err)
-	}
-	b, err := encode(&storev1.Instance{Uuid: id.String()})
+	id, err := instanceOf(o)
 	if err != nil {
 		return err
 	}
-	return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyInstance), b)
+	b, err := encode(&storev1.Instance{Uuid: id})
+	if err != nil {
+		return err
+	}
+	meta := tx.Bucket([]byte(bucketMeta))
+	if err := meta.Put([]byte(keyInstance), b); err != nil || !o.Rebuild {
+		return err
+	}
+	return meta.Put([]byte(keyRebuild), encodeInt(uint64(o.Now().UnixNano())))
+}
+
+func instanceOf(o Options) (string, error) {
+	if o.Instance != "" {
+		if err := uuid.Validate(o.Instance); err != nil {
+			return "", fmt.Errorf("instance %q: %w: %w", o.Instance, err, errdefs.ErrInvalidArgument)
+		}
+		return o.Instance, nil
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return "", fmt.Errorf("make instance UUID: %w", err)
+	}
+	return id.String(), nil
 }

@@ -105,9 +105,11 @@ func (c *checker) meta() error {
 	if c.noted(bucketMeta, keyInstance, "", err) == nil && instance.GetUuid() == "" {
 		c.say(bucketMeta, keyInstance, "there is no UUID in it")
 	}
-	if v := get(c.tx, bucketMeta, []byte(keyEngineMarker)); v != nil {
-		_, err := decodeInt(v)
-		_ = c.noted(bucketMeta, keyEngineMarker, "", err) // it was told
+	for _, key := range []string{keyEngineMarker, keyRebuild} {
+		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
+			_, err := decodeInt(v)
+			_ = c.noted(bucketMeta, key, "", err) // it was told
+		}
 	}
 	return nil
 }

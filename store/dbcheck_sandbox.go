@@ -22,6 +22,9 @@ func (c *checker) sandbox(id string) {
 	c.holdsName(id, desired, isDeleted)
 	e := c.events(id)
 	c.state(id, e)
+	if told := desired.GetRehydrated() != nil; desired != nil && e.last > 0 && told != e.rebuilt {
+		c.say(bucketDesired, id, "that the record was rebuilt is %v, and the events say %v", told, e.rebuilt)
+	}
 	last := e.state
 	if isDeleted != (last == agboxv1.SandboxState_SANDBOX_STATE_DELETED) && e.last > 0 {
 		c.say(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)
@@ -61,6 +64,8 @@ type checkedEvents struct {
 	// state is the last one, and run the first event of its unbroken run.
 	state agboxv1.SandboxState
 	run   uint64
+	// rebuilt: the first event says that the record was rebuilt.
+	rebuilt bool
 	// execs are the sequences of the first and the last event of each exec, as far as they are there.
 	execs map[string][2]checkedEvent
 }
@@ -70,7 +75,7 @@ type checkedEvent struct {
 	kind agboxv1.EventType
 }
 
-// events: they start at 1, none is missing but what the history limit may drop, each is what it says to be.
+// events: they start at 1, or with SANDBOX_REHYDRATED, none is missing but what the history limit may drop, each is what it says to be.
 func (c *checker) events(id string) checkedEvents {
 	e := checkedEvents{execs: map[string][2]checkedEvent{}}
 	if v := get(c.tx, bucketTrimmed, []byte(id)); v != nil {
@@ -83,9 +88,10 @@ func (c *checker) events(id string) checkedEvents {
 			c.say(bucket, fmt.Sprintf("%x", key), "the key is no sequence")
 			return
 		}
-		c.gap(bucket, e, seq)
+		ev, err := c.event(id, []byte(key), v) // an error was told
+		c.gap(bucket, e, seq, isRebuilt(ev))
 		e.last = seq
-		if ev, err := c.event(id, []byte(key), v); err == nil { // else it was told
+		if err == nil {
 			c.oneEvent(bucket, ev, &e)
 		}
 	})
@@ -98,10 +104,13 @@ func (c *checker) events(id string) checkedEvents {
 	return e
 }
 
-func (c *checker) gap(bucket string, e checkedEvents, seq uint64) {
+// gap: nothing is missing before event seq but what the history limit dropped, or all of it before a rebuilt record.
+func (c *checker) gap(bucket string, e checkedEvents, seq uint64, rebuilt bool) {
 	missing := seq - e.last - 1
 	switch {
-	case e.last == 0 && seq > 1:
+	case rebuilt && e.last != 0:
+		c.say(bucket, fmt.Sprint(seq), "a rebuilt record begins with it, and there are events before it")
+	case e.last == 0 && seq > 1 && !rebuilt:
 		c.say(bucket, "1", "the first event is missing; the oldest is %d", seq)
 	case missing > 0 && seq-1 > e.trimmed:
 		c.say(bucket, fmt.Sprint(max(e.last, e.trimmed)+1), "events up to %d are missing, and it is recorded that those up to %d went", seq-1, e.trimmed)
@@ -116,9 +125,10 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 	if ev.GetEventId() != fmt.Sprintf("%s-%d", ev.GetSandboxId(), seq) || ev.GetOccurredAt() == nil {
 		c.say(bucket, key, "it has the ID %q, or no time", ev.GetEventId())
 	}
-	if state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && state != e.state {
+	if beginsRun(ev, e.state) {
 		e.state, e.run = state, seq
 	}
+	e.rebuilt = e.rebuilt || isRebuilt(ev)
 	execID := ev.GetExec().GetExecId()
 	if isExecEvent(ev.GetEventType()) != (execID != "") {
 		c.say(bucket, key, "%s about exec %q", ev.GetEventType(), execID)

@@ -24,6 +24,7 @@ func (s *Store) load() error {
 		if err := s.loadInstance(tx); err != nil {
 			return err
 		}
+		s.rebuilding.Store(get(tx, bucketMeta, []byte(keyRebuild)) != nil)
 		s.loadSandboxes(tx)
 		s.loadNames(tx)
 		return nil

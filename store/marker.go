@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,17 +15,22 @@ import (
 )
 
 // marker is the file Path+".running". It answers, before bbolt maps a file that may fault, two questions: does another
-// process have the store (flock, held for the store's life), and did the last one end cleanly (its one byte). The byte
-// is markOpen from before the file is opened until after it was closed, each synced. A file without marker was copied
-// here, and is checked like one after an unclean end.
+// process have the store (flock, held for the store's life), and did the last one end cleanly (its first byte). The byte
+// is markOpen from before the file is opened until after it was closed, each synced. With markClean come size, time and
+// inode of the file that was closed: one without marker, or that anything has touched since, is checked like one after an
+// unclean end.
 type marker struct {
-	f     *os.File
-	clean bool // what the last owner left
+	f        *os.File
+	database string
+	clean    bool // what the last owner left is still there
 }
 
 const (
 	markOpen  = 'o'
 	markClean = 'c'
+
+	markerSuffix = ".running"
+	maxMark      = 128
 
 	lockPoll = 10 * time.Millisecond
 )
@@ -35,11 +41,11 @@ func takeMarker(ctx context.Context, path string, timeout time.Duration) (*marke
 	if err != nil {
 		return nil, fmt.Errorf("open store marker: %w", err)
 	}
-	m := &marker{f: f}
+	m := &marker{f: f, database: strings.TrimSuffix(path, markerSuffix)}
 	if err := m.lock(ctx, timeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	if m.clean, err = readMark(f); err == nil {
+	if m.clean, err = m.isClean(); err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
@@ -66,17 +72,34 @@ func (m *marker) lock(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-func readMark(f *os.File) (clean bool, err error) {
-	var b [1]byte
-	_, err = f.ReadAt(b[:], 0)
-	if errors.Is(err, io.EOF) {
-		return false, nil
+func (m *marker) isClean() (bool, error) {
+	b := make([]byte, maxMark)
+	n, err := m.f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
 	}
-	return b[0] == markClean, err
+	want, err := m.cleanMark()
+	return err == nil && strings.HasPrefix(string(b[:n]), want), nil
+}
+
+// cleanMark is what is written of the database as it is now.
+func (m *marker) cleanMark() (string, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(m.database, &st); err != nil {
+		return "", fmt.Errorf("look at store: %w", err)
+	}
+	return fmt.Sprintf("%c %d %d.%09d %d\n", markClean, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ino), nil
 }
 
 func (m *marker) set(mark byte) error {
-	if _, err := m.f.WriteAt([]byte{mark}, 0); err != nil {
+	text := string(mark)
+	if mark == markClean {
+		var err error
+		if text, err = m.cleanMark(); err != nil {
+			return err
+		}
+	}
+	if _, err := m.f.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("write store marker: %w", err)
 	}
 	if err := m.f.Sync(); err != nil {

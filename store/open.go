@@ -33,6 +33,7 @@ type Store struct {
 	corrupt *quarantine
 
 	historyLimit atomic.Int64
+	rebuilding   atomic.Bool
 
 	hookMu   sync.Mutex
 	hookList []func(sandboxID, execID string)
@@ -47,7 +48,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("make store directory: %w", err)
 	}
-	mark, err := takeMarker(ctx, o.Path+".running", o.LockTimeout)
+	mark, err := takeMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
 	if err != nil {
 		return nil, err
 	}

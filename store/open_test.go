@@ -19,6 +19,9 @@ func init() {
 	children["check"] = func() int {
 		if err := CheckFile(os.Args[len(os.Args)-1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			if !errdefs.IsDataLoss(err) {
+				return ExitNoVerdict
+			}
 			return 1
 		}
 		return 0

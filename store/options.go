@@ -33,6 +33,10 @@ type Options struct {
 	// CheckProgram is the program and arguments that check the file in a process of its own after an unclean end; the
 	// path is appended. Nil: no check.
 	CheckProgram []string
+	// Instance is the UUID of a file that is made now; empty: a new one. A file that is there keeps its own.
+	Instance string
+	// Rebuild marks a file that is made now as one that takes the place of a lost one: see RebuildPending.
+	Rebuild bool
 	// OnFatal is called from the writer after an error that leaves unknown what the file holds, such as a failed fsync.
 	// Every write after it is ErrUnavailable. Default: log and os.Exit(70).
 	OnFatal func(error)

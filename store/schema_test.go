@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 
 // leaves says what each kind of value must decode as; "" is an 8-byte integer.
 var leaves = map[string]proto.Message{
-	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil,
+	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil,
 	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
 	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{}, "sandbox-progress": &storev1.Progress{},
 	"sandbox-names": &storev1.NameRef{}, "exec-refs": &storev1.ExecRef{},
@@ -27,7 +27,9 @@ var leaves = map[string]proto.Message{
 }
 
 func TestTheFileIsAsDrawn(t *testing.T) {
-	s := open(t, newClock().options(testOptions(t)))
+	o := newClock().options(testOptions(t))
+	o.Rebuild = true
+	s := open(t, o)
 	oneOfEverything(t, s)
 	var got strings.Builder
 	must(t, s.view(ctx, func(tx *bolt.Tx) error {
