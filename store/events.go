@@ -108,10 +108,13 @@ const noSequence uint64 = math.MaxUint64
 
 // oomWalk looks from the newest event back for an exec of the present run that the OOM killer ended.
 type oomWalk struct {
-	sandboxID    string
-	since        time.Time // the run's start by the host's clock
-	before       uint64    // the next page is of events older than this sequence
-	restarted    bool      // a restart was passed: what is older may belong to the run before
+	sandboxID string
+	since     time.Time // the run's start by the host's clock
+	before    uint64    // the next page is of events older than this sequence
+	// accepted: a resume was passed, and what the sandbox was before it is not known yet.
+	accepted bool
+	// byTime: a restart or a resume was passed: what is older may belong to the run before.
+	byTime       bool
 	over, killed bool
 }
 
@@ -128,14 +131,27 @@ func (w *oomWalk) page(l loader) {
 	w.over = w.over || n < maxRead
 }
 
-// beginsRun ends the walk at an event from before the run. No exec ends between the acceptance of a create or resume
-// and the start of the container. SANDBOX_RESTARTED however is recorded after the start that it tells of, and an exec
-// that was waiting may have ended in between; only there the time decides.
+// beginsRun ends the walk at an event from before the run. No exec ends between a stop and the start of the container. But
+// SANDBOX_RESTARTED is recorded after the start that it tells of, and an exec that was waiting may have ended in between; and
+// what was frozen, or about to be, goes on with the run that it was in, unless it was demoted. There the time decides.
 func (w *oomWalk) beginsRun(ev *agboxv1.SandboxEvent) bool {
-	w.over = ev.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED ||
-		w.restarted && ev.GetOccurredAt().AsTime().Before(w.since)
-	w.restarted = w.restarted || ev.GetEventType() == agboxv1.EventType_SANDBOX_RESTARTED
+	before := w.accepted && ev.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
+	w.over = before && !mayThaw(ev) || w.byTime && ev.GetOccurredAt().AsTime().Before(w.since)
+	resumed := ev.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED
+	w.accepted = resumed || w.accepted && !before
+	w.byTime = w.byTime || resumed || ev.GetEventType() == agboxv1.EventType_SANDBOX_RESTARTED
 	return w.over
+}
+
+// mayThaw reports whether a resume after ev, the last event with a state before it, can have let the same run go on.
+func mayThaw(ev *agboxv1.SandboxEvent) bool {
+	switch ev.GetSandboxState() {
+	case agboxv1.SandboxState_SANDBOX_STATE_READY: // the pause was turned back
+		return true
+	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		return ev.GetSandboxPhase().GetReason() != reasonDemoted
+	}
+	return false
 }
 
 func (l loader) endedByOOM(id string, ev *agboxv1.SandboxEvent) bool {

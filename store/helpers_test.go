@@ -19,6 +19,7 @@ const (
 	ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
 	failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	paused   = agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 	deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
 	deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 )

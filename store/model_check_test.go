@@ -28,6 +28,9 @@ func (m *machine) check() {
 			m.t.Fatalf("name %q held: %v", name, held)
 		}
 	}
+	if got, want := m.s.FrozenIDs(), m.frozen(); !slices.Equal(got, want) {
+		m.t.Fatalf("frozen: %v, want %v", got, want)
+	}
 	if c := m.s.Corrupt(); len(c) > 0 {
 		m.t.Fatalf("corrupt: %v", c)
 	}
@@ -42,6 +45,8 @@ func (m *machine) compare(got Sandbox, want *modelSandbox) {
 		got.Desired.GetRunState() == want.run && got.Desired.GetGeneration() == want.generation &&
 		got.Desired.GetAttempt() == want.attempt && got.Desired.GetLimitsPending() == want.limits &&
 		got.Desired.GetToolMounts()[0].GetSource() == got.ID &&
+		got.Desired.GetDeadlineAt() == want.deadline && got.Desired.GetDeadlineSet() == want.deadlineSet &&
+		got.Desired.GetDemotedAt() == want.demotedAt && m.cancelled(got) == len(want.cancelled) &&
 		proto.Equal(got.Progress, want.progress) && proto.Equal(got.Spec, want.spec())
 	if !ok {
 		m.t.Fatalf("got %+v\nwant %+v, changed at %v, idle since %v, code %q, preparing %v", got, want, changedAt, idleSince, code, preparing)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -33,6 +32,7 @@ type modelSandbox struct {
 	limits     bool // pending
 	progress   *storev1.Progress
 	before     int // events that were there when the limit was last changed
+	modelLife
 }
 
 type modelEvent struct {
@@ -40,6 +40,15 @@ type modelEvent struct {
 	state agboxv1.SandboxState
 	code  string
 	at    time.Time
+	found *agboxv1.RehydratedDetails // of a rebuilt record
+}
+
+// begun is since when the run has been that begins with ev, and idle since when a READY one is idle.
+func (ev modelEvent) begun() (since, idle time.Time) {
+	if ev.found == nil {
+		return ev.at, ev.at
+	}
+	return ev.found.GetStateChangedAt().AsTime(), ev.found.GetIdleSince().AsTime()
 }
 
 func (m *modelSandbox) state() agboxv1.SandboxState {
@@ -53,25 +62,23 @@ func (m *modelSandbox) state() agboxv1.SandboxState {
 
 // derive is written from the comments of Sandbox, not from the store's code.
 func (m *modelSandbox) derive() (changedAt, idleSince time.Time, code string, preparing bool) {
-	state := m.state()
-	run := len(m.events)
-	for run > 0 && (m.events[run-1].state == 0 || m.events[run-1].state == state) {
-		run--
+	var state agboxv1.SandboxState
+	run := 0
+	for i, ev := range m.events {
+		if ev.state != 0 && (ev.state != state || ev.found != nil) {
+			state, run = ev.state, i
+		}
 	}
-	for m.events[run].state == 0 { // exec events before the run's first are not of it
-		run++
-	}
-	changedAt = m.events[run].at
-	for i, ev := range m.events[run:] {
-		switch {
-		case i == 0, ev.typ == agboxv1.EventType_SANDBOX_RESTARTED, ev.typ == agboxv1.EventType_SANDBOX_READY,
-			ev.typ == agboxv1.EventType_EXEC_FINISHED:
+	changedAt, idleSince = m.events[run].begun()
+	for _, ev := range m.events[run:] {
+		switch ev.typ {
+		case agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_EXEC_FINISHED:
 			idleSince = ev.at
 		}
-		if ev.typ == agboxv1.EventType_SANDBOX_FAILED {
+		if ev.typ == agboxv1.EventType_SANDBOX_FAILED || ev.found != nil && state == failed {
 			code = ev.code
 		}
-		preparing = preparing || ev.typ == agboxv1.EventType_SANDBOX_PREPARING
+		preparing = preparing || ev.typ == agboxv1.EventType_SANDBOX_PREPARING || ev.found.GetPreparing()
 	}
 	if state != ready || len(m.active) > 0 {
 		idleSince = time.Time{}
@@ -109,7 +116,7 @@ func (m *machine) outcome(what string, wantOK bool, err error) bool {
 }
 
 func (m *machine) log(sb *modelSandbox, typ agboxv1.EventType, state agboxv1.SandboxState, code string) {
-	sb.events = append(sb.events, modelEvent{typ, state, code, m.clock.at})
+	sb.events = append(sb.events, modelEvent{typ: typ, state: state, code: code, at: m.clock.at})
 }
 
 func (m *machine) nameTaken(name string) bool {
@@ -133,6 +140,7 @@ func (m *machine) portTaken(port uint32) bool {
 func (m *modelSandbox) spec() *agboxv1.CreateSpec {
 	out := spec()
 	out.Labels["team"], out.CpuLimit = m.team, m.cpu
+	out.Timeout, out.OnTimeout, out.AutoResume = m.specTimeout(), m.onTimeout, m.autoResume
 	if m.port != 0 {
 		out.OptionalServices = []*agboxv1.ServiceSpec{{Name: "db", Ports: []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: m.port}}}}
 	}
@@ -142,8 +150,9 @@ func (m *modelSandbox) spec() *agboxv1.CreateSpec {
 func (m *machine) create() {
 	id, _ := m.pick()
 	name := rapid.SampledFrom(modelNames).Draw(m.t, "name")
-	sb := &modelSandbox{name: name, run: 1, attempt: 1, generation: 1, active: map[string]bool{}, team: "a", progress: &storev1.Progress{}}
+	sb := &modelSandbox{name: name, run: 1, attempt: 1, generation: 1, active: map[string]bool{}, modelLife: modelLife{cancelled: map[string]bool{}}, team: "a", progress: &storev1.Progress{}}
 	sb.port = rapid.SampledFrom([]uint32{0, 0, 8080, 8081}).Draw(m.t, "port")
+	sb.timeout, sb.onTimeout, sb.autoResume = m.drawTimeout(), m.drawOnTimeout(), rapid.Bool().Draw(m.t, "auto_resume")
 	_, err := m.s.CreateSandbox(ctx, id, name, sb.spec(), []*storev1.ToolMount{{Tool: "git", Source: id}})
 	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name) && !m.portTaken(sb.port), err) {
 		return
@@ -162,12 +171,10 @@ func (m *machine) intent(what string, ok, changes bool, changed bool, err error)
 
 func (m *machine) stop() {
 	id, sb := m.pick()
-	ok := sb != nil && sb.state() == ready
+	ok := sb != nil && (sb.state() == ready || sb.state() == paused)
 	changed, err := m.s.RequestStop(ctx, id, "stop_requested")
-	if m.intent("stop", ok, ok && sb.run == storev1.RunState_RUN_STATE_RUN, changed, err) {
-		sb.run = storev1.RunState_RUN_STATE_STOP
-		sb.generation++
-		m.log(sb, agboxv1.EventType_SANDBOX_STOP_REQUESTED, ready, "")
+	if m.intent("stop", ok, ok && sb.run != storev1.RunState_RUN_STATE_STOP, changed, err) {
+		m.stopped(sb)
 	}
 }
 
@@ -181,22 +188,17 @@ func (m *machine) idleStop() {
 	}
 	changed, err := m.s.RequestIdleStop(ctx, id, ttl)
 	if m.intent("idle stop", sb != nil, changes, changed, err) {
-		sb.run = storev1.RunState_RUN_STATE_STOP
-		sb.generation++
-		m.log(sb, agboxv1.EventType_SANDBOX_STOP_REQUESTED, ready, "")
+		m.stopped(sb)
 	}
 }
 
 func (m *machine) resume() {
 	id, sb := m.pick()
 	under := sb != nil && sb.state() == pending && sb.attempt == storev1.Attempt_ATTEMPT_RESUME
-	can := sb != nil && sb.state() == stopped && sb.run == storev1.RunState_RUN_STATE_STOP
+	can := sb != nil && (sb.state() == stopped && sb.run == storev1.RunState_RUN_STATE_STOP || sb.held())
 	changed, err := m.s.RequestResume(ctx, id)
 	if m.intent("resume", under || can, can, changed, err) {
-		sb.run, sb.attempt = storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_RESUME
-		sb.generation++
-		sb.progress = &storev1.Progress{HooksDone: sb.progress.GetHooksDone()}
-		m.log(sb, agboxv1.EventType_SANDBOX_ACCEPTED, pending, "")
+		m.resumed(sb)
 	}
 }
 
@@ -211,9 +213,7 @@ func (m *machine) cleanup() {
 	changed, err := m.s.RequestCleanup(ctx, id, ttl)
 	changes = changes && sb.run != storev1.RunState_RUN_STATE_DELETE
 	if m.intent("cleanup", sb != nil, changes, changed, err) {
-		sb.run = storev1.RunState_RUN_STATE_DELETE
-		sb.generation++
-		m.log(sb, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleting, "")
+		m.deleting(sb)
 	}
 }
 
@@ -262,51 +262,7 @@ func (m *machine) delete() {
 	id, sb := m.pick()
 	changed, err := m.s.RequestDelete(ctx, id, "delete_requested")
 	if m.intent("delete", sb != nil, sb != nil && sb.run != storev1.RunState_RUN_STATE_DELETE, changed, err) {
-		sb.run = storev1.RunState_RUN_STATE_DELETE
-		sb.generation++
-		m.log(sb, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleting, "")
-	}
-}
-
-// reports that a pass could make for a sandbox in some state.
-var reports = map[agboxv1.SandboxState][]modelEvent{
-	pending: {{typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},
-	ready: {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED}, {typ: agboxv1.EventType_SANDBOX_SERVICE_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_RESTARTED, state: ready},
-		{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_DIED"}},
-	failed:   {{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_STOP_FAILED"}},
-	stopped:  {{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_MISSING"}},
-	deleting: {{typ: agboxv1.EventType_SANDBOX_DELETED, state: deleted}, {typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: deleting}},
-	deleted:  {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: deleted}},
-}
-
-func (m *machine) report() {
-	id, sb := m.pick()
-	if sb == nil {
-		return
-	}
-	ev := rapid.SampledFrom(reports[sb.state()]).Draw(m.t, "event")
-	old := rapid.IntRange(0, 9).Draw(m.t, "old generation") == 0
-	generation := sb.generation
-	if old {
-		generation--
-	}
-	sent := phase(ev.typ, ev.state)
-	if ev.code != "" {
-		sent = failure(ev.code)
-	}
-	r := Report{Generation: generation, Events: []*agboxv1.SandboxEvent{sent}, LimitsApplied: rapid.Bool().Draw(m.t, "limits applied")}
-	if hooks := rapid.Uint32Range(0, 3).Draw(m.t, "progress"); hooks > 0 {
-		r.Progress = &storev1.Progress{HooksDone: hooks, Restarts: &storev1.Restarts{Count: 1}}
-	}
-	err := m.s.Report(ctx, id, r)
-	tooEarly := ev.state == deleted && len(sb.active) > 0
-	if m.outcome(fmt.Sprintf("report %v", ev.typ), !old && !sb.deleted && !tooEarly, err) {
-		m.log(sb, ev.typ, ev.state, ev.code)
-		sb.deleted = ev.state == deleted
-		sb.limits = sb.limits && !r.LimitsApplied
-		if r.Progress != nil {
-			sb.progress = r.Progress
-		}
+		m.deleting(sb)
 	}
 }
 
@@ -314,9 +270,14 @@ func (m *machine) exec() {
 	id, sb := m.pick()
 	execID := rapid.SampledFrom(modelExecs).Draw(m.t, "exec")
 	_, used := m.model.execs[execID]
+	wakes := sb != nil && sb.autoResume && sb.held()
+	resuming := sb != nil && sb.autoResume && sb.state() == pending && sb.attempt == storev1.Attempt_ATTEMPT_RESUME
+	ok := sb != nil && sb.state() == ready && sb.run == storev1.RunState_RUN_STATE_RUN
 	_, err := m.s.CreateExec(ctx, execRequest(id, execID))
-	ok := sb != nil && sb.state() == ready && sb.run == storev1.RunState_RUN_STATE_RUN && !used
-	if m.outcome("exec", ok, err) {
+	if m.outcome("exec", (ok || wakes || resuming) && !used, err) {
+		if wakes {
+			m.resumed(sb)
+		}
 		m.model.execs[execID] = id
 		sb.active[execID] = true
 		m.log(sb, agboxv1.EventType_EXEC_STARTED, 0, "")
@@ -329,6 +290,7 @@ func (m *machine) endExec() {
 	err := m.s.EndExec(ctx, execID, finished())
 	if m.outcome("end exec", sb != nil, err) && sb.active[execID] {
 		delete(sb.active, execID)
+		delete(sb.cancelled, execID)
 		m.log(sb, agboxv1.EventType_EXEC_FINISHED, 0, "")
 	}
 }
@@ -367,6 +329,9 @@ func TestStoreIsLikeTheModel(t *testing.T) {
 			"exec": action(m.exec), "end exec": action(m.endExec),
 			"purge": action(m.purge), "reopen": action(m.reopen), "cleanup": action(m.cleanup),
 			"update": action(m.updateSpec), "limit": action(m.setLimit), "exec again": action(m.exec), "end exec again": action(m.endExec),
+			"pause": action(m.pause), "pause again": action(m.pause), "demote": action(m.demote), "pause cleanup": action(m.pauseCleanup),
+			"set timeout": action(m.setTimeout), "expire": action(m.expire), "update timeout": action(m.updateTimeout),
+			"clock set back": action(m.setBack), "rebuild": action(m.rebuild),
 			"": func(rt *rapid.T) { m.t = rt; m.check() },
 		})
 	})

@@ -14,6 +14,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
+// reasonDemoted is the reason of the SANDBOX_PAUSED that tells that a demoted one is stopped.
+const reasonDemoted = "demoted"
+
 // reasonPauseCleanup is the reason of a delete of what was paused and stopped for too long.
 const reasonPauseCleanup = "stopped_gc"
 
@@ -111,7 +114,8 @@ func (s *Store) Demote(ctx context.Context, id string) (changed bool, err error)
 func (t *txn) demote(sb *Sandbox) error {
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.Generation++
-	sb.Desired.DemotedAt = t.now.UnixNano()
+	sb.Desired.RequestedAt = t.now.UnixNano()
+	sb.Desired.DemotedAt = sb.Desired.GetRequestedAt()
 	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 	if r.LimitsApplied {
 		d.LimitsPending = false
 	}
-	if has(r.Events, agboxv1.EventType_SANDBOX_READY) {
+	if d.GetRunState() == storev1.RunState_RUN_STATE_RUN && has(r.Events, agboxv1.EventType_SANDBOX_READY) {
 		begin(d, r.Timeout, t.now)
 	}
 	if sb.pauseEnds(r) {
