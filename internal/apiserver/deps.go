@@ -61,6 +61,10 @@ type Deps struct {
 	Engine func() string
 	// ConfirmEngine accepts the engine as the right one and returns its ID.
 	ConfirmEngine func(ctx context.Context) (engineID string, err error)
+	// Explain says of one sandbox what is wanted, what there is, and what the daemon does about it. Nil: nobody can.
+	Explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
+	// CollectGarbage lists what is left of sandboxes that are no more, and removes it as asked. Nil: nobody can.
+	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Backup writes a backup to w. Nil: there are none.
 	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
 	// Version is what Ping answers.
