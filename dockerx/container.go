@@ -35,7 +35,8 @@ type Container struct {
 	// Created has a resolution of one second in a list.
 	Created time.Time
 	// Health is what the container's healthcheck says. In a list it is a hint: read out of a text for people, the only
-	// source that costs no call for each container. A list does not show that of a paused container.
+	// source that costs no call for each container. A list does not show that of a paused container, and shows one that was
+	// thawed as unhealthy until its next probe; an inspection has the verdict of the last probes.
 	Health Health
 	// EndedWell: it has exited, with code 0.
 	EndedWell bool

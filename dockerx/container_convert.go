@@ -40,7 +40,7 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
 		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
 		d.EndedWell = d.State == StateExited && d.ExitCode == 0
-		d.Health, d.HealthOutput = healthOf(s.Health, d.Running, d.StartedAt)
+		d.Health, d.HealthOutput = healthOf(s.Health, d.Healthcheck, d.Running, d.StartedAt)
 	}
 	if raw.NetworkSettings != nil {
 		d.Networks = networkIDs(raw.NetworkSettings.Networks)

@@ -53,6 +53,7 @@ type Engine struct {
 	networks    directory
 	pulls       *flight.Group[Image, PullProgress]
 	run         runSource
+	freezer     hostFreezer
 }
 
 // New returns an Engine without dialling. Errors: ErrInvalidArgument for an option that can't be used.
@@ -71,7 +72,8 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, credentials: o.CredentialsDir, subnets: subnets, routes: hostRoutes, run: hostRunSource,
-		pulls: flight.NewGroup[Image, PullProgress](),
+		freezer: theHostFreezer,
+		pulls:   flight.NewGroup[Image, PullProgress](),
 	}
 	if e.pullTimeout <= 0 {
 		e.pullTimeout = defaultPullTimeout

@@ -46,12 +46,14 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 		_, err := e.CreateContainer(ctx, ContainerSpec{Name: "x", Image: "x"})
 		return err
 	},
-	OpStartContainer:  func(ctx context.Context, e *Engine) error { return e.StartContainer(ctx, "x") },
-	OpStopContainer:   func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", 0) },
-	OpKillContainer:   func(ctx context.Context, e *Engine) error { return e.KillContainer(ctx, "x") },
-	OpRemoveContainer: func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
-	OpUpdateContainer: func(ctx context.Context, e *Engine) error { return e.UpdateContainer(ctx, "x", Limits{}) },
-	OpStatPath:        func(ctx context.Context, e *Engine) error { _, err := e.StatPath(ctx, "x", "/"); return err },
+	OpStartContainer:   func(ctx context.Context, e *Engine) error { return e.StartContainer(ctx, "x") },
+	OpStopContainer:    func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", 0) },
+	OpPauseContainer:   func(ctx context.Context, e *Engine) error { return e.PauseContainer(ctx, "x") },
+	OpUnpauseContainer: func(ctx context.Context, e *Engine) error { return e.UnpauseContainer(ctx, "x") },
+	OpKillContainer:    func(ctx context.Context, e *Engine) error { return e.KillContainer(ctx, "x") },
+	OpRemoveContainer:  func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
+	OpUpdateContainer:  func(ctx context.Context, e *Engine) error { return e.UpdateContainer(ctx, "x", Limits{}) },
+	OpStatPath:         func(ctx context.Context, e *Engine) error { _, err := e.StatPath(ctx, "x", "/"); return err },
 	OpReadFile: func(ctx context.Context, e *Engine) error {
 		_, err := e.ReadContainerFile(ctx, "x", "/f", 1)
 		return err

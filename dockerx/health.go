@@ -8,8 +8,12 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// maxHealthOutput is in bytes.
-const maxHealthOutput = 1024
+const (
+	// maxHealthOutput is in bytes.
+	maxHealthOutput = 1024
+	// defaultRetries is the engine's: so many probes must fail in a row.
+	defaultRetries = 3
+)
 
 // listedHealth reads the verdict out of a list's status text, such as "Up 5 minutes (healthy)". The verdict is its end;
 // the same since healthchecks exist.
@@ -36,18 +40,36 @@ func listedEndedWell(state State, status string) bool {
 
 // healthOf returns the verdict on the present run, and what the last probe since started said. The engine keeps both
 // beyond the end of a run, and the output into the next one.
-func healthOf(raw *container.Health, running bool, started time.Time) (Health, string) {
+func healthOf(raw *container.Health, check *Healthcheck, running bool, started time.Time) (Health, string) {
 	if raw == nil {
 		return HealthNone, ""
 	}
 	verdict := HealthNone
 	if running && raw.Status != container.NoHealthcheck {
-		verdict = Health(raw.Status)
+		verdict = probed(raw, check, started)
 	}
 	if n := len(raw.Log); n > 0 && raw.Log[n-1] != nil && !raw.Log[n-1].Start.Before(started) {
 		return verdict, tail(raw.Log[n-1].Output, maxHealthOutput)
 	}
 	return verdict, ""
+}
+
+// probed is the verdict of the probes. The engine says "unhealthy" of a container that it has paused, and then until the
+// next probe, without that one has failed (seen, 20.10): the verdict of before stands.
+func probed(raw *container.Health, check *Healthcheck, started time.Time) Health {
+	retries := defaultRetries
+	if check != nil && check.Retries > 0 {
+		retries = check.Retries
+	}
+	if raw.Status != container.Unhealthy || raw.FailingStreak >= retries {
+		return Health(raw.Status)
+	}
+	for _, p := range raw.Log {
+		if p != nil && p.ExitCode == 0 && !p.Start.Before(started) {
+			return HealthHealthy
+		}
+	}
+	return HealthStarting
 }
 
 // tail returns the end of s as valid UTF-8 of at most limit bytes.

@@ -47,23 +47,39 @@ func TestHealthOfARun(t *testing.T) {
 		return &container.HealthcheckResult{Start: started.Add(after), Output: output}
 	}
 	log := func(status string, probes ...*container.HealthcheckResult) *container.Health {
-		return &container.Health{Status: status, Log: probes}
+		streak := 0
+		for _, p := range probes {
+			if p != nil && p.ExitCode != 0 {
+				streak++
+			}
+		}
+		return &container.Health{Status: status, FailingStreak: streak, Log: probes}
 	}
+	bad := func(after time.Duration, output string) *container.HealthcheckResult {
+		return &container.HealthcheckResult{Start: started.Add(after), Output: output, ExitCode: 1}
+	}
+	thrice := &Healthcheck{}
 	for name, tc := range map[string]struct {
 		raw     *container.Health
+		check   *Healthcheck
 		running bool
 		health  Health
 		output  string
 	}{
-		"no healthcheck":             {nil, true, HealthNone, ""},
-		"a healthcheck of NONE":      {log("none"), true, HealthNone, ""},
-		"before the first probe":     {log("starting"), true, HealthStarting, ""},
-		"what an earlier run said":   {log("starting", probe(-time.Second, "old")), true, HealthStarting, ""},
-		"the last probe":             {log("unhealthy", probe(1, "a"), probe(2, "b")), true, HealthUnhealthy, "b"},
-		"the last probe of a corpse": {log("unhealthy", probe(1, "a")), false, HealthNone, "a"},
-		"a probe without a record":   {log("healthy", nil), true, HealthHealthy, ""},
+		"no healthcheck":             {nil, nil, true, HealthNone, ""},
+		"a healthcheck of NONE":      {log("none"), thrice, true, HealthNone, ""},
+		"before the first probe":     {log("starting"), thrice, true, HealthStarting, ""},
+		"what an earlier run said":   {log("starting", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
+		"the last probe":             {log("unhealthy", bad(1, "a"), bad(2, "b")), &Healthcheck{Retries: 2}, true, HealthUnhealthy, "b"},
+		"the last probe of a corpse": {log("unhealthy", bad(1, "a")), thrice, false, HealthNone, "a"},
+		"a probe without a record":   {log("healthy", nil), thrice, true, HealthHealthy, ""},
+		"frozen, or just thawed":     {log("unhealthy", probe(1, "a")), thrice, true, HealthHealthy, "a"},
+		"thawed, and one failed":     {log("unhealthy", probe(1, "a"), bad(2, "b")), thrice, true, HealthHealthy, "b"},
+		"thawed, and too many did":   {log("unhealthy", bad(1, "a"), bad(2, "b"), bad(3, "c")), thrice, true, HealthUnhealthy, "c"},
+		"frozen before any verdict":  {log("unhealthy", nil, bad(2, "b")), thrice, true, HealthStarting, "b"},
+		"frozen in a second run":     {log("unhealthy", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
 	} {
-		if h, out := healthOf(tc.raw, tc.running, started); h != tc.health || out != tc.output {
+		if h, out := healthOf(tc.raw, tc.check, tc.running, started); h != tc.health || out != tc.output {
 			t.Errorf("%s: %q, %q", name, h, out)
 		}
 	}

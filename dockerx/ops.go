@@ -13,6 +13,8 @@ const (
 	OpKillContainer    = "kill_container"
 	OpRemoveContainer  = "remove_container"
 	OpUpdateContainer  = "update_container"
+	OpPauseContainer   = "pause_container"
+	OpUnpauseContainer = "unpause_container"
 	OpStatPath         = "stat_path"
 	OpReadFile         = "read_file"
 	OpWriteTar         = "write_tar"
@@ -42,6 +44,8 @@ var operations = []struct {
 	{OpKillContainer, 20 * time.Second}, // the engine itself waits 10 s for the process to be gone
 	{OpRemoveContainer, time.Minute},    // includes the kill, and the deletion of the writable layer
 	{OpUpdateContainer, 30 * time.Second},
+	{OpPauseContainer, 30 * time.Second}, // the kernel may need a while for a container that makes many processes
+	{OpUnpauseContainer, 30 * time.Second},
 	{OpStatPath, 30 * time.Second}, // the engine mounts a container that does not run, and all its mounts
 	{OpReadFile, 30 * time.Second},
 	{OpWriteTar, 10 * time.Minute}, // where the caller gives none of its own

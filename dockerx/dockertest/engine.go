@@ -20,6 +20,8 @@ type Engine interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	KillContainer(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
+	PauseContainer(ctx context.Context, id string) error
+	UnpauseContainer(ctx context.Context, id string) error
 	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
 
 	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)

@@ -22,7 +22,7 @@ import (
 // It works in a testing/synctest bubble: it uses the clock, timers, channels and mutexes, and no I/O. All of its methods
 // may be called from any goroutine, hooks included. Values go in and out as copies.
 //
-// A container "runs" until something ends it. OnStart, OnStop and StopBehavior let a test play its PID 1.
+// A container "runs" until something ends it. OnStart, OnStop, OnPause and StopBehavior let a test play its PID 1.
 type Fake struct {
 	// StopBehavior says how long a container takes to end after the signal of a stop. Nil, or a duration of 0: it ends at
 	// once, with exit code 143. Longer than the grace period: it is killed then, with 137. Called without locks; it may
@@ -71,9 +71,9 @@ type Fake struct {
 	delays map[string]time.Duration
 	calls  map[string]int
 
-	onStart, onStop func(dockerx.ContainerDetail)
-	hooks           []func() // to be run in order, without mu
-	hooking         bool
+	onStart, onStop, onPause func(dockerx.ContainerDetail)
+	hooks                    []func() // to be run in order, without mu
+	hooking                  bool
 }
 
 // NewFake returns an engine that is up, empty, and runs with live-restore.

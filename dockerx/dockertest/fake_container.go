@@ -21,6 +21,11 @@ type fakeContainer struct {
 	// ended is closed when the present run ends; nil while it does not run.
 	ended chan struct{}
 	files tree
+	// due is a verdict that came while it was frozen, for the first probe afterwards; thaws counts those. listedSick: there
+	// was no probe since the last one.
+	due        dockerx.Health
+	thaws      int
+	listedSick bool
 }
 
 func (c *fakeContainer) copy() dockerx.ContainerDetail {
@@ -42,6 +47,8 @@ func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	}
 	if ct.State != dockerx.StateRunning {
 		ct.Health = dockerx.HealthNone
+	} else if c.listedSick {
+		ct.Health = dockerx.HealthUnhealthy
 	}
 	return ct
 }
@@ -126,7 +133,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 	}
 	c := &fakeContainer{spec: spec, network: spec.NetworkID, detail: dockerx.ContainerDetail{
 		Container: dockerx.Container{
-			ID: f.newID(), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: dockerx.StateCreated, Created: time.Now().UTC(),
+			ID: f.newID(), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: dockerx.StateCreated, Created: f.clock().UTC(),
 		},
 		Image:  image.ID,
 		Mounts: slices.Clone(spec.Mounts),

@@ -65,8 +65,8 @@ func (f *Fake) Down(down bool) {
 }
 
 // RestartEngine kills the engine's process and starts it again, with or without live-restore. Calls under way are lost,
-// streams end, past events are forgotten, Info.Run changes. Without live-restore all running containers end with exit code
-// 137, and no event tells of it.
+// streams end, past events are forgotten, Info.Run changes. Without live-restore all running containers, frozen ones too, end
+// with exit code 137, and no event tells of it.
 func (f *Fake) RestartEngine(liveRestore bool) {
 	_ = f.locked(func() error {
 		f.life++

@@ -7,8 +7,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// SetHealth has the healthcheck of a running container come to a verdict, with its event if it is a new one. Nothing
-// happens to a container that does not run or has no healthcheck.
+// SetHealth has the healthcheck of a running container come to a verdict, with its event if it is a new one. A frozen
+// container has it with its first probe after the thaw. Nothing happens to one that does not run or has no healthcheck.
 func (f *Fake) SetHealth(id string, h dockerx.Health) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil && c.detail.Running && c.checked() {
@@ -26,10 +26,18 @@ func (c *fakeContainer) checked() bool {
 
 // setHealth is called with mu held.
 func (f *Fake) setHealth(c *fakeContainer, h dockerx.Health) {
-	if c.detail.Health == h {
+	if c.detail.Paused {
+		c.due = h
 		return
 	}
-	c.detail.Health = h
+	before := c.detail.Health
+	if c.listedSick {
+		before = dockerx.HealthUnhealthy
+	}
+	c.detail.Health, c.due, c.listedSick = h, dockerx.HealthNone, false
+	if before == h {
+		return
+	}
 	c.detail.HealthOutput = fmt.Sprintf("the probe says %s\n", h)
 	f.tellContainer(c, dockerx.ActionHealth)
 }

@@ -49,23 +49,6 @@ func (f *Fake) CreateOutside(spec dockerx.ContainerSpec) (id string, err error) 
 	return id, err
 }
 
-// PauseOutside is docker pause, or with false docker unpause.
-func (f *Fake) PauseOutside(id string, paused bool) {
-	_ = f.locked(func() error {
-		c, err := f.find(id)
-		if err != nil || !c.detail.Running || c.detail.Paused == paused {
-			return nil
-		}
-		state, action := dockerx.StateRunning, dockerx.ActionUnpause
-		if paused {
-			state, action = dockerx.StatePaused, dockerx.ActionPause
-		}
-		c.detail.Paused, c.detail.State = paused, state
-		f.tellContainer(c, action)
-		return nil
-	})
-}
-
 // RemoveContainerOutside is docker rm -f.
 func (f *Fake) RemoveContainerOutside(id string) {
 	_ = f.locked(func() error {

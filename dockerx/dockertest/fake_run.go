@@ -41,7 +41,7 @@ func (f *Fake) start(id string) error {
 	f.lastID++
 	d := &c.detail
 	d.State, d.Running, d.OOMKilled, d.ExitCode, d.Error = dockerx.StateRunning, true, false, 0, ""
-	d.StartedAt, d.Pid = time.Now().UTC(), f.lastID
+	d.StartedAt, d.Pid = f.clock().UTC(), f.lastID
 	c.ended = make(chan struct{})
 	f.beginHealth(c)
 	f.tellContainer(c, dockerx.ActionStart)
@@ -78,8 +78,9 @@ func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
 	}
 	d := &c.detail
 	d.State, d.Running, d.Paused, d.Pid = dockerx.StateExited, false, false, 0
-	d.ExitCode, d.OOMKilled, d.FinishedAt = code, d.OOMKilled || oom, time.Now().UTC()
+	d.ExitCode, d.OOMKilled, d.FinishedAt = code, d.OOMKilled || oom, f.clock().UTC()
 	d.Health, d.Ports = dockerx.HealthNone, nil
+	c.due, c.listedSick = dockerx.HealthNone, false
 	close(c.ended)
 	if tell && oom {
 		f.tellContainer(c, dockerx.ActionOOM)
@@ -110,8 +111,10 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 		f.mu.Unlock()
 		return nil
 	}
+	_ = f.freeze(c.detail.ID, false) // to take the signal
 	ended, link := c.ended, f.link()
 	f.mu.Unlock()
+	f.runHooks()
 	code, takes := 143, f.stopTakes(c.detail.ID)
 	if takes > grace {
 		code, takes = 137, grace

@@ -1,0 +1,185 @@
+//go:build docker
+
+package dockerx
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ticker starts a container that writes to a file all the time, and returns a function that waits until it writes on.
+func ticker(t *testing.T, e *Engine) (id string, ticks func()) {
+	t.Helper()
+	dir := t.TempDir()
+	id, err := e.CreateContainer(t.Context(), ContainerSpec{
+		Name: uniqueName(), Image: "busybox:1", Cmd: []string{"sh", "-c", "while :; do echo >> /m/ticks; sleep 0.01; done"},
+		Mounts:     []Mount{{Source: dir, Target: "/m", Writable: true}},
+		StopSignal: "SIGKILL", // a PID 1 without a handler ignores TERM
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // before its directory goes
+		if err := e.RemoveContainer(context.Background(), id); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := e.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	size := func() int64 {
+		st, err := os.Stat(filepath.Join(dir, "ticks"))
+		if err != nil {
+			return 0
+		}
+		return st.Size()
+	}
+	return id, func() {
+		t.Helper()
+		for before, n := size(), 0; size() <= before+1; n++ { // a write that was under way may end in any case
+			if n == 1000 {
+				t.Fatal("it does not run")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// freezerOf returns the files of a container's freezer, whichever kind of cgroup this host has.
+func freezerOf(t *testing.T, pid int, id string) freezerFiles {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		for _, f := range theHostFreezer.files(strings.TrimSpace(line), id) {
+			if _, err := os.Stat(filepath.Join(f.dir, f.frozen)); err == nil {
+				return f
+			}
+		}
+	}
+	t.Fatalf("no freezer for %s in %s", id, raw)
+	return freezerFiles{}
+}
+
+// freezeByHand freezes a container below its engine, as an engine leaves it that is killed amid a pause.
+func freezeByHand(t *testing.T, pid int, id string) freezerFiles {
+	t.Helper()
+	f := freezerOf(t, pid, id)
+	word := map[string]string{"THAWED": "FROZEN", "0": "1"}[f.thawed]
+	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(word), 0); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f freezerFiles) isFrozen(t *testing.T) bool {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(f.dir, f.frozen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw)) == "1"
+}
+
+func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
+	d, e := private(t, "--live-restore")
+	id, ticks := ticker(t, e)
+	pid := detail(t, e, id).Pid
+	ticks()
+	freezer := func(when string) freezerFiles {
+		t.Helper()
+		f := freezeByHand(t, pid, id)
+		if c := detail(t, e, id); c.State != StateRunning || !f.isFrozen(t) {
+			t.Fatalf("%s: %s, frozen %t", when, c.State, f.isFrozen(t))
+		}
+		return f
+	}
+
+	f := freezer("while the engine looks on")
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	}
+	ticks()
+
+	f = freezer("once more")
+	if err := e.PauseContainer(t.Context(), id); err != nil || !f.isFrozen(t) || detail(t, e, id).State != StatePaused {
+		t.Errorf("pause: %v, frozen %t", err, f.isFrozen(t))
+	}
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	}
+	ticks()
+
+	d.Kill()
+	f = freezeByHand(t, pid, id)
+	d.Start()
+	eventually(t, "the engine knows the container", func() bool {
+		c, err := e.InspectContainer(t.Context(), id)
+		return err == nil && c.Running
+	})
+	if c := detail(t, e, id); c.State != StateRunning || c.Pid != pid {
+		t.Errorf("after a death amid a pause: %s", c.State)
+	}
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	}
+	ticks()
+}
+
+// eventually waits for what an engine says a moment after its start: the first call may meet a pooled connection of the
+// one before.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for range 500 {
+		if cond() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func TestFrozenContainersAndTheDeathOfTheEngine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want State
+	}{
+		"with live-restore":    {[]string{"--live-restore"}, StatePaused},
+		"without live-restore": {nil, StateExited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, e := private(t, tc.args...)
+			id, ticks := ticker(t, e)
+			for end, kill := range map[string]func(){"kill": d.Kill, "stop": d.Stop} {
+				ticks()
+				if err := e.PauseContainer(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				kill()
+				d.Start()
+				eventually(t, "the engine knows the container", func() bool {
+					_, err := e.InspectContainer(t.Context(), id)
+					return err == nil
+				})
+				if c := detail(t, e, id); c.State != tc.want {
+					t.Errorf("after a %s: %s", end, c.State)
+				}
+				if tc.want == StatePaused {
+					if err := e.UnpauseContainer(t.Context(), id); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := e.StartContainer(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ticks()
+		})
+	}
+}

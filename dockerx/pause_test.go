@@ -1,0 +1,83 @@
+package dockerx
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+// pauser answers a pause or unpause with these statuses, one after the other, and an inspection with this state.
+func pauser(state map[string]any, statuses ...int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			answer(w, http.StatusOK, map[string]any{"Id": frozenID, "State": state})
+			return
+		}
+		status := statuses[0]
+		statuses = statuses[1:]
+		if status == http.StatusNoContent {
+			w.WriteHeader(status)
+			return
+		}
+		answer(w, status, map[string]string{"message": "no"})
+	}
+}
+
+func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
+	running, paused := map[string]any{"Running": true, "Pid": 7}, map[string]any{"Running": true, "Paused": true, "Pid": 7}
+	ended := map[string]any{"Running": false}
+	pause := func(ctx context.Context, e *Engine) error { return e.PauseContainer(ctx, "x") }
+	unpause := func(ctx context.Context, e *Engine) error { return e.UnpauseContainer(ctx, "x") }
+	for name, tc := range map[string]struct {
+		do       func(context.Context, *Engine) error
+		statuses []int
+		state    map[string]any
+		frozen   bool // by the kernel
+		want     error
+		thawed   bool
+	}{
+		"pause":                                   {do: pause, statuses: []int{204}, state: paused},
+		"pause, frozen already":                   {do: pause, statuses: []int{409}, state: paused, frozen: true},
+		"pause, not running":                      {do: pause, statuses: []int{409}, state: ended, want: errdefs.ErrFailedPrecondition},
+		"pause, being restarted":                  {do: pause, statuses: []int{409}, state: running, want: errdefs.ErrFailedPrecondition},
+		"pause, gone":                             {do: pause, statuses: []int{404}, want: errdefs.ErrNotFound},
+		"pause, the kernel does not":              {do: pause, statuses: []int{500}, state: running, want: errdefs.ErrInternal},
+		"pause, an inspection without a state":    {do: pause, statuses: []int{500}, want: errdefs.ErrInternal},
+		"pause, frozen below the engine":          {do: pause, statuses: []int{500, 204}, state: running, frozen: true, thawed: true},
+		"pause, frozen below and refused for all": {do: pause, statuses: []int{500, 500}, state: running, frozen: true, want: errdefs.ErrInternal, thawed: true},
+		"unpause":                                 {do: unpause, statuses: []int{204}, state: running},
+		"unpause, not frozen":                     {do: unpause, statuses: []int{500}, state: running},
+		"unpause, not frozen, another class":      {do: unpause, statuses: []int{409}, state: running},
+		"unpause, not running":                    {do: unpause, statuses: []int{500}, state: ended, want: errdefs.ErrFailedPrecondition},
+		"unpause, gone":                           {do: unpause, statuses: []int{404}, want: errdefs.ErrNotFound},
+		"unpause, still frozen":                   {do: unpause, statuses: []int{500}, state: paused, frozen: true, want: errdefs.ErrInternal},
+		"unpause, frozen below the engine":        {do: unpause, statuses: []int{500}, state: running, frozen: true, thawed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, seen := newEngine(t, newServer(t, pauser(tc.state, tc.statuses...)).host)
+			content := "0\n"
+			if tc.frozen {
+				content = "1\n"
+			}
+			e.freezer = madeUpHost(t, "0::/docker/ID\n", map[string]string{"docker/ID/cgroup.freeze": content})
+			err := tc.do(t.Context(), e)
+			if tc.want == nil && err != nil {
+				t.Error(err)
+			} else if tc.want != nil {
+				wantClass(t, err, tc.want)
+			}
+			got, err := os.ReadFile(filepath.Join(e.freezer.cgroup, "docker", frozenID, "cgroup.freeze"))
+			if thawed := tc.frozen && strings.TrimSpace(string(got)) == "0"; err != nil || thawed != tc.thawed {
+				t.Errorf("the freezer says %q, %v", got, err)
+			}
+			if ops, _ := seen.take(); len(ops) != 1 {
+				t.Errorf("observed %v", ops)
+			}
+		})
+	}
+}
