@@ -28,7 +28,8 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Make sandboxes be as manifests say",
 		Long: `Create the sandboxes of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
-cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit change in place, also those of services.
+timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
+pull_policy change in place, the last five also in services.
 For the rest a sandbox must be deleted and created anew: --replace does that, also with one that has FAILED. All files in
 the old one are lost. When it is interrupted, apply again.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
@@ -236,8 +237,8 @@ func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agbox
 // aside adds what keeps a sandbox from being READY, and the way out.
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch sb.GetState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
-		return fmt.Sprintf(" (STOPPED; \"agbox resume %s\" starts it)", sb.GetName())
+	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		return fmt.Sprintf(" (%s; %s)", client.StateName(sb.GetState()), resumeHint(sb))
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" creates it anew)", sb.GetErrorCode())
 	}

@@ -47,16 +47,29 @@ func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.Sandbo
 		fmt.Fprintln(a.Out, "Execs:")
 		a.printExecs(execs, nil, "  ")
 	}
+	return a.describeEvents(ctx, c, sb)
+}
+
+// describeEvents shows the newest events. Of a history that begins later, because its beginning was dropped or lost with the
+// database, it shows what there is.
+func (a *app) describeEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
 	last := sb.GetLastEventSequence()
 	from := uint64(0)
 	if last > recentEvents {
 		from = last - recentEvents
 	}
 	fmt.Fprintln(a.Out, "Events:")
-	return a.printStored(ctx, c, sb, from, func(e *agboxv1.SandboxEvent) error {
-		fmt.Fprintln(a.Out, "  "+eventLine(e))
+	show := func(e *agboxv1.SandboxEvent) error {
+		if e.GetSequence() > from {
+			fmt.Fprintln(a.Out, "  "+eventLine(e))
+		}
 		return nil
-	})
+	}
+	err := a.printStored(ctx, c, sb, from, show)
+	if client.IsOutOfRange(err) {
+		err = a.printStored(ctx, c, sb, 0, show)
+	}
+	return err
 }
 
 func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
@@ -74,6 +87,7 @@ func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
 	if sb.GetStatusMessage() != "" {
 		a.fact("Status", oneLine(sb.GetStatusMessage()))
 	}
+	a.describeLifetime(sb)
 	a.fact("Created", when(sb.GetCreatedAt()))
 	if sb.GetRestarts() > 0 {
 		a.fact("Restarts", fmt.Sprint(sb.GetRestarts()))
@@ -84,7 +98,7 @@ func (a *app) fact(name, value string) {
 	if value == "" {
 		value = "-"
 	}
-	fmt.Fprintf(a.Out, "%-11s %s\n", name+":", value)
+	fmt.Fprintf(a.Out, "%-12s %s\n", name+":", value)
 }
 
 func when(t *timestamppb.Timestamp) string {

@@ -24,6 +24,9 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Restart", spec.GetRestartPolicy())
 	a.factIf("Log limit", spec.GetOnLogLimit())
 	a.fact("Idle stop", idleStop(spec))
+	if spec.GetAutoResume() {
+		a.fact("Auto-resume", "by a command while it is PAUSED")
+	}
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))

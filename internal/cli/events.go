@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -138,11 +139,25 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 	if c := e.GetSpecChange(); c != nil {
 		say("changed", strings.Join(c.GetFields(), ", "))
 	}
+	if t := e.GetTimeoutSet(); t != nil {
+		say("deadline", deadlineSet(t))
+	}
+	if r := e.GetRehydrated(); r != nil {
+		say("guessed", cmp.Or(strings.Join(r.GetDefaulted(), ", "), "nothing"))
+		say("error", joinError(r.GetErrorCode(), r.GetErrorMessage()))
+	}
 	if s := e.GetService(); s != nil {
 		say("service", s.GetServiceName())
 		say("error", joinError(s.GetErrorCode(), s.GetErrorMessage()))
 	}
 	return parts
+}
+
+func deadlineSet(t *agboxv1.TimeoutDetails) string {
+	if t.GetDeadlineAt() == nil {
+		return never
+	}
+	return t.GetDeadlineAt().AsTime().Local().Format(time.RFC3339)
 }
 
 func joinError(code, message string) string {

@@ -22,6 +22,9 @@ const (
 	// cancelPatience is how long a cancelled exec is waited for: its grace period and some.
 	cancelPatience = 60 * time.Second
 	retryEvery     = 200 * time.Millisecond
+	// answerPatience is how long a request that is under way is waited for after a signal: with its answer it is known
+	// whether there is an exec to cancel.
+	answerPatience = 2 * time.Second
 )
 
 type execOptions struct {
@@ -104,7 +107,11 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 		if ctx.Err() != nil || client.IsUnavailable(err) {
 			a.requestCancel(a.conn, req.GetExecId()) // the answer is lost, the exec may be there
 		}
-		return notRun(ctx, explain("run a command in", sb, err))
+		return notRun(ctx, a.execRefused(ctx, sb, err))
+	}
+	if detach && ctx.Err() != nil {
+		a.requestCancel(a.conn, req.GetExecId())
+		return notRun(ctx, ctx.Err())
 	}
 	if detach {
 		fmt.Fprintln(a.Out, req.GetExecId())
@@ -121,13 +128,16 @@ func notRun(ctx context.Context, err error) error {
 	return &exitError{code: exitNotRun, err: err}
 }
 
-// createExec repeats the request while the daemon is away: its restart must not lose a command that it was asked for.
+// createExec repeats the request while the daemon is away: its restart must not lose a command that it was asked for. A
+// request that is under way outlives ctx for a moment: cut off, it could be recorded after a cancel that did not find it.
 func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	calls, giveUp := outliving(ctx, answerPatience)
+	defer giveUp()
 	deadline := time.Now().Add(acceptPatience)
 	for tries := 0; ; tries++ {
-		resp, err := c.CreateExec(ctx, req)
+		resp, err := c.CreateExec(calls, req)
 		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
-			return storedPaths(ctx, c, req.GetExecId()) // an earlier try was recorded
+			return storedPaths(calls, c, req.GetExecId()) // an earlier try was recorded
 		}
 		if !client.IsUnavailable(err) || time.Now().After(deadline) {
 			return resp, err
@@ -136,6 +146,15 @@ func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.Cre
 			return nil, err
 		}
 	}
+}
+
+// outliving returns a context that ends a while after ctx.
+func outliving(ctx context.Context, grace time.Duration) (_ context.Context, cancel func()) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, end)
+	})
+	return longer, func() { stop(); end() }
 }
 
 func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1.CreateExecResponse, error) {

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -156,109 +154,4 @@ func (a *app) sandboxTable(style rowStyle) *table {
 	}
 	t.add(style.header()...)
 	return t
-}
-
-// rowStyle is a choice of columns. NAME, ID and STATE come first in all of them.
-type rowStyle int
-
-const (
-	quiet rowStyle = iota // every sandbox is at rest
-	noisy                 // what keeps them from it takes the place of the image
-	full                  // -o wide
-)
-
-func (s rowStyle) header() []string {
-	switch s {
-	case noisy:
-		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "STATUS"}
-	case full:
-		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "RESTARTS", "IMAGE", "PORTS", "STATUS"}
-	}
-	return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "IMAGE"}
-}
-
-// ageColumn changes without anything having happened.
-const ageColumn = 4
-
-func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
-	name, id := dash(sb.GetName()), sb.GetSandboxId()
-	if s != full {
-		name, id = clip(name, nameWidth), id[:min(len(id), idWidth)]
-	}
-	row := []string{name, id, client.StateName(sb.GetState()), strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now())}
-	switch s {
-	case quiet:
-		return append(row, clip(sb.GetImage(), imageWidth))
-	case noisy:
-		if sb.GetErrorMessage() != "" {
-			return append(row, oneLine(sb.GetErrorMessage())) // the code alone would fill the line
-		}
-		return append(row, oneLine(trouble(sb)))
-	}
-	return append(row, strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(portList(sb.GetPorts(), ",")), oneLine(trouble(sb)))
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
-func portList(ports []*agboxv1.PublishedPort, separator string) string {
-	var all []string
-	for _, p := range ports {
-		text := fmt.Sprintf("127.0.0.1:%d->%d/%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol())
-		if p.GetServiceName() != "" {
-			text = p.GetServiceName() + "=" + text
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, separator)
-}
-
-// trouble is what keeps a sandbox from being at rest, or "".
-func trouble(sb *agboxv1.SandboxHandle) string {
-	switch {
-	case sb.GetErrorCode() != "":
-		return sb.GetErrorCode() + ": " + sb.GetErrorMessage()
-	case sb.GetStatusMessage() != "":
-		return sb.GetStatusMessage()
-	case sb.GetDesiredState() == "stopped":
-		return "stopping"
-	}
-	return failedServices(sb)
-}
-
-func failedServices(sb *agboxv1.SandboxHandle) string {
-	var names []string
-	for _, s := range sb.GetServices() {
-		if s.GetState() == serviceFailed && sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
-			names = append(names, s.GetName())
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "service failed: " + strings.Join(names, ", ")
-}
-
-// serviceFailed is ServiceStatus.state of one whose last event was a failure.
-const serviceFailed = "FAILED"
-
-// paintState colours the third column by its word; the header is none.
-func paintState(column int, cell string) string {
-	colour := "33" // yellow: on its way
-	switch word := strings.TrimSpace(cell); {
-	case column != 2, word == "STATE":
-		return cell
-	case word == "READY":
-		colour = "32"
-	case word == "FAILED":
-		colour = "31"
-	case word == "STOPPED", word == "DELETED":
-		colour = "2"
-	}
-	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
 }

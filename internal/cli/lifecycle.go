@@ -11,32 +11,63 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
+// verb is a request to named sandboxes that is waited for by default.
+type verb struct {
+	name, short, long string
+	suggestFor        []string
+	want              client.Condition
+	method            func(*client.Client, context.Context, string) error
+	// already tells what is said, as success, of one for which the request was refused since it is so already. Nil, or "":
+	// the refusal stands.
+	already func(*agboxv1.SandboxHandle) string
+}
+
 func (a *app) stopCommand() *cobra.Command {
-	return a.verbCommand("stop", "Stop sandboxes; their files stay, running execs are cancelled", client.Stopped,
-		func(c *client.Client) func(context.Context, string) error { return c.StopSandbox })
+	return a.verbCommand(verb{
+		name: "stop", short: "Stop sandboxes; their files stay, running execs are cancelled",
+		want: client.Stopped, method: (*client.Client).StopSandbox,
+	})
+}
+
+func (a *app) pauseCommand() *cobra.Command {
+	return a.verbCommand(verb{
+		name: "pause", short: "Freeze sandboxes; their processes keep their memory and go on with \"resume\"",
+		long: `Freeze sandboxes: no process in them runs, and all keep their memory and files until "agbox resume". After a time that the
+daemon's configuration sets, or when too many are frozen, the longest frozen one is stopped to save its memory: it is still
+PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a paused sandbox STOPPED.`,
+		suggestFor: []string{"freeze", "suspend"}, want: client.Paused, method: (*client.Client).PauseSandbox,
+	})
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	cmd := a.verbCommand("resume", "Start stopped sandboxes again", client.Ready,
-		func(c *client.Client) func(context.Context, string) error { return c.ResumeSandbox })
-	cmd.SuggestFor = []string{"start", "restart"}
-	return cmd
+	return a.verbCommand(verb{
+		name: "resume", short: "Start stopped sandboxes again, let paused ones go on",
+		suggestFor: []string{"start", "restart", "unpause", "thaw"},
+		want:       client.Ready, method: (*client.Client).ResumeSandbox, already: runsAlready,
+	})
 }
 
-// verbCommand is a request to named sandboxes that is waited for by default.
-func (a *app) verbCommand(verb, short string, want client.Condition, method func(*client.Client) func(context.Context, string) error) *cobra.Command {
+// runsAlready is what is said of a sandbox that runs and is to go on running.
+func runsAlready(sb *agboxv1.SandboxHandle) string {
+	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.GetDesiredState() == "" {
+		return "is running already"
+	}
+	return ""
+}
+
+func (a *app) verbCommand(v verb) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: verb + " NAME...", Short: short, ValidArgsFunction: a.completeNames,
-		Example: fmt.Sprintf("  agbox %s web\n  agbox %s web db --wait=false", verb, verb),
+		Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: a.completeNames,
+		Example: fmt.Sprintf("  agbox %s web\n  agbox %s web db --wait=false", v.name, v.name),
 		Args:    atLeastOne("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
-			return a.request(cmd.Context(), c, args, verb, wait, want, timeout, method(c))
+			return a.request(cmd.Context(), c, args, v, wait, timeout)
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", true, "return once it is done")
@@ -45,53 +76,49 @@ func (a *app) verbCommand(verb, short string, want client.Condition, method func
 }
 
 // request asks for all, then waits for all, so that they go on side by side.
-func (a *app) request(ctx context.Context, c *client.Client, refs []string, verb string, wait bool, want client.Condition, timeout time.Duration, ask func(context.Context, string) error) error {
+func (a *app) request(ctx context.Context, c *client.Client, refs []string, v verb, wait bool, timeout time.Duration) error {
 	var asked []*agboxv1.SandboxHandle
 	failed := false
 	for _, ref := range refs {
-		sb, err := a.resolve(ctx, ref)
-		if err == nil {
-			err = ask(ctx, sb.GetSandboxId())
-		}
+		sb, err := a.ask(ctx, c, ref, v)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err
 		}
 		if err != nil {
-			a.complain(explain(verb, sb, err))
+			a.complain(err)
 			failed = true
 			continue
 		}
+		if sb == nil {
+			continue
+		}
 		if !wait {
-			fmt.Fprintf(a.Out, "sandbox/%s %s requested\n", nameOrID(sb), verb)
+			fmt.Fprintf(a.Out, "sandbox/%s %s requested\n", nameOrID(sb), v.name)
 		}
 		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // what it was before we asked
 		asked = append(asked, sb)
 	}
 	a.warnEngine(ctx, c)
 	if wait {
-		failed = a.waitAll(ctx, c, asked, want, timeout) || failed
+		failed = a.waitAll(ctx, c, asked, v.want, timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
 }
 
-// explain adds the present state and the next step to a refusal for the wrong state.
-func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
-	if sb == nil || !client.IsFailedPrecondition(err) {
-		return err
+// ask asks for one. It returns nil where there is nothing to wait for, and has said so.
+func (a *app) ask(ctx context.Context, c *client.Client, ref string, v verb) (*agboxv1.SandboxHandle, error) {
+	sb, err := a.resolve(ctx, ref)
+	if err != nil {
+		return nil, err
 	}
-	name, state := nameOrID(sb), client.StateName(sb.GetState())
-	text := fmt.Sprintf("cannot %s sandbox %s: it is %s", verb, name, state)
-	switch sb.GetState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		text += fmt.Sprintf("; \"agbox describe %s\" says why, only a delete leads out", name)
-	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
-		text += "; try again when it is READY"
-	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
-		text += fmt.Sprintf("; \"agbox resume %s\" starts it", name)
-	case agboxv1.SandboxState_SANDBOX_STATE_READY:
-		if sb.GetDesiredState() != "" {
-			text += " and being stopped"
-		}
+	err = v.method(c, ctx, sb.GetSandboxId())
+	if !client.IsFailedPrecondition(err) {
+		return sb, err
 	}
-	return fmt.Errorf("%s", text)
+	sb = again(ctx, c, sb)
+	if v.already != nil && v.already(sb) != "" {
+		fmt.Fprintf(a.Out, "sandbox/%s %s\n", nameOrID(sb), v.already(sb))
+		return nil, nil
+	}
+	return nil, explain(v.name, sb, err)
 }

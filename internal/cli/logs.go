@@ -85,9 +85,13 @@ func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsO
 	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
 }
 
-// runs reports whether a main process may be running, or may yet.
+// runs reports whether a main process may be running, or may yet. A frozen one goes on some time.
 func runs(state agboxv1.SandboxState) bool {
-	return state == agboxv1.SandboxState_SANDBOX_STATE_READY || state == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	switch state {
+	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		return true
+	}
+	return false
 }
 
 // awaitRest waits in the background until the sandbox does not run any more, or ctx ends.

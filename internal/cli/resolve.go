@@ -83,9 +83,6 @@ func named(all []*agboxv1.SandboxHandle, name string) (best *agboxv1.SandboxHand
 	return best
 }
 
-// wantDeleted is SandboxHandle.desired_state of a sandbox whose delete was accepted.
-const wantDeleted = "deleted"
-
 func withID(all []*agboxv1.SandboxHandle, id string) *agboxv1.SandboxHandle {
 	for _, sb := range all {
 		if sb.GetSandboxId() == id {

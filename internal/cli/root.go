@@ -28,7 +28,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
-		a.resumeCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
+		a.pauseCommand(), a.resumeCommand(), a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
 		a.backupCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root

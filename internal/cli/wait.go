@@ -16,15 +16,18 @@ import (
 // lookEvery is the pause between looks at what a sandbox waits for; the first one tells that there is a wait at all.
 const lookEvery = time.Second
 
+// lateLook bounds the last look at a sandbox whose time is up.
+const lateLook = 3 * time.Second
+
 const servicePrefix = "service="
 
 func (a *app) waitCommand() *cobra.Command {
 	var condition string
 	var timeout time.Duration
-	conditions := []string{"ready", "stopped", "deleted", "failed", servicePrefix}
+	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
 		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes are as wanted", ValidArgsFunction: a.completeNames,
-		Long: `Wait until each of the sandboxes is ready, stopped, deleted or failed, or until a service of it is ready. It asks for
+		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It asks for
 nothing: "agbox stop" and the like do. Fails when the condition cannot come true any more, and when the time is up.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
 		Args:    atLeastOne("the name or ID of a sandbox"),
@@ -36,7 +39,7 @@ nothing: "agbox stop" and the like do. Fails when the condition cannot come true
 			return a.wait(cmd.Context(), args, want, timeout)
 		},
 	}
-	cmd.Flags().StringVar(&condition, "for", "ready", "ready, stopped, deleted, failed or service=NAME")
+	cmd.Flags().StringVar(&condition, "for", "ready", "ready, stopped, paused, deleted, failed or service=NAME")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "give up after this long")
 	completeFlag(cmd, "for", conditions...)
 	return cmd
@@ -44,7 +47,7 @@ nothing: "agbox stop" and the like do. Fails when the condition cannot come true
 
 func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 	switch want := client.Condition(text); want {
-	case client.Ready, client.Stopped, client.Deleted, client.Failed:
+	case client.Ready, client.Stopped, client.Paused, client.Deleted, client.Failed:
 		return want, nil
 	case "delete": // kubectl's word
 		return client.Deleted, nil
@@ -52,7 +55,7 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 	if name, ok := strings.CutPrefix(text, servicePrefix); ok && name != "" {
 		return client.ServiceReady(name), nil
 	}
-	return "", usagef(cmd, "unknown condition %q; known: ready, stopped, deleted, failed, service=NAME", text)
+	return "", usagef(cmd, "unknown condition %q; known: ready, stopped, paused, deleted, failed, service=NAME", text)
 }
 
 func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
@@ -115,8 +118,8 @@ func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.Sand
 
 // waitOne waits for one sandbox and tells meanwhile what keeps it. It prints no result.
 func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
-	if want == client.Ready && sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
-		return fmt.Errorf("sandbox %s is STOPPED; \"agbox resume %s\" starts it", nameOrID(sb), nameOrID(sb))
+	if want == client.Ready && atRest(sb) {
+		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), client.StateName(sb.GetState()), resumeHint(sb))
 	}
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
 	stop := a.tellStatus(ctx, c, sb, want, p)
@@ -126,6 +129,12 @@ func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.Sandbox
 		return waitError(sb, err)
 	}
 	return nil
+}
+
+// atRest reports whether only a resume brings the sandbox back.
+func atRest(sb *agboxv1.SandboxHandle) bool {
+	state := sb.GetState()
+	return state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
 // tellStatus says every now and then what the daemon waits for, until stop is called.
@@ -189,7 +198,7 @@ func (a *app) lateError(c *client.Client, sb *agboxv1.SandboxHandle, want client
 		subject = "sandbox " + nameOrID(sb)
 	}
 	text := fmt.Sprintf("%s is not %s after %s; it goes on", subject, state, timeout)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
 	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
 		text += ", now " + client.StateName(now.GetState())

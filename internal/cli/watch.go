@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -169,9 +167,8 @@ func (w *tableWatch) look(ctx context.Context, id string) error {
 // see adds a row if it differs from the last one, and sees to the subscription.
 func (w *tableWatch) see(ctx context.Context, sb *agboxv1.SandboxHandle) {
 	id, row := sb.GetSandboxId(), w.style.row(sb)
-	key := strings.Join(slices.Delete(slices.Clone(row), ageColumn, ageColumn+1), "\x00")
-	if key != w.last[id] {
-		w.last[id] = key
+	if now := w.style.news(sb, row); now != w.last[id] {
+		w.last[id] = now
 		w.table.add(row...)
 	}
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {

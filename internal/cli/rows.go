@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// rowStyle is a choice of columns. NAME, ID and STATE come first in all of them.
+type rowStyle int
+
+const (
+	quiet rowStyle = iota // every sandbox is at rest
+	noisy                 // what keeps them from it takes the place of the image
+	full                  // -o wide
+)
+
+func (s rowStyle) header() []string {
+	switch s {
+	case noisy:
+		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "STATUS"}
+	case full:
+		return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "DEADLINE", "RESTARTS", "IMAGE", "PORTS", "STATUS"}
+	}
+	return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "IMAGE"}
+}
+
+// Columns that change without anything having happened. Only the full style has a deadline.
+const ageColumn, deadlineColumn = 4, 5
+
+func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
+	name, id := dash(sb.GetName()), sb.GetSandboxId()
+	if s != full {
+		name, id = clip(name, nameWidth), id[:min(len(id), idWidth)]
+	}
+	row := []string{name, id, client.StateName(sb.GetState()), strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now())}
+	switch s {
+	case quiet:
+		return append(row, clip(sb.GetImage(), imageWidth))
+	case noisy:
+		if sb.GetErrorMessage() != "" {
+			return append(row, oneLine(sb.GetErrorMessage())) // the code alone would fill the line
+		}
+		return append(row, oneLine(trouble(sb)))
+	}
+	return append(row, timeLeft(sb, time.Now()), strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(portList(sb.GetPorts(), ",")),
+		oneLine(cmp.Or(trouble(sb), demoted(sb))))
+}
+
+// news is what of a row is not only time that passes.
+func (s rowStyle) news(sb *agboxv1.SandboxHandle, row []string) string {
+	row = slices.Clone(row)
+	row[ageColumn] = ""
+	if s == full {
+		row[deadlineColumn] = sb.GetDeadlineAt().String()
+	}
+	return strings.Join(row, "\x00")
+}
+
+// timeLeft is "1h23m", "passed", or "-" where there is no deadline.
+func timeLeft(sb *agboxv1.SandboxHandle, now time.Time) string {
+	switch at := sb.GetDeadlineAt(); {
+	case at == nil:
+		return "-"
+	case at.AsTime().After(now):
+		return span(at.AsTime().Sub(now))
+	}
+	return "passed"
+}
+
+// demoted tells a PAUSED sandbox that was stopped from a frozen one.
+func demoted(sb *agboxv1.SandboxHandle) string {
+	if sb.GetDemotedAt() == nil {
+		return ""
+	}
+	return "demoted: stopped to save its memory"
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
+func portList(ports []*agboxv1.PublishedPort, separator string) string {
+	var all []string
+	for _, p := range ports {
+		text := fmt.Sprintf("127.0.0.1:%d->%d/%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol())
+		if p.GetServiceName() != "" {
+			text = p.GetServiceName() + "=" + text
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, separator)
+}
+
+// trouble is what keeps a sandbox from being at rest, or "".
+func trouble(sb *agboxv1.SandboxHandle) string {
+	switch {
+	case sb.GetErrorCode() != "":
+		return sb.GetErrorCode() + ": " + sb.GetErrorMessage()
+	case sb.GetStatusMessage() != "":
+		return sb.GetStatusMessage()
+	case sb.GetDesiredState() == wantStopped:
+		return "stopping"
+	case sb.GetDesiredState() == wantPaused:
+		return "pausing"
+	}
+	return failedServices(sb)
+}
+
+func failedServices(sb *agboxv1.SandboxHandle) string {
+	var names []string
+	for _, s := range sb.GetServices() {
+		if s.GetState() == serviceFailed && sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
+			names = append(names, s.GetName())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "service failed: " + strings.Join(names, ", ")
+}
+
+// serviceFailed is ServiceStatus.state of one whose last event was a failure.
+const serviceFailed = "FAILED"
+
+// paintState colours the third column by its word; the header is none.
+func paintState(column int, cell string) string {
+	colour := "33" // yellow: on its way
+	switch word := strings.TrimSpace(cell); {
+	case column != 2, word == "STATE":
+		return cell
+	case word == "READY":
+		colour = "32"
+	case word == "FAILED":
+		colour = "31"
+	case word == "STOPPED", word == "PAUSED", word == "DELETED":
+		colour = "2"
+	}
+	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+const never = "never"
+
+func (a *app) timeoutCommand() *cobra.Command {
+	var onlyExtend bool
+	cmd := &cobra.Command{
+		Use: "timeout NAME (DURATION | TIME | never)", SuggestFor: []string{"ttl", "expire", "deadline", "extend"},
+		Short: "Say when a sandbox is to end",
+		Long: `Say when a sandbox that runs is to end, by its spec's on_timeout: stopped, paused or deleted. A duration counts from now, a time
+is as in RFC 3339, "never" takes the end away. While a sandbox is paused its end is not acted on; what is set then counts all
+the same, and holds when it goes on. A stop forgets it.`,
+		Example:           "  agbox timeout web 2h\n  agbox timeout web 2026-12-01T10:00:00Z --only-extend\n  agbox timeout web never",
+		ValidArgsFunction: a.completeTimeout,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef(cmd, "expected NAME and a duration, a time or \"never\", got %d arguments", len(args))
+			}
+			return nil
+		},
+	}
+	output := outputFlag(cmd, "json")
+	cmd.Flags().BoolVar(&onlyExtend, "only-extend", false, "leave an end that is later, or none at all, as it is")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkOutput(cmd, *output, "json"); err != nil {
+			return err
+		}
+		t, err := parseTimeout(cmd, args[1])
+		if err != nil {
+			return err
+		}
+		t.OnlyExtend = onlyExtend
+		return a.timeout(cmd.Context(), args[0], t, *output)
+	}
+	return cmd
+}
+
+// parseTimeout reads "2h", "2026-12-01T10:00:00Z" or "never".
+func parseTimeout(cmd *cobra.Command, text string) (client.Timeout, error) {
+	if text == never {
+		return client.Timeout{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return client.Timeout{After: d}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return client.Timeout{At: at}, nil
+	}
+	return client.Timeout{}, usagef(cmd, "bad time %q: write a duration, such as 90m or 48h, a time with its zone, such as 2026-12-01T10:00:00Z, or \"never\"", text)
+}
+
+func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output string) error {
+	sb, err := a.resolve(ctx, ref)
+	if err != nil {
+		return err
+	}
+	deadline, changed, err := a.conn.SetSandboxTimeout(ctx, sb.GetSandboxId(), t)
+	if client.IsFailedPrecondition(err) {
+		return explain("set the timeout of", again(ctx, a.conn, sb), err)
+	}
+	if err != nil {
+		return err
+	}
+	if output != "" {
+		return a.printTimeout(sb, deadline, changed)
+	}
+	text := fmt.Sprintf("sandbox/%s %s", nameOrID(sb), timeoutText(sb, deadline, time.Now()))
+	if !changed {
+		text += ", as before"
+	}
+	fmt.Fprintln(a.Out, text)
+	return nil
+}
+
+// timeoutText is "stops at 2026-12-01T11:00:00+01:00, in 2h".
+func timeoutText(sb *agboxv1.SandboxHandle, deadline, now time.Time) string {
+	if deadline.IsZero() {
+		return "has no end"
+	}
+	return fmt.Sprintf("%s at %s, %s", endVerb(sb.GetOnTimeout()), deadline.Local().Format(time.RFC3339), ahead(deadline, now))
+}
+
+// endVerb says what happens at a deadline.
+func endVerb(onTimeout string) string {
+	switch onTimeout {
+	case "pause":
+		return "is paused"
+	case "delete":
+		return "is deleted"
+	}
+	return "is stopped"
+}
+
+func (a *app) printTimeout(sb *agboxv1.SandboxHandle, deadline time.Time, changed bool) error {
+	answer := struct {
+		ID         string `json:"sandbox_id"`
+		DeadlineAt string `json:"deadline_at,omitempty"`
+		Changed    bool   `json:"changed"`
+	}{ID: sb.GetSandboxId(), Changed: changed}
+	if !deadline.IsZero() {
+		answer.DeadlineAt = deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return json.NewEncoder(a.Out).Encode(answer) // one object a line
+}
+
+// ahead is "in 1h23m", or "5m ago" for what is past.
+func ahead(at, now time.Time) string {
+	if d := at.Sub(now).Round(time.Second); d > 0 {
+		return "in " + span(d)
+	}
+	return age(at, now) + " ago"
+}
+
+// span is "45s", "12m30s", "1h23m" or "3d4h": two units at most, and none that is zero.
+func span(d time.Duration) string {
+	d = d.Round(time.Second)
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Hour:
+		return twoUnits(int(d/time.Minute), "m", int(d%time.Minute/time.Second), "s")
+	case d < 2*day:
+		return twoUnits(int(d/time.Hour), "h", int(d%time.Hour/time.Minute), "m")
+	}
+	return twoUnits(int(d/day), "d", int(d%day/time.Hour), "h")
+}
+
+func twoUnits(large int, largeUnit string, small int, smallUnit string) string {
+	switch {
+	case large == 0:
+		return fmt.Sprint(small) + smallUnit
+	case small == 0:
+		return fmt.Sprint(large) + largeUnit
+	}
+	return fmt.Sprintf("%d%s%d%s", large, largeUnit, small, smallUnit)
+}
+
+// completeTimeout offers a name and then times.
+func (a *app) completeTimeout(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 1 {
+		return []string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeName(cmd, args, typed)
+}
