@@ -39,6 +39,8 @@ type Fake struct {
 	// ListLag is for how long lists still show a container that ended as running. Docker tells of the end before its lists
 	// know of it; an inspect waits for the truth. Set it before use.
 	ListLag time.Duration
+	// Now is the wall clock of the host, by which containers begin and end; nil: time.Now. Set it before use.
+	Now func() time.Time
 	// RefuseDoubledNames has a network's create refused with ErrAlreadyExists when the name is taken, as Docker does
 	// when nothing goes on at the same time. Without it names double, as they do in Docker when it does. Set it before use.
 	RefuseDoubledNames bool

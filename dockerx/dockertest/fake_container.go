@@ -20,7 +20,9 @@ type fakeContainer struct {
 	network string
 	// ended is closed when the present run ends; nil while it does not run.
 	ended chan struct{}
-	files tree
+	// endedAt is when the last run ended by the test's own clock, whatever Fake.Now says.
+	endedAt time.Time
+	files   tree
 	// due is a verdict that came while it was frozen, for the first probe afterwards; thaws counts those. listedSick: there
 	// was no probe since the last one.
 	due        dockerx.Health
@@ -42,7 +44,7 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 // listed is the container as a list shows it, lag behind its end.
 func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	ct := c.copy().Container
-	if ct.State == dockerx.StateExited && time.Since(c.detail.FinishedAt) < lag {
+	if ct.State == dockerx.StateExited && time.Since(c.endedAt) < lag {
 		ct.State, ct.EndedWell = dockerx.StateRunning, false
 	}
 	if ct.State != dockerx.StateRunning {

@@ -81,6 +81,7 @@ func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
 	d.ExitCode, d.OOMKilled, d.FinishedAt = code, d.OOMKilled || oom, f.clock().UTC()
 	d.Health, d.Ports = dockerx.HealthNone, nil
 	c.due, c.listedSick = dockerx.HealthNone, false
+	c.endedAt = time.Now()
 	close(c.ended)
 	if tell && oom {
 		f.tellContainer(c, dockerx.ActionOOM)
@@ -158,4 +159,11 @@ func (f *Fake) KillContainer(ctx context.Context, id string) error {
 		}
 		return nil
 	})
+}
+
+func (f *Fake) clock() time.Time {
+	if f.Now == nil {
+		return time.Now()
+	}
+	return f.Now()
 }
