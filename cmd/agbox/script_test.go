@@ -194,7 +194,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 
 // waitFile waits until the file is there and, with a second argument, contains it.
 func waitFile(ts *testscript.TestScript, _ bool, args []string) {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && (len(args) < 2 || strings.Contains(string(text), args[1])) {
@@ -244,7 +244,7 @@ func interrupts(ts *testscript.TestScript, _ bool, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	watchdog := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	watchdog := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer watchdog.Stop()
 	text, sent := "", false
 	for buf := make([]byte, 4096); ; {
