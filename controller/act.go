@@ -49,7 +49,7 @@ func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World) *pa
 
 // report records r and keeps what is recorded by now.
 func (p *pass) report(ctx context.Context, r plan.Report) error {
-	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r)
+	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, timeout(p.sb, p.set))
 	if err == nil && r.Progress != nil {
 		p.progress = r.Progress
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil:
 	// nobody does.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
+	// Now is the wall clock by which deadlines are judged; nil: time.Now.
+	Now func() time.Time
 	// BootID is the kernel's boot ID.
 	BootID string
 	// HostUID and HostGID are told to every container.
@@ -53,6 +55,7 @@ type Controller struct {
 	cfg      Config
 	settings atomic.Pointer[Settings]
 	log      *slog.Logger
+	clock    *clock
 	started  time.Time
 
 	sandboxes *loop
@@ -77,14 +80,15 @@ const (
 // New returns a controller and hooks it into the store's commits.
 func New(cfg Config) *Controller {
 	c := &Controller{
-		cfg: cfg, log: cfg.Logger, started: time.Now(),
+		cfg: cfg, log: cfg.Logger, clock: newClock(cfg.Now),
 		status:    newStatusBoard(),
 		published: newPortBoard(),
 		parked:    newKeySet(),
 		odd:       newOddities(),
-		hooks:     newHookClock(),
 		resyncNow: make(chan struct{}, 1),
 	}
+	c.hooks = newHookClock(c.clock.read)
+	c.started = c.clock.read()
 	c.settings.Store(&cfg.Settings)
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
 	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
@@ -101,6 +105,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.link.run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.watchExecs(ctx) })
+	wg.Go(func() { c.watchClock(ctx) })
 	wg.Go(func() { c.sandboxes.run(ctx) })
 	wg.Go(func() { c.execs.run(ctx) })
 	wg.Wait()

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -36,6 +37,7 @@ var happenings = []string{
 	"lose reply", "fail", "refuse", "late", "slow", "heal",
 	"kill box", "remove box", "start box", "remove network", "double primary",
 	"kill service", "remove service", "sick service", "update", "update",
+	"pause", "pause", "pause", "wake", "wake", "wake", "timeout", "demote", "thaw outside", "freeze outside", "clock", "stop at once",
 }
 
 // pauses let a create be at any of its steps when the next thing happens. Small numbers are drawn more often.
@@ -52,7 +54,7 @@ func TestConverges(t *testing.T) {
 		})
 		v := variant{
 			idle: rapid.IntRange(0, 3).Draw(rt, "idle") == 0, pulls: rapid.IntRange(0, 3).Draw(rt, "pulls") == 0,
-			failing: rapid.IntRange(0, 5).Draw(rt, "failing") == 0,
+			failing: rapid.IntRange(0, 5).Draw(rt, "failing") == 0, crowded: rapid.IntRange(0, 2).Draw(rt, "crowded") == 0,
 		}
 		script := append([]act{{"create", 0}}, rapid.SliceOfN(happens, 5, 60).Draw(rt, "script")...)
 		if err := play(t, v, script); err != nil {
@@ -66,6 +68,7 @@ type variant struct {
 	idle    bool // sandboxes without execs are stopped soon
 	pulls   bool // the image must be pulled, which takes its time
 	failing bool // what a dead daemon or engine cut off fails by policy
+	crowded bool // few sandboxes may be frozen, and not for long
 }
 
 func (v variant) apply(p *player) {
@@ -79,6 +82,9 @@ func (v variant) apply(p *player) {
 		c.Settings.FailInterruptedCreate, c.Settings.FailOnEngineDeath = v.failing, v.failing
 		if v.idle {
 			c.Settings.IdleTTL = 10 * time.Second
+		}
+		if v.crowded {
+			c.Settings.MaxFrozen, c.Settings.FreezeDuration = 1, 90*time.Second
 		}
 	}
 }
@@ -183,6 +189,23 @@ func (p *player) do(a act) error {
 		if len(p.execs) > 0 {
 			_, _ = p.store.RequestCancel(ctx, p.execs[a.n%len(p.execs)])
 		}
+	case "pause":
+		_, _ = p.store.RequestPause(ctx, p.box(a.n), "pause_requested")
+	case "wake": // whatever keeps it from running
+		return p.do(act{"resume", a.n})
+	case "stop at once": // requests of one moment, in one order or the other
+		verbs := []string{"pause", "resume", "stop", "demote", "delete", "pause"}
+		return errors.Join(p.do(act{verbs[a.n%6], a.n}), p.do(act{verbs[a.n/6%6], a.n}))
+	case "timeout":
+		_, _, _ = p.store.SetTimeout(ctx, p.box(a.n), store.Timeout{After: time.Duration(a.n) * time.Second, OnlyExtend: a.n%7 == 0})
+	case "demote":
+		_, _ = p.store.Demote(ctx, p.box(a.n))
+	case "freeze outside":
+		p.engine.PauseOutside(p.container(a.n), true)
+	case "thaw outside":
+		p.engine.PauseOutside(p.container(a.n), false)
+	case "clock":
+		p.skew.Add(int64(time.Duration(a.n-30) * 10 * time.Second))
 	case "wait":
 		time.Sleep(pauses[a.n%len(pauses)])
 	case "kill daemon":
@@ -274,7 +297,10 @@ func (p *player) do(a act) error {
 // spec is one of three kinds: a plain one, one with services, hooks and files, one that is brought back and publishes a
 // port.
 func (p *player) spec(n int) *agboxv1.CreateSpec {
-	spec := &agboxv1.CreateSpec{Image: image}
+	spec := &agboxv1.CreateSpec{Image: image, AutoResume: n%2 == 0}
+	if n%3 == 1 {
+		spec.OnTimeout = "pause"
+	}
 	switch n % 5 {
 	case 2, 4:
 		check := &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}}
@@ -335,11 +361,22 @@ func (p *player) quiet() error {
 		return err
 	}
 	pass(settle)
-	if err := p.checkRest(); err != nil {
+	if err := errors.Join(p.checkRest(), p.checkAll()); err != nil {
 		return err
 	}
+	for _, id := range p.boxes { // what sleeps must wake as it was
+		_, _ = p.store.RequestResume(context.Background(), id)
+	}
+	pass(settle)
+	if err := p.checkAll(); err != nil {
+		return fmt.Errorf("after a resume: %w", err)
+	}
+	return nil
+}
+
+func (p *player) checkAll() error {
 	for _, id := range p.boxes {
-		if err := p.checkBox(id); err != nil {
+		if err := errors.Join(p.checkBox(id), p.checkExplained(id)); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
@@ -379,6 +416,7 @@ func (p *player) checkBox(id string) error {
 	want := map[storev1.RunState]agboxv1.SandboxState{
 		storev1.RunState_RUN_STATE_RUN:    agboxv1.SandboxState_SANDBOX_STATE_READY,
 		storev1.RunState_RUN_STATE_STOP:   agboxv1.SandboxState_SANDBOX_STATE_STOPPED,
+		storev1.RunState_RUN_STATE_PAUSE:  agboxv1.SandboxState_SANDBOX_STATE_PAUSED,
 		storev1.RunState_RUN_STATE_DELETE: agboxv1.SandboxState_SANDBOX_STATE_DELETED,
 	}[sb.Desired.GetRunState()]
 	broken := sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
@@ -389,7 +427,7 @@ func (p *player) checkBox(id string) error {
 	if line := p.daemon.Status(id); line != "" {
 		return fmt.Errorf("is %s, and the status still says %q", sb.State, line)
 	}
-	if err := p.checkObjects(id, sb.State); err != nil {
+	if err := p.checkObjects(id, sb.State, sb.Desired.GetDemotedAt() != 0); err != nil {
 		return err
 	}
 	if err := p.checkSettings(id, sb); err != nil {
@@ -399,13 +437,16 @@ func (p *player) checkBox(id string) error {
 }
 
 // checkObjects compares Docker with the state: nothing missing, nothing doubled, nothing left.
-func (p *player) checkObjects(id string, state agboxv1.SandboxState) error {
-	var running, all, networks int
+func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted bool) error {
+	var running, frozen, all, networks int
 	for _, c := range p.engine.Containers() {
 		if c.Labels[naming.SandboxID] == id {
 			all++
-			if c.Running {
+			if c.Running && !c.Paused {
 				running++
+			}
+			if c.Paused {
+				frozen++
 			}
 		}
 	}
@@ -418,22 +459,31 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState) error {
 	if p.served(id) {
 		most = 4
 	}
-	got := fmt.Sprintf("%d running of %d containers, %d networks", running, all, networks)
-	want := map[agboxv1.SandboxState]string{
-		agboxv1.SandboxState_SANDBOX_STATE_READY:   fmt.Sprintf("%d running of %d containers, 1 networks", most, most),
-		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: fmt.Sprintf("0 running of %d containers, 1 networks", most),
-		agboxv1.SandboxState_SANDBOX_STATE_DELETED: "0 running of 0 containers, 0 networks",
-	}[state]
-	if p.harmed[id] && state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && networks == 0 {
-		networks = 1 // a stopped sandbox is not judged by its network: a resume will say that it is gone
-		got = fmt.Sprintf("%d running of %d containers, %d networks", running, all, networks)
+	atRest := state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	if p.harmed[id] && atRest && networks == 0 {
+		networks = 1 // one at rest is not judged by its network: a resume will say that it is gone
 	}
-	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running == 0 && all <= most && networks <= 1 {
+	count := func(running, frozen, all, networks int) string {
+		return fmt.Sprintf("%d running and %d frozen of %d containers, %d networks", running, frozen, all, networks)
+	}
+	got := count(running, frozen, all, networks)
+	want := map[agboxv1.SandboxState]string{
+		agboxv1.SandboxState_SANDBOX_STATE_READY:   count(most, 0, most, 1),
+		agboxv1.SandboxState_SANDBOX_STATE_STOPPED: count(0, 0, most, 1),
+		agboxv1.SandboxState_SANDBOX_STATE_PAUSED:  count(0, most, most, 1),
+		agboxv1.SandboxState_SANDBOX_STATE_DELETED: count(0, 0, 0, 0),
+	}[state]
+	if state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && demoted {
+		want = count(0, 0, most, 1)
+	}
+	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running+frozen == 0 && all <= most && networks <= 1 {
 		return nil
 	}
-	if p.harmed[id] && most > 1 && all >= 1 && all <= most && networks == 1 {
-		if state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && running == 0 || state == agboxv1.SandboxState_SANDBOX_STATE_READY && running >= 1 {
-			return nil // a service that fell stays down
+	if p.harmed[id] && most > 1 && all >= 1 && all <= most && networks == 1 { // a service that fell stays down
+		up := state == agboxv1.SandboxState_SANDBOX_STATE_READY && running >= 1 && frozen == 0
+		asleep := state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !demoted && running == 0 && frozen >= 1
+		if up || asleep || atRest && running+frozen == 0 && (demoted || state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED) {
+			return nil
 		}
 	}
 	if got != want {
@@ -506,7 +556,7 @@ func (p *player) checkHistory(id string, last uint64) error {
 		}
 		switch e.GetEventType() {
 		case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_STOPPED,
-			agboxv1.EventType_SANDBOX_DELETED, agboxv1.EventType_SANDBOX_STOP_REQUESTED:
+			agboxv1.EventType_SANDBOX_DELETED, agboxv1.EventType_SANDBOX_STOP_REQUESTED, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED:
 			if begun[e.GetEventType()] {
 				return fmt.Errorf("event %d says %s twice", i+1, e.GetEventType())
 			}
@@ -526,11 +576,19 @@ func (p *player) checkHistory(id string, last uint64) error {
 		}
 	}
 	for x, list := range seen {
+		if len(list) == 1 && list[0] == "EXEC_STARTED" && p.asleep(id) {
+			continue
+		}
 		if len(list) != 2 || list[0] != "EXEC_STARTED" || slices.Contains(list[1:], "EXEC_STARTED") {
 			return fmt.Errorf("%s has events %s", x, strings.Join(list, " "))
 		}
 	}
 	return nil
+}
+
+// asleep reports whether a sandbox is frozen: its execs go on when it is thawed.
+func (p *player) asleep(id string) bool {
+	return slices.Contains(p.store.FrozenIDs(), id)
 }
 
 // checkExec: it ended; it ran at most once; and if it recorded a result, that is the result on record.
@@ -546,6 +604,7 @@ func (p *player) checkExec(id string) error {
 		recorded = true
 	}
 	switch {
+	case ex.End == nil && p.asleep(ex.SandboxID):
 	case ex.End == nil:
 		return fmt.Errorf("has no end")
 	case ran > 1:

@@ -42,13 +42,15 @@ type engineLink struct {
 type linkState struct {
 	// problem is empty while the engine may be judged by.
 	problem string
-	info    dockerx.Info
+	// since is when there was the first of the problems that followed each other.
+	since time.Time
+	info  dockerx.Info
 }
 
 func newEngineLink(cfg Config, event func(dockerx.Event), returned func()) *engineLink {
 	return &engineLink{
 		cfg: cfg, log: cfg.Logger, event: event, returned: returned,
-		state: linkState{problem: "connecting to the engine"}, wakeup: make(chan struct{}, 1),
+		state: linkState{problem: "connecting to the engine", since: time.Now()}, wakeup: make(chan struct{}, 1),
 	}
 }
 
@@ -96,6 +98,13 @@ func (l *engineLink) known() linkState {
 func (l *engineLink) set(s linkState) {
 	l.mu.Lock()
 	changed := l.state.problem != s.problem
+	switch {
+	case s.problem == "":
+	case l.state.problem == "":
+		s.since = time.Now()
+	default:
+		s.since = l.state.since
+	}
 	l.state = s
 	if s.problem == "" {
 		l.info = s.info
@@ -169,8 +178,7 @@ func (l *engineLink) session(ctx context.Context) (up bool, err error) {
 		l.returned()
 		l.probe(ctx)
 	})
-	labels := map[string]string{naming.Instance: l.cfg.Store.InstanceID()}
-	err = l.cfg.Engine.Events(ctx, l.since(), labels, func() { close(ready) }, l.handle)
+	err = l.cfg.Engine.Events(ctx, l.since(), l.cfg.eventLabels(), func() { close(ready) }, l.handle)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -183,7 +191,9 @@ func (l *engineLink) handle(e dockerx.Event) {
 	l.mu.Lock()
 	l.seen = e.Time
 	l.mu.Unlock()
-	l.event(e)
+	if l.cfg.isOurs(e.Labels) {
+		l.event(e)
+	}
 }
 
 // overlap is how far back a subscription begins before the last event or the start. The engine tells of an end before its
@@ -280,8 +290,7 @@ func (l *engineLink) holdsOurs(ctx context.Context) (bool, error) {
 	if len(live) == 0 {
 		return true, nil
 	}
-	labels := map[string]string{naming.Instance: l.cfg.Store.InstanceID()}
-	containers, err := l.cfg.Engine.ListContainers(ctx, labels)
+	containers, err := l.cfg.listContainers(ctx, "")
 	if err != nil {
 		return false, err
 	}
@@ -290,7 +299,7 @@ func (l *engineLink) holdsOurs(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	networks, err := l.cfg.Engine.ListNetworks(ctx, labels)
+	networks, err := l.cfg.listNetworks(ctx, "")
 	if err != nil {
 		return false, err
 	}

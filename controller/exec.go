@@ -113,6 +113,9 @@ func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
 	return plan.ExecRecord{
 		CancelRequested: ex.Desired.GetCancelRequestedAt() != 0,
 		SandboxRuns:     rec.Standing == plan.Live && runs(rec),
+		SandboxWaits: rec.Standing == plan.Live && rec.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
+			(rec.Desired == storev1.RunState_RUN_STATE_PAUSE || rec.Desired == storev1.RunState_RUN_STATE_RUN),
+		TakenByDeath: plan.IsDeath(rec.Reason),
 		SandboxEnding: rec.Standing == plan.Gone || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
@@ -148,7 +151,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	switch {
 	case j.ErrorCode != "":
 		fail(plan.CodeExecStartFailed, j.Error)
-	case j.Cancelled, j.Stopped && want.SandboxEnding:
+	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
 		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +24,7 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	}
 	f := &fence{dir: dir, journal: execjournal.Journal{
 		Version: execjournal.Version, ExecID: req.ExecID, Nonce: req.Nonce, State: execjournal.StateStarted,
-		StartedAtNanos: time.Now().UnixNano(),
+		StartedAtNanos: s.wall().UnixNano(),
 	}}
 	f.lock, err = os.OpenFile(filepath.Join(b.logs, execjournal.LockName(req.ExecID)), os.O_RDWR|os.O_CREATE, 0o644)
 	if err == nil {

@@ -113,6 +113,8 @@ func (p *pass) cancelHook(_ context.Context, index int) error {
 // hookClock keeps since when this daemon waits for the hook of each create. Another daemon waits anew: that bounds the wait
 // too, and needs no trust in what the container writes nor in the host's clock.
 type hookClock struct {
+	now func() time.Time
+
 	mu    sync.Mutex
 	begun map[string]hookBegin
 }
@@ -122,14 +124,16 @@ type hookBegin struct {
 	at    time.Time
 }
 
-func newHookClock() *hookClock { return &hookClock{begun: map[string]hookBegin{}} }
+func newHookClock(now func() time.Time) *hookClock {
+	return &hookClock{now: now, begun: map[string]hookBegin{}}
+}
 
 // begin notes the first time that it is called for a hook.
 func (k *hookClock) begin(sandboxID string, index int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if b, ok := k.begun[sandboxID]; !ok || b.index != index {
-		k.begun[sandboxID] = hookBegin{index, time.Now()}
+		k.begun[sandboxID] = hookBegin{index, k.now()}
 	}
 }
 

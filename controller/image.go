@@ -128,7 +128,7 @@ func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProg
 	}
 	sb, err := t.p.cfg.Store.Sandbox(ctx, t.p.rec.ID)
 	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN {
-		err = t.p.Controller.report(ctx, sb.ID, sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}})
+		err = t.p.Controller.report(ctx, sb.ID, sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}}, 0)
 	}
 	if err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
 		t.p.log.Warn("progress of a pull is not recorded", "sandbox_id", t.p.rec.ID, "err", err)

@@ -15,24 +15,15 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// ours selects this store's objects; others are never seen, so they can't be touched.
-func (c *Controller) ours(sandboxID string) map[string]string {
-	labels := map[string]string{naming.Instance: c.cfg.Store.InstanceID()}
-	if sandboxID != "" {
-		labels[naming.SandboxID] = sandboxID
-	}
-	return labels
-}
-
 // observe reads what there is of one sandbox. run is the engine's life as it was before: what is seen alive has then
 // outlived it.
 func (c *Controller) observe(ctx context.Context, rec *plan.Record, sb store.Sandbox, run *storev1.EngineRun) (plan.World, error) {
 	w := plan.World{Run: run, Stopping: c.ops.subjects(rec.ID, plan.StopContainer)}
-	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(rec.ID))
+	containers, err := c.cfg.listContainers(ctx, rec.ID)
 	if err != nil {
 		return w, err
 	}
-	networks, err := c.cfg.Engine.ListNetworks(ctx, c.ours(rec.ID))
+	networks, err := c.cfg.listNetworks(ctx, rec.ID)
 	if err != nil {
 		return w, err
 	}
@@ -87,7 +78,7 @@ func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, sp
 		}
 	}
 	c.published.set(rec.ID, ports)
-	if dead && rec.Desired == storev1.RunState_RUN_STATE_RUN {
+	if dead && (rec.Desired == storev1.RunState_RUN_STATE_RUN || rec.Desired == storev1.RunState_RUN_STATE_PAUSE) {
 		return c.examineDeath(ctx, w)
 	}
 	return nil

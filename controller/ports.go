@@ -15,15 +15,23 @@ import (
 // that time brings about.
 type Store interface {
 	InstanceID() string
+	InstanceIDs() []string
 	OnCommit(func(sandboxID, execID string))
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	Reserved(ctx context.Context, id string) (bool, error)
 	LiveIDs() []string
+	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+	RebuildPending() bool
 	DeletedBefore(ctx context.Context, t time.Time, limit int) ([]string, error)
 	PurgeSandbox(ctx context.Context, id string) error
 	Report(ctx context.Context, id string, r store.Report) error
 	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (bool, error)
 	RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error)
+	RequestStop(ctx context.Context, id, reason string) (bool, error)
+	RequestExpire(ctx context.Context, id string) (bool, error)
+	Demote(ctx context.Context, id string) (bool, error)
+	RequestPauseCleanup(ctx context.Context, id string, after time.Duration) (bool, error)
+	FrozenIDs() []string
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
 	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
@@ -43,6 +51,8 @@ type Engine interface {
 	StartContainer(ctx context.Context, id string) error
 	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	PauseContainer(ctx context.Context, id string) error
+	UnpauseContainer(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
@@ -63,6 +73,8 @@ type Execs interface {
 	AddWatch(sandboxID string) error
 	RemoveInputs(sandboxID string) error
 	Remove(sandboxID string) error
+	Dirs() ([]execjournal.SandboxDir, error)
+	RemoveDir(path string) error
 	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Start(sandboxID string, r execjournal.Request) error
 	Cancel(sandboxID, execID, nonce string) error

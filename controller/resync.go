@@ -82,7 +82,7 @@ func (c *Controller) resync(ctx context.Context) error {
 			worlds[id] = &plan.World{Run: run}
 		}
 	}
-	now, unknown := time.Now(), 0
+	now, unknown := c.clock.read(), 0
 	for id, w := range worlds {
 		p, err := c.glance(ctx, id, w, now)
 		switch {
@@ -117,11 +117,11 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now t
 }
 
 func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (map[string]*plan.World, error) {
-	containers, err := c.cfg.Engine.ListContainers(ctx, c.ours(""))
+	containers, err := c.cfg.listContainers(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	networks, err := c.cfg.Engine.ListNetworks(ctx, c.ours(""))
+	networks, err := c.cfg.listNetworks(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
@@ -154,7 +154,7 @@ func (c *Controller) purge(ctx context.Context) error {
 	if retention <= 0 {
 		return nil
 	}
-	ids, err := c.cfg.Store.DeletedBefore(ctx, time.Now().Add(-retention), purgeBatch)
+	ids, err := c.cfg.Store.DeletedBefore(ctx, c.clock.read().Add(-retention), purgeBatch)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -16,7 +17,7 @@ import (
 
 // reconcileSandbox is one pass over one sandbox.
 func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, error) {
-	now := time.Now() // once per pass: two reads can disagree about expiry
+	now := c.clock.read() // once per pass: two reads can disagree about expiry
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
 		return Result{}, err
@@ -60,7 +61,7 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 // ended reports whether a stop has nothing to stop any more. Only then is its error nobody's.
 func ended(rec plan.Record) bool {
 	return rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE ||
-		rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+		rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && !rec.Progress.GetStopping()
 }
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
@@ -94,12 +95,30 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	if len(p.After.Events) > 0 {
 		c.status.set(rec.ID, "")
+		c.changedState(rec, p.After.Events)
 	}
 	waits, err := ps.actAside(ctx, p.Asides)
 	if err != nil {
 		return Result{}, c.explain(rec.ID, err)
 	}
 	return Result{Next: p.Next, Pending: waits}, nil
+}
+
+// changedState adds the keys of what waited for the sandbox's new state: its own execs, and other frozen sandboxes, of which
+// there may be too many now.
+func (c *Controller) changedState(rec plan.Record, events []*agboxv1.SandboxEvent) {
+	for _, e := range events {
+		switch e.GetSandboxState() {
+		case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+			if rec.ActiveExecs > 0 {
+				c.wakeExecsOf(rec.ID)
+			}
+		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+			for _, id := range c.tooLongFrozen() {
+				c.sandboxes.add(id)
+			}
+		}
+	}
 }
 
 // settled takes a report that was too late for no error: the newer intent has its own pass, for its commit added the key.
@@ -110,14 +129,16 @@ func settled(err error) error {
 	return err
 }
 
-// report records what a pass found, for the generation that it worked on. Errors: ErrAborted when that is no longer the
+// report records what a pass found, for the generation that it worked on. timeout is how long the sandbox may run from here
+// if it becomes READY with it. Errors: ErrAborted when that is no longer the
 // newest.
-func (c *Controller) report(ctx context.Context, id string, gen uint64, r plan.Report) error {
+func (c *Controller) report(ctx context.Context, id string, gen uint64, r plan.Report, timeout time.Duration) error {
 	if r.Empty() {
 		return nil
 	}
 	err := c.cfg.Store.Report(ctx, id, store.Report{
 		Generation: gen, Events: r.Events, EngineRun: r.EngineRun, Progress: r.Progress, LimitsApplied: r.LimitsApplied,
+		Timeout: timeout,
 	})
 	if errdefs.IsAborted(err) {
 		c.log.Debug("intent changed during the pass", "sandbox_id", id, "generation", gen)
@@ -168,7 +189,31 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.inForce()),
+		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
+		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id),
 	}, sb, nil
+}
+
+// fromNanos is the time of a stored one; 0 is none.
+func fromNanos(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}
+
+// overFrozen reports whether sb is among those that have been frozen for longest while more are than pause.max_frozen.
+func (c *Controller) overFrozen(sb store.Sandbox) bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(c.tooLongFrozen(), sb.ID)
+}
+
+func (c *Controller) tooLongFrozen() []string {
+	most := c.inForce().MaxFrozen
+	frozen := c.cfg.Store.FrozenIDs()
+	if most <= 0 || len(frozen) <= most {
+		return nil
+	}
+	return frozen[:len(frozen)-most]
 }
 
 func (c *Controller) recordOfUnknown(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
@@ -193,8 +238,17 @@ func (c *Controller) policy(sb store.Sandbox) plan.Policy {
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		KeepOrphans: s.KeepOrphans,
+		KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
+		AwakeSince: c.clock.awakeSince(),
 	}
+}
+
+// timeout is how long a sandbox may run after it became READY; 0: for ever.
+func timeout(sb store.Sandbox, s Settings) time.Duration {
+	if t := sb.Spec.GetTimeout(); t != nil {
+		return t.AsDuration()
+	}
+	return s.Timeout
 }
 
 func idleTTL(sb store.Sandbox, s Settings) time.Duration {

@@ -8,6 +8,13 @@ type Settings struct {
 	IdleTTL time.Duration
 	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
 	CleanupTTL time.Duration
+	// Timeout is how long a sandbox may run whose spec has no timeout of its own; 0: for ever.
+	Timeout time.Duration
+	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many do at a
+	// time, and when one that was stopped instead is deleted; 0: no bound.
+	FreezeDuration time.Duration
+	MaxFrozen      int
+	StoppedGCAfter time.Duration
 	// StopGrace is what a container gets between TERM and KILL.
 	StopGrace time.Duration
 	// CancelGrace is what a cancelled exec gets between TERM and KILL.

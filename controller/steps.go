@@ -44,6 +44,10 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.updateLimits(ctx, s)
 	case plan.StopContainer:
 		return p.stop(ctx, s)
+	case plan.PauseContainer:
+		return p.cfg.Engine.PauseContainer(ctx, s.ID)
+	case plan.UnpauseContainer:
+		return p.cfg.Engine.UnpauseContainer(ctx, s.ID)
 	case plan.RemoveContainer:
 		return p.cfg.Engine.RemoveContainer(ctx, s.ID)
 	case plan.RemoveNetwork:
@@ -52,14 +56,32 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.cfg.Execs.RemoveInputs(id)
 	case plan.RemoveFiles:
 		return p.cfg.Execs.Remove(id)
-	case plan.StopIdle:
-		_, err := p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL)
-		return err
-	case plan.Cleanup:
-		_, err := p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL)
-		return err
 	}
-	return fmt.Errorf("unknown step %s", s.Kind)
+	return p.ask(ctx, s)
+}
+
+// ask takes a step that is a change of intent. The store decides at the commit whether it is still called for.
+func (p *pass) ask(ctx context.Context, s plan.Step) error {
+	id, err := p.rec.ID, error(nil)
+	switch s.Kind {
+	case plan.StopIdle:
+		_, err = p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL)
+	case plan.Cleanup:
+		_, err = p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL)
+	case plan.Expire:
+		_, err = p.cfg.Store.RequestExpire(ctx, id)
+	case plan.Demote:
+		_, err = p.cfg.Store.Demote(ctx, id)
+	case plan.PauseCleanup:
+		_, err = p.cfg.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter)
+	case plan.StopDead:
+		if _, err = p.cfg.Store.RequestStop(ctx, id, s.Words); errdefs.IsFailedPrecondition(err) {
+			err = nil // it was resumed meanwhile
+		}
+	default:
+		err = fmt.Errorf("unknown step %s", s.Kind)
+	}
+	return err
 }
 
 func (p *pass) createNetwork(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +35,11 @@ type world struct {
 	store  *store.Store
 	daemon *daemonLife
 	cfg    func(*controller.Config)
+	skew   atomic.Int64 // of the wall clock, in nanoseconds
 }
+
+// now is the wall clock, as somebody has set it.
+func (w *world) now() time.Time { return time.Now().Round(0).Add(time.Duration(w.skew.Load())) }
 
 // daemonLife is one run of the controller.
 type daemonLife struct {
@@ -47,7 +52,8 @@ func newWorld(dir string) *world {
 	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}}
 	w.engine.AddImage(image, dockerx.Image{})
 	w.engine.ListLag = 30 * time.Millisecond
-	w.shim = newFakeShim(w.engine)
+	w.engine.Now = w.now
+	w.shim = newFakeShim(w.engine, w.now)
 	return w
 }
 
@@ -55,7 +61,7 @@ func newWorld(dir string) *world {
 // two of them.
 func (w *world) start(fuse int) error {
 	s, err := store.Open(context.Background(), store.Options{
-		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(),
+		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now,
 		OnFatal: func(err error) { panic(err) },
 	})
 	if err != nil {
@@ -69,7 +75,7 @@ func (w *world) start(fuse int) error {
 	cfg := controller.Config{
 		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{dir, f, w.shim},
 		WatchExecs: w.shim.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
-		ResyncInterval: time.Minute, Workers: 4,
+		ResyncInterval: time.Minute, Workers: 4, Now: w.now,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096,
@@ -154,6 +160,7 @@ func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
 // fakeShim plays PID 1 and the supervisors in every container of the fake engine, on the real files.
 type fakeShim struct {
 	engine *dockertest.Fake
+	wall   func() time.Time
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -172,15 +179,48 @@ type fakeBox struct {
 
 	mu      sync.Mutex
 	cancels map[string]chan struct{}
+	frozen  bool
+	turned  chan struct{} // closed and made anew when it is frozen or thawed
 }
 
-func newFakeShim(engine *dockertest.Fake) *fakeShim {
+// turn freezes or thaws what runs in the box.
+func (b *fakeBox) turn(frozen bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.frozen = frozen
+	close(b.turned)
+	b.turned = make(chan struct{})
+}
+
+func (b *fakeBox) now() (frozen bool, turned <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.frozen, b.turned
+}
+
+// thawed waits until the box runs, and reports false when it died first.
+func (b *fakeBox) thawed() bool {
+	for {
+		frozen, turned := b.now()
+		if !frozen {
+			return true
+		}
+		select {
+		case <-b.dead:
+			return false
+		case <-turned:
+		}
+	}
+}
+
+func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	s := &fakeShim{
-		engine: engine, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
+		engine: engine, wall: wall, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
 		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
 	}
 	engine.OnStart(s.booted)
 	engine.OnStop(s.died)
+	engine.OnPause(s.turned)
 	engine.StopBehavior = s.terminate
 	return s
 }
@@ -211,7 +251,7 @@ func (s *fakeShim) booted(d dockerx.ContainerDetail) {
 	}
 	b := &fakeBox{
 		id: d.ID, dead: make(chan struct{}), term: make(chan struct{}), wake: make(chan struct{}, 1),
-		cancels: map[string]chan struct{}{},
+		cancels: map[string]chan struct{}{}, turned: make(chan struct{}),
 	}
 	b.wake <- struct{}{}
 	for _, m := range spec.Mounts {
@@ -238,6 +278,15 @@ func (s *fakeShim) died(d dockerx.ContainerDetail) {
 	s.mu.Unlock()
 	if b != nil {
 		close(b.dead)
+	}
+}
+
+func (s *fakeShim) turned(d dockerx.ContainerDetail) {
+	s.mu.Lock()
+	b := s.boxes[d.ID]
+	s.mu.Unlock()
+	if b != nil {
+		b.turn(d.Paused)
 	}
 }
 
@@ -272,6 +321,9 @@ func (s *fakeShim) pid1(b *fakeBox) {
 			<-b.dead
 			return
 		case <-b.wake:
+			if !b.thawed() {
+				return
+			}
 			s.scan(b)
 		}
 	}
@@ -360,16 +412,15 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	}
 	end := f.journal
 	end.State, end.ExitCode = execjournal.StateEnded, code
-	select {
-	case <-b.dead:
+	switch b.outlast(time.Duration(millis)*time.Millisecond, cancel) {
+	case died:
 		return // no end: the lock is free now
-	case <-cancel:
+	case wasCancelled:
 		end.Cancelled, end.ExitCode, end.Signal = true, 143, 15
-	case <-b.term:
+	case wasStopped:
 		end.Stopped, end.ExitCode, end.Signal = true, 143, 15
-	case <-time.After(time.Duration(millis) * time.Millisecond):
 	}
-	end.EndedAtNanos = time.Now().UnixNano()
+	end.EndedAtNanos = s.wall().UnixNano()
 	select {
 	case <-b.dead:
 		return
@@ -381,6 +432,35 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 		s.mu.Unlock()
 		s.tell(b.sandbox, req.ExecID)
 	}
+}
+
+// What ended a command.
+const (
+	byItself = iota
+	died
+	wasCancelled
+	wasStopped
+)
+
+// outlast runs a command for the given time, in which a freeze does not count.
+func (b *fakeBox) outlast(left time.Duration, cancel <-chan struct{}) int {
+	for b.thawed() {
+		_, turned := b.now()
+		begun := time.Now()
+		select {
+		case <-b.dead:
+			return died
+		case <-cancel:
+			return wasCancelled
+		case <-b.term:
+			return wasStopped
+		case <-turned:
+			left -= time.Since(begun)
+		case <-time.After(left):
+			return byItself
+		}
+	}
+	return died
 }
 
 // The ports of a daemon that may be killed.
@@ -396,6 +476,18 @@ func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) erro
 
 func (s *fusedStore) RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error) {
 	return guarded(s.f, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after) })
+}
+
+func (s *fusedStore) RequestStop(ctx context.Context, id, reason string) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.RequestStop(ctx, id, reason) })
+}
+
+func (s *fusedStore) RequestExpire(ctx context.Context, id string) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.RequestExpire(ctx, id) })
+}
+
+func (s *fusedStore) Demote(ctx context.Context, id string) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.Demote(ctx, id) })
 }
 
 func (s *fusedStore) SetMarkerWritten(ctx context.Context) error {
@@ -417,6 +509,14 @@ func (e *fusedEngine) StartContainer(ctx context.Context, id string) error {
 
 func (e *fusedEngine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return e.f.guard(func() error { return e.Fake.StopContainer(ctx, id, grace) })
+}
+
+func (e *fusedEngine) PauseContainer(ctx context.Context, id string) error {
+	return e.f.guard(func() error { return e.Fake.PauseContainer(ctx, id) })
+}
+
+func (e *fusedEngine) UnpauseContainer(ctx context.Context, id string) error {
+	return e.f.guard(func() error { return e.Fake.UnpauseContainer(ctx, id) })
 }
 
 func (e *fusedEngine) RemoveContainer(ctx context.Context, id string) error {

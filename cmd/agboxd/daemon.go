@@ -93,6 +93,7 @@ type daemon struct {
 	socket   net.Listener
 	backups  *backup.Maker
 	logLimit atomic.Int64 // artifacts.exec_log_max_bytes as it is now
+	timeout  atomic.Int64 // runtime.timeout as it is now, in nanoseconds
 }
 
 // assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
@@ -234,12 +235,15 @@ func (d *daemon) apply(cfg config.Config) {
 	d.store.SetEventHistoryLimit(cfg.Runtime.EventHistoryLimit)
 	d.ctl.SetSettings(settings(cfg))
 	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
+	d.timeout.Store(int64(cfg.Runtime.Timeout))
 }
 
 func settings(cfg config.Config) controller.Settings {
 	r := cfg.Runtime
 	return controller.Settings{
-		IdleTTL: r.IdleTTL, CleanupTTL: r.CleanupTTL, StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
+		IdleTTL: r.IdleTTL, CleanupTTL: r.CleanupTTL, Timeout: r.Timeout,
+		FreezeDuration: cfg.Pause.FreezeDuration, MaxFrozen: cfg.Pause.MaxFrozen, StoppedGCAfter: cfg.Pause.StoppedGCAfter,
+		StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
 		HookTimeout: r.HookTimeout, HealthTimeout: r.HealthTimeout, PidsLimit: int64(r.PidsLimit),
 		LogLimit:              int64(cfg.Artifacts.ExecLogMaxBytes),
 		KillAtLogLimit:        cfg.Artifacts.OnLogLimit == config.OnLogLimitKill,
@@ -298,7 +302,7 @@ func stateNames() []string {
 	for _, s := range []agboxv1.SandboxState{
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY,
 		agboxv1.SandboxState_SANDBOX_STATE_FAILED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED,
-		agboxv1.SandboxState_SANDBOX_STATE_DELETING,
+		agboxv1.SandboxState_SANDBOX_STATE_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_DELETING,
 	} {
 		names = append(names, stateName(s))
 	}

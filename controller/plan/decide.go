@@ -136,7 +136,7 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
-	if p.awaitExecs(r, mine, pol, now, stopReason(r)) {
+	if p.awaitExecs(r, mine, r.RequestedAt.Add(pol.CancelGrace+stopMargin).Sub(now), stopReason(r)) {
 		return p
 	}
 	if mine.primary == nil {

@@ -101,7 +101,7 @@ func diedFrozen(r Record, w World, primary Container, p Plan) Plan {
 // demoted stops a paused sandbox. It stays PAUSED, with its identity and files.
 func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) Plan {
 	p.Waiting = "stopping; it stays paused"
-	if p.awaitExecs(r, mine, pol, now, BecauseDemoted) {
+	if p.awaitExecs(r, mine, r.DemotedAt.Add(pol.CancelGrace+stopMargin).Sub(now), BecauseDemoted) {
 		return p
 	}
 	steps, down := halts(r, w, mine, BecauseDemoted)
@@ -129,14 +129,13 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	return p
 }
 
-// awaitExecs has the execs end before their container is stopped, for a while: a frozen one is thawed, or it could not heed.
-// It reports whether there is something to wait for.
-func (p *Plan) awaitExecs(r Record, mine parts, pol Policy, now time.Time, why Reason) bool {
+// awaitExecs has the execs end before their container is stopped, for as long as there is patience: a frozen one is thawed, or
+// it could not heed. It reports whether there is something to wait for.
+func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reason) bool {
 	if r.ActiveExecs == 0 {
 		return false
 	}
 	p.add(Step{Kind: CancelExecs, Reason: why})
-	patience := r.RequestedAt.Add(pol.CancelGrace + stopMargin).Sub(now)
 	if patience <= 0 || mine.primary == nil || !mine.primary.Alive() {
 		return false
 	}

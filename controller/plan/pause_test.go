@@ -34,7 +34,7 @@ func mineOf(s scene) parts { mine, _ := split(s.r, s.w); return mine }
 // givenUp is a frozen sandbox that was demoted a minute ago and is not down yet.
 func givenUp(s *scene) {
 	frozen(s)
-	s.r.DemotedAt, s.r.RequestedAt = now.Add(-time.Minute), now.Add(-time.Minute)
+	s.r.DemotedAt = now.Add(-time.Minute)
 	s.r.Progress.Frozen, s.r.Progress.Stopping = false, true
 }
 
@@ -99,9 +99,9 @@ func TestDecideAPause(t *testing.T) {
 		{"frozen with a running exec: it stays", healthy, all(frozen, func(s *scene) { s.r.ActiveExecs = 1 }), "next:23h0m0s"},
 
 		{"demoted: stop the primary", served, givenUp, "stop-container:c1"},
-		{"demoted with execs: thaw, and let them end", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.RequestedAt = 1, now }),
+		{"demoted with execs: thaw, and let them end", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.DemotedAt = 1, now }),
 			"cancel-execs unpause-container:c1 next:40s"},
-		{"demoted with execs that heed nobody", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.RequestedAt = 1, now.Add(-time.Hour) }),
+		{"demoted with execs that heed nobody", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.DemotedAt = 1, now.Add(-time.Hour) }),
 			"cancel-execs stop-container:c1"},
 		{"demoted: then the services", served, all(givenUp, func(s *scene) { s.container("c1").Status = "exited" }),
 			"stop-container(db):db stop-container(mq):mq stop-container(opt):opt"},

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// InstanceIDs are the UUIDs whose Docker objects are ours: that of this store, then those of former ones. From memory.
+func (s *Store) InstanceIDs() []string { return slices.Clone(*s.instances.Load()) }
+
+// RememberInstances records that objects with these UUIDs are ours too, for good. Errors: ErrUnavailable; ErrDataLoss.
+func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
+	var all []string
+	err := s.update(ctx, func(t *txn) error {
+		var instance storev1.Instance
+		if err := decode(get(t.tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
+			return err
+		}
+		before := len(instance.GetFormer())
+		for _, id := range uuids {
+			if id != "" && id != instance.GetUuid() && !slices.Contains(instance.GetFormer(), id) {
+				instance.Former = append(instance.Former, id)
+			}
+		}
+		all = instancesOf(&instance)
+		if len(instance.GetFormer()) == before {
+			return nil
+		}
+		return t.put(bucketMeta, keyInstance, proto.CloneOf(&instance))
+	})
+	if err == nil {
+		s.instances.Store(&all)
+	}
+	return err
+}
+
+func instancesOf(i *storev1.Instance) []string { return append([]string{i.GetUuid()}, i.GetFormer()...) }
+
+// loadFormer takes the UUIDs from the record that loadInstance has found to be there.
+func (s *Store) loadFormer(tx *bolt.Tx) error {
+	var instance storev1.Instance
+	if err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
+		return err
+	}
+	all := instancesOf(&instance)
+	s.instances.Store(&all)
+	return nil
+}
