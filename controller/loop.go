@@ -43,16 +43,18 @@ type loop struct {
 	name    string
 	queue   workqueue.TypedRateLimitingInterface[string]
 	workers int
-	pass    func(ctx context.Context, key string) (Result, error)
-	log     *slog.Logger
-	metrics *metrics.Metrics
+	// failures are those of the keys that back off.
+	failures *failures
+	pass     func(ctx context.Context, key string) (Result, error)
+	log      *slog.Logger
+	metrics  *metrics.Metrics
 }
 
 func newLoop(name string, cfg Config, pass func(context.Context, string) (Result, error)) *loop {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax)
+	limiter := newFailures(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax))
 	return &loop{
-		name: name, workers: cfg.Workers, pass: pass, log: cfg.Logger, metrics: cfg.Metrics,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+		name: name, workers: cfg.Workers, failures: limiter, pass: pass, log: cfg.Logger, metrics: cfg.Metrics,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 			Name: name, MetricsProvider: cfg.Metrics.QueueProvider(),
 		}),
 	}
@@ -116,6 +118,7 @@ func (l *loop) settle(ctx context.Context, key string, res Result, err error) st
 	case ctx.Err() != nil:
 		return metrics.ResultError // shutting down; the next daemon's first resync goes on
 	}
+	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
 	l.log.Warn("will retry", "loop", l.name, "key", key, "tries", l.tries(key), "err", err)
 	if errors.As(err, &panicked) {

@@ -1,0 +1,165 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// observed is one line for the engine and, if it was looked at, one for each container and network.
+func (e *explanation) observed(seen bool) []string {
+	if !seen {
+		why := e.link.problem
+		if e.blind != nil {
+			why = e.redact(message(e.blind))
+		}
+		lines := []string{"engine: " + why}
+		if e.rec.Standing == plan.Live {
+			lines = append(lines, fmt.Sprintf("not looked at; on record it has been %s since %s", stateWord(e.rec.State), stamp(e.rec.StateChangedAt)))
+		}
+		return lines
+	}
+	lines := []string{fmt.Sprintf("engine: answers, version %s", e.link.info.Version)}
+	for _, ct := range e.world.Containers {
+		lines = append(lines, fmt.Sprintf("container %s (%s): %s", ct.Name, part(ct), condition(ct)))
+	}
+	for _, n := range e.world.Networks {
+		lines = append(lines, fmt.Sprintf("network %s (%s): made %s", naming.Network(e.rec.ID), shortID(n.ID), stamp(n.Created)))
+	}
+	return lines
+}
+
+// part says which part of its sandbox a container is.
+func part(ct plan.Container) string {
+	switch {
+	case ct.Service != "":
+		return "service " + ct.Service
+	case ct.Component == "":
+		return "no part of a sandbox"
+	}
+	return ct.Component
+}
+
+// condition is what a container does, or how it ended.
+func condition(ct plan.Container) string {
+	switch {
+	case ct.Alive():
+		text := ct.Status
+		if ct.Health != "" {
+			text += ", " + ct.Health
+		}
+		if ct.Inspected && !ct.StartedAt.IsZero() {
+			text += ", started " + stamp(ct.StartedAt)
+		}
+		return text
+	case !ct.Ended():
+		return ct.Status
+	case !ct.Inspected && ct.EndedWell:
+		return "ended with exit code 0"
+	case !ct.Inspected:
+		return "ended"
+	}
+	text := fmt.Sprintf("ended with exit code %d", ct.ExitCode)
+	if ct.OOMKilled {
+		text += ", a process was killed for memory"
+	}
+	if !ct.FinishedAt.IsZero() {
+		text += ", " + stamp(ct.FinishedAt)
+	}
+	return text
+}
+
+// nextSteps is what a pass would do now, in order. Steps and reasons are named as in the audit lines of the log.
+func (e *explanation) nextSteps() (lines []string) {
+	lines = e.records(lines, e.plan.Before.Events)
+	for _, s := range e.plan.Steps {
+		lines = append(lines, e.step(s))
+	}
+	lines = e.records(lines, e.plan.After.Events)
+	for _, a := range e.plan.Asides {
+		for _, s := range a.Steps {
+			lines = append(lines, e.step(s))
+		}
+		lines = e.records(lines, a.Events)
+	}
+	return lines
+}
+
+func (e *explanation) records(lines []string, events []*agboxv1.SandboxEvent) []string {
+	for _, ev := range events {
+		line := "record " + ev.GetEventType().String()
+		phase, svc := ev.GetSandboxPhase(), ev.GetService()
+		if name := svc.GetServiceName(); name != "" {
+			line += " of " + name
+		}
+		if code := phase.GetErrorCode() + svc.GetErrorCode(); code != "" {
+			line += fmt.Sprintf(" (%s: %s)", code, e.redact(phase.GetErrorMessage()+svc.GetErrorMessage()))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (e *explanation) step(s plan.Step) string {
+	if object := e.object(s); object != "" {
+		return fmt.Sprintf("%s %s (%s)", s.Kind, object, s.Reason)
+	}
+	return fmt.Sprintf("%s (%s)", s.Kind, s.Reason)
+}
+
+// object is what a step is about, by its name; empty: the sandbox.
+func (e *explanation) object(s plan.Step) string {
+	switch s.Kind {
+	case plan.EnsureImage:
+		if svc := serviceSpec(e.sb.Spec, s.Service); svc != nil {
+			return svc.GetImage()
+		}
+		return e.sb.Spec.GetImage()
+	case plan.CreateNetwork:
+		return naming.Network(e.rec.ID)
+	case plan.RemoveNetwork:
+		return shortID(s.ID)
+	case plan.RunHook, plan.CancelHook, plan.EndHook:
+		if hook, ok := hookAt(e.sb.Spec, s.Index); ok {
+			return fmt.Sprintf("%d of service %s", hook.number, hook.service.GetName())
+		}
+		return ""
+	case plan.CreatePrimary, plan.CopyFiles, plan.Release:
+		return naming.Primary(e.rec.ID)
+	case plan.CreateService:
+		return naming.Service(e.rec.ID, s.Service)
+	}
+	return e.containerName(s)
+}
+
+// containerName is empty for a step that is about no container.
+func (e *explanation) containerName(s plan.Step) string {
+	for _, ct := range e.world.Containers {
+		if s.ID != "" && ct.ID == s.ID {
+			return ct.Name
+		}
+	}
+	switch {
+	case s.ID != "":
+		return shortID(s.ID)
+	case s.Service != "":
+		return naming.Service(e.rec.ID, s.Service)
+	case s.Kind == plan.StartContainer:
+		return naming.Primary(e.rec.ID)
+	}
+	return ""
+}
+
+// shortID is an ID of the engine as it shows them itself.
+func shortID(id string) string {
+	const n = 12
+	if len(id) <= n {
+		return id
+	}
+	return id[:n]
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
