@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/store"
+)
+
+// garbageDirs judges the directories of sandboxes on the host. They are listed before anything is asked about them: a
+// directory is made after its sandbox was accepted, so the sandbox of each one is known by then. Whatever is used by a
+// container that is not ours is left out: somebody else knows its sandbox.
+func (c *Controller) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+	dirs, err := c.cfg.Execs.Dirs()
+	if err != nil {
+		return nil, err
+	}
+	foreign, ids, err := c.usersOfDirs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range dirs {
+		ids = append(ids, d.SandboxID)
+	}
+	known, err := c.knownIDs(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	owners := byRunName(append(ids, known...))
+	var garbage []*agboxv1.GarbageItem
+	for _, d := range dirs {
+		id := d.SandboxID
+		if id == "" {
+			id = owners[filepath.Base(d.Path)]
+		}
+		reason, unknown, err := c.judgeDir(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if reason != "" && !foreign[id] {
+			garbage = append(garbage, &agboxv1.GarbageItem{
+				Kind: kindDirectory, Id: d.Path, Name: filepath.Base(d.Path), SandboxId: id, Reason: reason, Unknown: unknown,
+			})
+		}
+	}
+	return garbage, nil
+}
+
+// judgeDir says why the directory of a sandbox is garbage; empty: it is not.
+func (c *Controller) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
+	if id == "" {
+		return "no sandbox that is known has it", true, nil
+	}
+	standing, err := c.standing(ctx, id)
+	switch {
+	case err != nil:
+		return "", false, err
+	case standing == plan.Gone:
+		return reasonGone, false, nil
+	case standing == plan.NeverReserved:
+		return reasonUnknown, true, nil
+	}
+	return "", false, nil
+}
+
+// stillGarbageDir looks again, and makes sure that no container has it mounted, whoever made that.
+func (c *Controller) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
+	if g.GetSandboxId() == "" {
+		return c.stillNobodys(ctx, g.GetName())
+	}
+	reason, unknown, err := c.judgeDir(ctx, g.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	if reason == "" || unknown != g.GetUnknown() {
+		return errKept
+	}
+	containers, err := c.cfg.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: g.GetSandboxId()})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	if len(containers) > 0 {
+		return fmt.Errorf("container %s of its sandbox is still there", containers[0].Name)
+	}
+	return nil
+}
+
+// stillNobodys looks again at a directory whose sandbox can't be told.
+func (c *Controller) stillNobodys(ctx context.Context, runName string) error {
+	_, ids, err := c.usersOfDirs(ctx)
+	if err != nil {
+		return err
+	}
+	known, err := c.knownIDs(ctx, false)
+	if err != nil {
+		return err
+	}
+	if owner := byRunName(append(ids, known...))[runName]; owner != "" {
+		return errKept
+	}
+	return nil
+}
+
+// usersOfDirs are the sandboxes that any daemon's containers on this engine name, and which of them have one that is not ours.
+func (c *Controller) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
+	containers, err := c.cfg.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list containers: %w", err)
+	}
+	foreign = map[string]bool{}
+	for _, ct := range containers {
+		id := ct.Labels[naming.SandboxID]
+		ids = append(ids, id)
+		if !c.cfg.isOurs(ct.Labels) {
+			foreign[id] = true
+		}
+	}
+	return foreign, ids, nil
+}
+
+// knownIDs are those of all sandboxes in memory, damaged ones too, and of the deleted ones that are not purged.
+func (c *Controller) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
+	// A read of the file waits for what is committed to be in memory.
+	if _, err := c.cfg.Store.Reserved(ctx, ""); err != nil {
+		return nil, err
+	}
+	list, err := c.cfg.Store.List(ctx, store.Filter{IncludeDeleted: deleted})
+	if err != nil {
+		return nil, err
+	}
+	for _, sb := range list {
+		ids = append(ids, sb.ID)
+	}
+	return ids, nil
+}
+
+func byRunName(ids []string) map[string]string {
+	owners := map[string]string{}
+	for _, id := range ids {
+		if id != "" {
+			owners[execjournal.RunName(id)] = id
+		}
+	}
+	return owners
+}

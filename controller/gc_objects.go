@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// held is what the engine holds of one sandbox.
+type held struct {
+	world plan.World
+	items []*agboxv1.GarbageItem
+}
+
+// garbageObjects judges what carries our label, of one sandbox unless that is empty: containers first, then networks.
+func (c *Controller) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
+	all, err := c.heldObjects(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	var garbage []*agboxv1.GarbageItem
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		some, err := c.garbageOf(ctx, id, all[id])
+		if err != nil {
+			return nil, err
+		}
+		garbage = append(garbage, some...)
+	}
+	slices.SortStableFunc(garbage, func(a, b *agboxv1.GarbageItem) int { return order[a.GetKind()] - order[b.GetKind()] })
+	return garbage, nil
+}
+
+var order = map[string]int{kindContainer: 0, kindNetwork: 1}
+
+// heldObjects is by sandbox ID; empty is what names none.
+func (c *Controller) heldObjects(ctx context.Context, sandboxID string) (map[string]*held, error) {
+	run, problem := c.link.life()
+	if problem != "" {
+		return nil, garbageRefusal(problem)
+	}
+	containers, err := c.cfg.listContainers(ctx, sandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	networks, err := c.cfg.listNetworks(ctx, sandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	all := map[string]*held{}
+	of := func(labels map[string]string) *held {
+		id := labels[naming.SandboxID]
+		if all[id] == nil {
+			all[id] = &held{world: plan.World{Run: run}}
+		}
+		return all[id]
+	}
+	for _, ct := range containers {
+		h := of(ct.Labels)
+		h.world.Containers = append(h.world.Containers, containerOf(ct))
+		h.items = append(h.items, item(kindContainer, ct.ID, ct.Name, ct.Labels))
+	}
+	for _, n := range networks {
+		h := of(n.Labels)
+		h.world.Networks = append(h.world.Networks, plan.Network{ID: n.ID, Created: n.Created})
+		h.items = append(h.items, item(kindNetwork, n.ID, n.Name, n.Labels))
+	}
+	return all, nil
+}
+
+func item(kind, id, name string, labels map[string]string) *agboxv1.GarbageItem {
+	return &agboxv1.GarbageItem{Kind: kind, Id: id, Name: name, SandboxId: labels[naming.SandboxID]}
+}
+
+// garbageOf are those of the objects of one sandbox that it may not have.
+func (c *Controller) garbageOf(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
+	if id == "" {
+		return judged(h.items, true, "it carries this store's label and names no sandbox"), nil
+	}
+	standing, err := c.standing(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch standing {
+	case plan.Gone:
+		return judged(h.items, false, reasonGone), nil
+	case plan.NeverReserved:
+		return judged(h.items, true, reasonUnknown), nil
+	case plan.Live:
+		return c.outsideSpec(ctx, id, h)
+	}
+	return nil, nil // of a damaged record nobody knows
+}
+
+// Reasons that are the same for objects and directories.
+const (
+	reasonGone    = "its sandbox is deleted"
+	reasonUnknown = "this store never knew its sandbox"
+)
+
+// outsideSpec are the objects that the sandbox's own pass would remove.
+func (c *Controller) outsideSpec(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
+	p, err := c.glance(ctx, id, &h.world, c.clock.read())
+	if err != nil {
+		return nil, err
+	}
+	mine := slices.DeleteFunc(h.items, func(g *agboxv1.GarbageItem) bool {
+		return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+			return s.ID == g.GetId() && s.Reason == plan.BecauseNotInSpec
+		})
+	})
+	return judged(mine, false, "its sandbox is live, and its spec has no such part"), nil
+}
+
+func judged(items []*agboxv1.GarbageItem, unknown bool, reason string) []*agboxv1.GarbageItem {
+	for _, g := range items {
+		g.Unknown, g.Reason = unknown, reason
+	}
+	return items
+}
+
+// standing is what the store says of an ID now. A commit is in the file a moment before it is in memory; who asks twice does
+// not take a sandbox that was just accepted for one that is gone.
+func (c *Controller) standing(ctx context.Context, id string) (plan.Standing, error) {
+	rec, _, err := c.record(ctx, id)
+	if err == nil && rec.Standing == plan.Gone {
+		rec, _, err = c.record(ctx, id)
+	}
+	return rec.Standing, err
+}
