@@ -1,22 +1,176 @@
 package store
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-func TestAnAdoptedSandboxIsAsItWas(t *testing.T) {
+// rebuilt returns what m holds as it would be read back, oldest first.
+func (m *memoryMirror) rebuilt() []Rebuilt {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []Rebuilt
+	for id, r := range m.sandboxes {
+		b := Rebuilt{Record: proto.CloneOf(r)}
+		for _, e := range m.execs[id] {
+			b.Execs = append(b.Execs, proto.CloneOf(e))
+		}
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b Rebuilt) int {
+		return strings.Compare(fmt.Sprint(a.Record.GetCreatedAt(), a.Record.GetSandboxId()), fmt.Sprint(b.Record.GetCreatedAt(), b.Record.GetSandboxId()))
+	})
+	return list
+}
+
+// record is one of a sandbox of which little is known.
+func record(id string) *storev1.SandboxRecord {
+	return &storev1.SandboxRecord{
+		Version: recordVersion, SandboxId: id, Spec: spec(), State: int32(ready),
+		Desired: &storev1.Desired{RunState: storev1.RunState_RUN_STATE_RUN, Generation: 1},
+	}
+}
+
+func execRecord(id string, end *storev1.ExecEnd) *storev1.ExecRecord {
+	return &storev1.ExecRecord{ExecId: id, Desired: &storev1.ExecDesired{Nonce: "n-" + id}, End: end}
+}
+
+func adopt(t testing.TB, s *Store, list ...Rebuilt) []string {
+	t.Helper()
+	ids, err := s.Adopt(ctx, list)
+	must(t, err)
+	return ids
+}
+
+// lost returns a store that has adopted what the mirror of another one held.
+func lost(t *testing.T, c *clock, fill func(s *Store)) *Store {
+	t.Helper()
+	o, m := mirrored(t, c.options(testOptions(t)))
+	fill(open(t, o))
+	s := open(t, c.options(testOptions(t)))
+	adopt(t, s, m.rebuilt()...)
+	return s
+}
+
+func TestAnAdoptedSandboxLivesOn(t *testing.T) {
 	c := newClock()
-	a := open(t, c.options(testOptions(t)))
-	makeReady(t, a, "box")
-	startExec(t, a, "box", "running")
-	want := get1(t, a, "box")
-	b := open(t, c.options(testOptions(t)))
-	ids, err := b.Adopt(ctx, []Rebuilt{{Record: recordOf(&want, "")}})
-	if err != nil || !slices.Equal(ids, []string{"box"}) {
-		t.Fatal(ids, err)
+	s := lost(t, c, func(s *Store) {
+		_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
+		must(t, err)
+		report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+		startExec(t, s, "box", "active")
+		startExec(t, s, "box", "ended")
+		c.pass(time.Second)
+		endExec(t, s, "ended")
+	})
+	for name, err := range map[string]error{
+		"its ID": second(s.CreateSandbox(ctx, "box", "", spec(), nil)), "its name": second(s.CreateSandbox(ctx, "other", "web", spec(), nil)),
+		"the ID of its exec": second(s.CreateExec(ctx, execRequest("box", "ended"))),
+	} {
+		if !errdefs.IsAlreadyExists(err) {
+			t.Errorf("%s is free: %v", name, err)
+		}
 	}
-	if got := get1(t, b, "box"); got.LastSequence != want.LastSequence+1 || got.State != want.State {
-		t.Fatalf("%+v", got)
+	e, err := s.Exec(ctx, "active")
+	if err != nil || e.End != nil || e.Request.GetCommand()[0] != "true" || e.Desired.GetNonce() == "" {
+		t.Fatalf("%+v, %v", e, err)
 	}
+	endExec(t, s, "active")
+	if events, err := s.Events(ctx, "box", e.Anchor, 0); err != nil || len(events) != 1 || events[0].GetExec().GetExecId() != "active" {
+		t.Fatalf("behind the anchor of an exec: %v, %v", events, err)
+	}
+	if sb := get1(t, s, "box"); !sb.IdleSince.Equal(c.at) {
+		t.Fatalf("idle since %v, the exec ended at %v", sb.IdleSince, c.at)
+	}
+	startExec(t, s, "box", "new")
+	s = reopen(t, s)
+	endExec(t, s, "new")
+	lifeAfter(t, s)
+	must(t, s.Close())
+	checkDatabase(t, s.o.Path)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// lifeAfter takes box from READY to its end.
+func lifeAfter(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := s.RequestStop(ctx, "box", "stop_requested")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, stopped))
+	_, err = s.RequestResume(ctx, "box")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+	deleteIt(t, s, "box")
+	if _, err := s.CreateSandbox(ctx, "other", "web", spec(), nil); err != nil {
+		t.Fatalf("the name is not free: %v", err)
+	}
+	if e, err := s.Exec(ctx, "ended"); err != nil || e.End.GetState() != int32(agboxv1.ExecState_EXEC_STATE_FINISHED) {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	must(t, s.PurgeSandbox(ctx, "box"))
+}
+
+func TestTheHistoryOfAnAdoptedSandboxGoesOnFromTheLastSequenceKnown(t *testing.T) {
+	c := newClock()
+	s := lost(t, c, func(s *Store) { makeReady(t, s, "box") }) // 3 events
+	changed, stop := s.Watch("box")
+	defer stop()
+	all, err := s.Events(ctx, "box", 0, 0)
+	if err != nil || len(all) != 1 || all[0].GetSequence() != 4 || all[0].GetEventType() != agboxv1.EventType_SANDBOX_REHYDRATED {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for after, want := range map[uint64]int{3: 1, 4: 0} {
+		if got, err := s.Events(ctx, "box", after, 0); err != nil || len(got) != want {
+			t.Errorf("after %d: %v, %v", after, got, err)
+		}
+	}
+	for _, after := range []uint64{1, 2, 5} {
+		if _, err := s.Events(ctx, "box", after, 0); !errdefs.IsOutOfRange(err) {
+			t.Errorf("after %d: %v", after, err)
+		}
+	}
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_RESTARTED, ready))
+	<-changed
+	if got, err := s.Events(ctx, "box", 4, 0); err != nil || len(got) != 1 || got[0].GetSequence() != 5 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestTheHistoryLimitHoldsForAdoptedSandboxes(t *testing.T) {
+	c := newClock()
+	s := lost(t, c, func(s *Store) {
+		makeReady(t, s, "box")
+		startExec(t, s, "box", "old")
+	})
+	s.SetEventHistoryLimit(4)
+	for i := range 20 {
+		startExec(t, s, "box", fmt.Sprint("e-", i))
+		endExec(t, s, fmt.Sprint("e-", i))
+	}
+	sb := get1(t, s, "box")
+	if left := allEvents(t, s, "box"); len(left) != 4 || left[0].GetEventType() != agboxv1.EventType_SANDBOX_REHYDRATED || sb.LastSequence != 45 {
+		t.Fatalf("%d: %v", sb.LastSequence, sequences(left))
+	}
+	e, err := s.Exec(ctx, "old")
+	must(t, err)
+	endExec(t, s, "old")
+	if got, err := s.Events(ctx, "box", e.Anchor, 0); err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	s = reopen(t, s)
+	if got := get1(t, s, "box"); got.history.dropped != sb.history.dropped+1 {
+		t.Fatalf("%+v, before %+v", got.history, sb.history)
+	}
+	must(t, s.Close())
+	checkDatabase(t, s.o.Path)
 }

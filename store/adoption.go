@@ -115,7 +115,10 @@ func (a *adoption) number(now time.Time) {
 	if a.sb.LastSequence == 0 {
 		last = max(last, uint64(max(now.Unix(), 0)))
 	}
-	last = max(last, 2) // an exec has two events
+	if len(a.execs) > 0 {
+		last = max(last, 2) // an exec has two events
+	}
+	last = max(last, 1)
 	for _, e := range a.execs {
 		if e.Desired.GetStartedSequence() == 0 {
 			e.Desired.StartedSequence = 1

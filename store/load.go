@@ -43,7 +43,7 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 		return fmt.Errorf("read instance of %s: %w: %w", s.o.Path, err, errdefs.ErrDataLoss)
 	}
 	s.instance = instance.GetUuid()
-	return nil
+	return s.loadFormer(tx)
 }
 
 // loadSandboxes finds the live ones: those with config or desired state and without a time of deletion. Both buckets

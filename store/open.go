@@ -20,6 +20,8 @@ type Store struct {
 	db       *bolt.DB
 	mark     *marker
 	instance string
+	// instances are this and the former ones.
+	instances atomic.Pointer[[]string]
 
 	queue   chan *request
 	closing sync.RWMutex // held for reading while sending to queue

@@ -27,6 +27,11 @@ func init() {
 		return 0
 	}
 	children["kill"] = func() int { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }
+	children["unsure"] = func() int { return ExitNoVerdict }
+	children["no memory"] = func() int {
+		fmt.Fprintln(os.Stderr, "runtime: out of memory: cannot allocate 8589934592-byte block")
+		return 2
+	}
 	children["never"] = func() int { panic("the check ran") }
 }
 
@@ -116,6 +121,8 @@ func TestNoVerdictIsNotDamage(t *testing.T) {
 	must(t, open(t, o).Close())
 	for name, program := range map[string][]string{
 		"killed from outside": childProgram(t, "kill"),
+		"it says so":          childProgram(t, "unsure"),
+		"no memory":           childProgram(t, "no memory"),
 		"no such program":     {"/does/not/exist"},
 	} {
 		markUnclean(t, o.Path)
