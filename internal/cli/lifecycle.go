@@ -33,8 +33,9 @@ func (a *app) pauseCommand() *cobra.Command {
 	return a.verbCommand(verb{
 		name: "pause", short: "Freeze sandboxes; their processes keep their memory and go on with \"resume\"",
 		long: `Freeze sandboxes: no process in them runs, and all keep their memory and files until "agbox resume". After a time that the
-daemon's configuration sets, or when too many are frozen, the longest frozen one is stopped to save its memory: it is still
-PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a paused sandbox STOPPED.`,
+daemon's configuration sets, or when too many are frozen, the longest frozen one is stopped to save its memory. That ends its
+commands; it is still PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen
+sandbox STOPPED.`,
 		suggestFor: []string{"freeze", "suspend"}, want: client.Paused, method: (*client.Client).PauseSandbox,
 	})
 }
