@@ -175,7 +175,8 @@ func (w sights) narrow(in *Input, known []Known) sights {
 	owned := sights{}
 	for id, s := range w {
 		ours := slices.ContainsFunc(s.Containers, func(c dockerx.ContainerDetail) bool { return owns(s.Ctl, c) })
-		orphan := s.RunDir && slices.ContainsFunc(s.listed, func(c dockerx.Container) bool { return instances[c.Labels[naming.Instance]] })
+		orphan := s.RunDir && !slices.ContainsFunc(s.listed, claimsPrimary) &&
+			slices.ContainsFunc(s.listed, func(c dockerx.Container) bool { return instances[c.Labels[naming.Instance]] })
 		if ours || orphan {
 			owned[id] = s
 		}

@@ -3,6 +3,7 @@ package rehydrate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -25,7 +26,7 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 			}
 		}
 	}
-	details, failed := g.inspectAll(ctx, todo)
+	details, gone, failed := g.inspectAll(ctx, todo)
 	if len(failed) > 0 {
 		if _, err := g.Engine.ListNetworks(ctx, map[string]string{naming.SandboxID: ""}); err != nil {
 			return fmt.Errorf("make sure that the engine answers: %w", err)
@@ -35,8 +36,9 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 			again = append(again, f.container)
 		}
 		var more []dockerx.ContainerDetail
-		more, failed = g.inspectAll(ctx, again)
-		details = append(details, more...)
+		var went []dockerx.Container
+		more, went, failed = g.inspectAll(ctx, again)
+		details, gone = append(details, more...), append(gone, went...)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -45,14 +47,18 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 		s := w[d.Labels[naming.SandboxID]]
 		s.Containers = append(s.Containers, d)
 	}
+	for _, c := range gone { // as if it had not been listed
+		s := w[c.Labels[naming.SandboxID]]
+		s.listed = slices.DeleteFunc(s.listed, func(l dockerx.Container) bool { return l.ID == c.ID })
+	}
 	for _, f := range failed {
 		s := w[f.container.Labels[naming.SandboxID]]
 		s.Unreadable = append(s.Unreadable, f.container)
 		g.Log.Warn("a container can't be read: it is skipped", "sandbox_id", f.container.Labels[naming.SandboxID],
 			"container_id", f.container.ID, "err", f.err)
-		gone := skippedContainer(f.container, "it can't be inspected")
-		gone.Unreadable = true
-		in.Skipped = append(in.Skipped, gone)
+		unread := skippedContainer(f.container, "it can't be inspected")
+		unread.Unreadable = true
+		in.Skipped = append(in.Skipped, unread)
 	}
 	return nil
 }
@@ -63,8 +69,10 @@ type failure struct {
 	err       error
 }
 
-// inspectAll leaves out those that went meanwhile.
-func (g Gatherer) inspectAll(ctx context.Context, list []dockerx.Container) (details []dockerx.ContainerDetail, failed []failure) {
+// inspectAll tells those that went meanwhile from those that can't be read.
+func (g Gatherer) inspectAll(
+	ctx context.Context, list []dockerx.Container,
+) (details []dockerx.ContainerDetail, gone []dockerx.Container, failed []failure) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan dockerx.Container)
@@ -77,7 +85,9 @@ func (g Gatherer) inspectAll(ctx context.Context, list []dockerx.Container) (det
 				case err == nil:
 					d.Labels = c.Labels // one list decides which sandbox it is of
 					details = append(details, d)
-				case !errdefs.IsNotFound(err):
+				case errdefs.IsNotFound(err):
+					gone = append(gone, c)
+				default:
 					failed = append(failed, failure{c, err})
 				}
 				mu.Unlock()
@@ -89,5 +99,5 @@ func (g Gatherer) inspectAll(ctx context.Context, list []dockerx.Container) (det
 	}
 	close(next)
 	wg.Wait()
-	return details, failed
+	return details, gone, failed
 }

@@ -1,6 +1,8 @@
 package rehydrate
 
 import (
+	"slices"
+
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/naming"
@@ -13,9 +15,14 @@ const (
 	badID          = "its label names no valid sandbox ID"
 )
 
+// claimsPrimary reports whether a container is labelled as a primary, whatever its name.
+func claimsPrimary(c dockerx.Container) bool {
+	return c.Labels[naming.Component] == naming.ComponentPrimary
+}
+
 // isPrimary reports whether a container has labels and name of the primary of its sandbox.
 func isPrimary(c dockerx.Container) bool {
-	return c.Labels[naming.Component] == naming.ComponentPrimary && c.Name == naming.Primary(c.Labels[naming.SandboxID])
+	return claimsPrimary(c) && c.Name == naming.Primary(c.Labels[naming.SandboxID])
 }
 
 func isService(c dockerx.Container) bool {
@@ -45,7 +52,7 @@ type parts struct {
 	skipped  []Skipped
 }
 
-// claim tells ours from the rest. A sandbox without a primary is ours if its objects name an instance that is known to be
+// claim tells ours from the rest. A sandbox without any primary is ours if its objects name an instance that is known to be
 // ours, and its directory is there: that is made before any object and goes after the last one.
 func (f Found) claim(instances map[string]bool) (p parts, ok bool) {
 	for i, c := range f.Containers {
@@ -53,12 +60,13 @@ func (f Found) claim(instances map[string]bool) (p parts, ok bool) {
 			p.primary, p.instance = &f.Containers[i], c.Labels[naming.Instance]
 		}
 	}
+	orphan := f.RunDir && !slices.ContainsFunc(f.Containers, func(c dockerx.ContainerDetail) bool { return claimsPrimary(c.Container) })
 	mine := func(labels map[string]string) bool {
 		instance := labels[naming.Instance]
 		if p.primary != nil {
 			return instance == p.instance
 		}
-		return f.RunDir && instance != "" && instances[instance]
+		return orphan && instance != "" && instances[instance]
 	}
 	for i, c := range f.Containers {
 		switch {
