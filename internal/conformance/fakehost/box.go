@@ -5,80 +5,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
-// serve carries out requests until its container is dead.
-func (b *box) serve() error {
-	defer b.work.Wait()
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer closeWatcher(w)
-	if err := w.Add(b.ctl); err != nil {
-		return err
-	}
-	for {
-		if err := b.scan(); err != nil {
-			return err
-		}
-		select {
-		case <-b.quit:
-			return nil
-		case <-w.Events:
-		case err := <-w.Errors:
-			return err
-		}
-	}
-}
-
-// closeWatcher reads on meanwhile: the library may hold the lock that Close wants while it waits for a reader.
-func closeWatcher(w *fsnotify.Watcher) {
-	var drained sync.WaitGroup
-	drained.Go(func() {
-		for range w.Events {
-		}
-	})
-	drained.Go(func() {
-		for range w.Errors {
-		}
-	})
-	_ = w.Close()
-	drained.Wait()
-}
-
-func (b *box) scan() error {
-	entries, err := os.ReadDir(b.ctl)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // its container is being removed
-	}
-	for _, e := range entries {
-		if e.Name() == execjournal.ReleaseName {
-			b.release()
-			continue
-		}
-		switch id, cancel, ok := execjournal.RequestID(e.Name()); {
-		case !ok:
-		case cancel:
-			b.cancel(id)
-		default:
-			err = errors.Join(err, b.begin(id))
-		}
-	}
-	return err
-}
-
 func (b *box) cancel(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := b.running[id]; r != nil && !r.cancelled {
+	if r := b.running[id]; r != nil && !r.cancelled && !b.frozen {
 		r.cancelled = true
 		r.end()
 	}
@@ -113,7 +49,7 @@ func (b *box) begin(id string) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running[id] != nil || b.ending {
+	if b.running[id] != nil || b.ending || b.frozen {
 		return nil
 	}
 	f, err := newFence(b.logs, req)

@@ -4,13 +4,10 @@ package fakehost
 
 import (
 	"context"
-	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,11 +35,13 @@ type box struct {
 	own       []string      // the command that PID 1 is; nil: PID 1 serves requests, or only waits
 	release   func()        // starts own, once
 	quit      chan struct{} // closed at its death
+	thawed    chan struct{} // of size 1: PID 1 looks again
 	work      sync.WaitGroup
 
 	mu      sync.Mutex
 	ending  bool               // nothing is started any more
 	dead    bool               // no end is recorded any more
+	frozen  bool               // nothing happens at all
 	running map[string]*runner // by exec ID; a service's own command has ""
 }
 
@@ -59,6 +58,7 @@ func New(t testing.TB, engine *dockertest.Fake) *Host {
 	h := &Host{t: t, engine: engine, boxes: map[string]*box{}}
 	engine.OnStart(h.started)
 	engine.OnStop(func(d dockerx.ContainerDetail) { h.stopped(d.ID) })
+	engine.OnPause(func(d dockerx.ContainerDetail) { h.paused(d.ID, d.Paused) })
 	engine.StopBehavior = h.terminate
 	engine.HealthBehavior = health
 	return h
@@ -69,7 +69,7 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 	if !ok {
 		return
 	}
-	b := &box{env: spec.Env, quit: make(chan struct{}), running: map[string]*runner{}}
+	b := &box{env: spec.Env, quit: make(chan struct{}), thawed: make(chan struct{}, 1), running: map[string]*runner{}}
 	for _, m := range spec.Mounts {
 		switch m.Target {
 		case execjournal.ContainerCtl:
@@ -100,61 +100,6 @@ func (h *Host) started(d dockerx.ContainerDetail) {
 			h.t.Errorf("PID 1: %v", err)
 		}
 	})
-}
-
-// mainProcess is what PID 1 of a primary is told to run beside the execs: what stands behind "--". Nil: nothing.
-func mainProcess(args []string) []string {
-	if i := slices.Index(args, "--"); i >= 0 {
-		return args[i+1:]
-	}
-	return nil
-}
-
-// runOwn runs the command that a container is, and ends the container with it, once all execs have recorded their end.
-func (h *Host) runOwn(b *box, id string) {
-	r := &runner{cmd: b.command(b.own, nil), grace: time.Hour} // the engine kills
-	done, err := b.logMain(r.cmd)
-	defer done()
-	if err != nil {
-		h.t.Errorf("logs of the main process: %v", err)
-		return
-	}
-	b.mu.Lock()
-	err = r.cmd.Start()
-	if b.running[""] = r; b.ending {
-		r.signal(syscall.SIGKILL)
-	}
-	b.mu.Unlock()
-	code := 127 // no such program
-	if err == nil {
-		_ = r.cmd.Wait() // its state says how it ended
-		code, _ = exitOf(r.cmd)
-	}
-	b.forget("")
-	b.terminate()
-	if !b.isDead() {
-		h.engine.ExitContainer(id, code, false)
-	}
-}
-
-// logMain has the output of a primary's main process go where the shim puts it, until the returned function is called.
-func (b *box) logMain(cmd *exec.Cmd) (done func(), err error) {
-	if b.logs == "" {
-		return func() {}, nil
-	}
-	var files []*os.File
-	for _, name := range []string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)} {
-		f, openErr := os.OpenFile(filepath.Join(b.logs, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-		files, err = append(files, f), errors.Join(err, openErr)
-	}
-	cmd.Stdout, cmd.Stderr = files[0], files[1]
-	return func() { _ = errors.Join(files[0].Close(), files[1].Close()) }, err
-}
-
-func (b *box) forget(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.running, id)
 }
 
 func (b *box) isDead() bool {
@@ -190,12 +135,22 @@ func (h *Host) stopped(id string) {
 	}
 }
 
-// terminate is the TERM of a stop: the container ends once all commands have recorded their end.
+func (h *Host) paused(id string, frozen bool) {
+	h.mu.Lock()
+	b := h.boxes[id]
+	h.mu.Unlock()
+	if b != nil {
+		b.freeze(frozen)
+	}
+}
+
+// terminate is the TERM of a stop, which thaws: the container ends once all commands have recorded their end.
 func (h *Host) terminate(id string) time.Duration {
 	h.mu.Lock()
 	b := h.boxes[id]
 	h.mu.Unlock()
 	if b != nil {
+		b.freeze(false)
 		h.wg.Go(func() {
 			b.terminate()
 			if b.own == nil { // otherwise its end is the end of the container
