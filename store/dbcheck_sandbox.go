@@ -25,6 +25,9 @@ func (c *checker) sandbox(id string) {
 	if told := desired.GetRehydrated() != nil; desired != nil && e.last > 0 && told != e.rebuilt {
 		c.say(bucketDesired, id, "that the record was rebuilt is %v, and the events say %v", told, e.rebuilt)
 	}
+	if desired != nil && e.last > 0 {
+		c.lifetime(id, desired, e.state)
+	}
 	last := e.state
 	if isDeleted != (last == agboxv1.SandboxState_SANDBOX_STATE_DELETED) && e.last > 0 {
 		c.say(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)

@@ -85,7 +85,7 @@ func (m *machine) resumed(sb *modelSandbox) {
 func (m *machine) reported(sb *modelSandbox, typ agboxv1.EventType, timeout time.Duration) {
 	now := m.clock.at.UnixNano()
 	switch {
-	case typ == agboxv1.EventType_SANDBOX_READY && !(sb.deadlineSet && sb.deadline == 0) && sb.deadline <= now:
+	case typ == agboxv1.EventType_SANDBOX_READY && (!sb.deadlineSet || sb.deadline != 0) && sb.deadline <= now:
 		sb.deadline, sb.deadlineSet = 0, false
 		if timeout > 0 {
 			sb.deadline = now + int64(timeout)
@@ -169,7 +169,7 @@ func (m *machine) setTimeout() {
 	}
 	shorter := want != 0 && (sb.deadline == 0 || want < sb.deadline)
 	same := want == sb.deadline && (want != 0 || sb.deadlineSet)
-	if changes := !same && !(to.OnlyExtend && shorter); changes != changed {
+	if changes := !same && (!to.OnlyExtend || !shorter); changes != changed {
 		m.t.Fatalf("set timeout %+v of %+v: changed %v", to, sb, changed)
 	}
 	if changed {

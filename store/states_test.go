@@ -54,6 +54,16 @@ var situations = []struct {
 	{"deleted", func(t testing.TB, s *Store, id string) { makePaused(t, s, id); deleteIt(t, s, id) }},
 }
 
+// situation returns how to get into one of them.
+func situation(name string) func(t testing.TB, s *Store, id string) {
+	for _, sit := range situations {
+		if sit.name == name {
+			return sit.make
+		}
+	}
+	panic("no situation " + name)
+}
+
 func accepted(t testing.TB, request func(ctx context.Context, id, reason string) (bool, error), id string) {
 	t.Helper()
 	if changed, err := request(ctx, id, "asked"); !changed || err != nil {

@@ -1,0 +1,32 @@
+package store
+
+import (
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// lifetime: what is wanted goes with the state, a demotion with a pause, and a stop with no deadline.
+func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxState) {
+	run := d.GetRunState()
+	pause, stop := run == storev1.RunState_RUN_STATE_PAUSE, run == storev1.RunState_RUN_STATE_STOP
+	if d.GetDeadlineAt() < 0 || d.GetDemotedAt() < 0 {
+		c.say(bucketDesired, id, "it names a time before 1970")
+	}
+	if d.GetDemotedAt() != 0 && !pause {
+		c.say(bucketDesired, id, "it is demoted, and no pause is wanted but %s", run)
+	}
+	if stop && (d.GetDeadlineAt() != 0 || d.GetDeadlineSet()) {
+		c.say(bucketDesired, id, "it is to be stopped, and a deadline is left")
+	}
+	switch state {
+	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		if !pause && !stop {
+			c.say(bucketDesired, id, "it is paused, and wanted is %s", run)
+		}
+	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+	default:
+		if pause {
+			c.say(bucketDesired, id, "a pause is wanted, and the state is %s", state)
+		}
+	}
+}
