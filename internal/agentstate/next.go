@@ -1,0 +1,48 @@
+package agentstate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// ErrIllegal is what every *IllegalError is.
+var ErrIllegal = errors.New("illegal transition of an agent")
+
+// IllegalError says that the table has no answer. It is ErrIllegal and of the class errdefs.ErrFailedPrecondition.
+type IllegalError struct {
+	From    agboxv1.AgentState
+	Trigger agboxv1.AgentTrigger
+}
+
+func (e *IllegalError) Error() string {
+	return fmt.Sprintf("%s is illegal for an agent that is %s",
+		strings.TrimPrefix(e.Trigger.String(), "AGENT_TRIGGER_"), strings.TrimPrefix(e.From.String(), "AGENT_STATE_"))
+}
+
+// Unwrap makes it match its class and ErrIllegal.
+func (e *IllegalError) Unwrap() []error { return []error{ErrIllegal, errdefs.ErrFailedPrecondition} }
+
+// Options are what the table depends on besides state and trigger.
+type Options struct {
+	// ReadyIsProcess: the agent is ready once its process was started, so a process that ends with code 0 before it was
+	// seen to be ready has done what was asked: STOPPED, not FAILED.
+	ReadyIsProcess bool
+}
+
+// Next returns the state after a trigger. changed is false where the trigger is accepted and changes nothing; to is from
+// then. Errors: *IllegalError, with to and changed being zero.
+func Next(from agboxv1.AgentState, tr agboxv1.AgentTrigger, o Options) (to agboxv1.AgentState, changed bool, err error) {
+	to = table[from][tr]
+	if to == illegal {
+		return illegal, false, &IllegalError{From: from, Trigger: tr}
+	}
+	if from == starting && tr == processExited && o.ReadyIsProcess {
+		to = stopped
+	}
+	return to, to != from, nil
+}
