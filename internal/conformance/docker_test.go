@@ -100,6 +100,7 @@ func (d *realDaemon) config(s Settings) string {
 		text += "resync_interval = \"1s\"\n"
 	}
 	text += fmt.Sprintf("event_history_limit = %d\n", s.EventHistoryLimit)
+	text += fmt.Sprintf("[pause]\nfreeze_duration = %q\nmax_frozen = %d\nstopped_gc_after = %q\n", s.FreezeDuration, s.MaxFrozen, s.StoppedGCAfter)
 	return text + fmt.Sprintf("[artifacts]\nexec_log_max_bytes = \"%d\"\n", s.LogLimitBytes)
 }
 

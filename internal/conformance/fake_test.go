@@ -89,7 +89,8 @@ func (d *fakeDaemon) start() {
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 2 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096, EventRetention: d.settings.EventRetention, CleanupTTL: d.settings.CleanupTTL,
-			LogLimit: d.settings.LogLimitBytes,
+			LogLimit: d.settings.LogLimitBytes, MaxFrozen: d.settings.MaxFrozen,
+			FreezeDuration: d.settings.FreezeDuration, StoppedGCAfter: d.settings.StoppedGCAfter,
 		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})

@@ -19,8 +19,8 @@ type Target struct {
 	MissingImage string
 }
 
-// Settings are the keys of a daemon's configuration that the suite needs. Zero values are the defaults, but for the grace
-// periods of a stop and of a cancel, which are 2 s.
+// Settings are the keys of a daemon's configuration that the suite needs. Zero values are the defaults, but for those of
+// paused sandboxes, and for the grace periods of a stop and of a cancel, which are 2 s.
 type Settings struct {
 	// EventRetention is looked at every second when it is set.
 	EventRetention    time.Duration
@@ -28,6 +28,9 @@ type Settings struct {
 	LogLimitBytes     int64
 	// CleanupTTL is looked at every second when it is set.
 	CleanupTTL time.Duration
+	// What becomes of paused sandboxes; 0: nothing.
+	FreezeDuration, StoppedGCAfter time.Duration
+	MaxFrozen                      int
 }
 
 // Daemon is one that runs. Its methods are used by one goroutine at a time.
@@ -71,6 +74,8 @@ func Run(t *testing.T, target Target) {
 		{"services", services},
 		{"updates", updates},
 		{"main processes", mainProcesses},
+		{"pauses", pauses},
+		{"timeouts", timeouts},
 		{"an old client", oldClient},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -81,5 +86,9 @@ func Run(t *testing.T, target Target) {
 	t.Run("history", func(t *testing.T) {
 		t.Parallel()
 		history(t, target)
+	})
+	t.Run("aging", func(t *testing.T) {
+		t.Parallel()
+		aging(t, target)
 	})
 }

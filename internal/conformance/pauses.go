@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// paused is a state of ours.
+const paused = agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+
+// The rows of a pause that somebody asked for, and of its resume.
+const (
+	rowToPause = "PAUSE_REQUESTED READY reason=pause_requested"
+	rowPaused  = "PAUSED PAUSED reason=pause_requested"
+)
+
+func alreadyPaused(id string) refusal {
+	return aboutSandbox(codes.FailedPrecondition, "SANDBOX_ALREADY_PAUSED", id, "sandbox %s is already paused")
+}
+
+func pauses(t *testing.T, c *client) {
+	c.sub(t, "pause and resume, with services", pauseAndResume)
+	c.sub(t, "a pause of what does not run", noPause)
+	c.sub(t, "a pause that is asked for twice leaves one event", pauseTwice)
+	c.sub(t, "an exec goes on where it was frozen", frozenExec)
+	c.sub(t, "an exec is refused, or wakes the sandbox up", execOnPaused)
+	c.sub(t, "an exec turns a pause back that is under way", func(c *client) {
+		id := c.ready(autoResume)
+		c.must(c.tryPause(id))
+		if st := c.ended(c.exec(id, "", "true")); st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+			c.Errorf("%v", st)
+		}
+	})
+	c.sub(t, "of four resumes at once none is refused", func(c *client) {
+		for _, rest := range []func(string){c.pauses, c.stops} {
+			c.resumeAtOnce(4, rest)
+		}
+	})
+	c.sub(t, "a stop of a paused sandbox", stopPaused)
+	c.sub(t, "a delete of a paused sandbox", func(c *client) {
+		id := c.paused()
+		c.delete(id)
+		c.await(id, deleted)
+		c.allRows(c.history(id)[4:], rowPaused, "DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
+	})
+	c.sub(t, "a paused sandbox that is killed", func(c *client) {
+		id := c.paused()
+		c.daemon.Break(c, id, KillPrimary)
+		c.failsWith(id, "CONTAINER_DIED", "paused")
+	})
+	c.sub(t, "a paused sandbox is not idle", func(c *client) {
+		short := func(s *spec) { s.IdleTtl = durationpb.New(time.Second) }
+		id := c.ready(short)
+		if c.tryPause(id) != nil { // this machine slept for a second
+			return
+		}
+		c.await(id, paused)
+		c.await(c.create(short), stopped) // has had the same time and more
+		if h := c.get(id); h.GetState() != paused {
+			c.Errorf("%v", h)
+		}
+	})
+}
+
+func autoResume(s *spec) { s.AutoResume = true }
+
+func (c *client) tryPause(id string) error {
+	_, err := c.PauseSandbox(c.ctx(), &agboxv1.PauseSandboxRequest{SandboxId: id})
+	return err
+}
+
+// pauses asks for a pause and waits for it, stops for a stop.
+func (c *client) pauses(id string) {
+	c.Helper()
+	c.must(c.tryPause(id))
+	c.await(id, paused)
+}
+
+func (c *client) stops(id string) {
+	c.Helper()
+	c.stop(id)
+	c.await(id, stopped)
+}
+
+// paused is a sandbox that is PAUSED.
+func (c *client) paused(change ...func(*spec)) string {
+	c.Helper()
+	id := c.ready(change...)
+	c.pauses(id)
+	return id
+}
+
+func pauseAndResume(c *client) {
+	id := c.ready(required(c.well("one")), optional(c.well("two")))
+	c.subscribe(id, 0, false).untilBoth(serviceReady, "one", serviceReady, "two")
+	before := len(c.history(id))
+	c.pauses(id)
+	h := c.get(id)
+	if h.GetDesiredState() != "" || h.GetDemotedAt() != nil || len(h.GetPorts()) != 0 || h.GetErrorCode() != "" {
+		c.Errorf("paused: %v", h)
+	}
+	c.refused(c.tryPause(id), alreadyPaused(id))
+	c.resume(id)
+	c.await(id, ready)
+	c.refused(c.tryResume(id), notStopped(id))
+	c.allRows(c.history(id)[before:], rowToPause, rowPaused, rowAccepted, rowReady)
+	c.ended(c.exec(id, "", "true"))
+	c.pauses(id) // again
+}
+
+func noPause(c *client) {
+	never := newID()
+	c.refused(c.tryPause(never), sandboxNotFound(never))
+	id := c.create(required(c.slow()))
+	c.refused(c.tryPause(id), notReady(id))
+	c.await(id, ready)
+	c.stop(id)
+	c.refused(c.tryPause(id), notReady(id)) // stopping, or STOPPED
+	c.await(id, stopped)
+	c.refused(c.tryPause(id), notReady(id))
+	c.delete(id)
+	c.await(id, deleted)
+	c.refused(c.tryPause(id), notReady(id))
+}
+
+func pauseTwice(c *client) {
+	id := c.ready()
+	c.must(c.tryPause(id))
+	if err := c.tryPause(id); err != nil { // done already
+		c.refused(err, alreadyPaused(id))
+	}
+	c.await(id, paused)
+	c.allRows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToPause, rowPaused)
+}
+
+// resumeAtOnce brings a sandbox to rest and has n clients resume it.
+func (c *client) resumeAtOnce(n int, rest func(id string)) {
+	c.Helper()
+	id := c.ready()
+	rest(id)
+	before := len(c.history(id))
+	answers := make(chan error)
+	for range n {
+		go func() { answers <- c.tryResume(id) }()
+	}
+	for range n {
+		if err := <-answers; err != nil {
+			c.Error(err)
+		}
+	}
+	c.await(id, ready)
+	c.allRows(c.history(id)[before:], rowAccepted, rowReady)
+}
+
+// stopPaused has an exec that is frozen as well; it is thawed to end.
+func stopPaused(c *client) {
+	id, x := c.ready(), newID()
+	c.exec(id, x, "sleep", "3600")
+	c.pauses(id)
+	before := len(c.history(id))
+	c.stop(id)
+	c.stop(id)
+	if h := c.get(id); h.GetState() != stopped && (h.GetState() != paused || h.GetDesiredState() != "stopped") {
+		c.Errorf("under way: %v", h)
+	}
+	c.await(id, stopped)
+	if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
+		c.Errorf("%v", st)
+	}
+	list := c.history(id)
+	c.allRows(append(list[before:before+1:before+1], list[before+2:]...), "STOP_REQUESTED PAUSED reason=stop_requested", "STOPPED STOPPED reason=stop_requested")
+	c.resume(id)
+	c.await(id, ready)
+}
