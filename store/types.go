@@ -18,7 +18,8 @@ type Sandbox struct {
 	Desired *storev1.Desired
 	// State of the last event that has one.
 	State agboxv1.SandboxState
-	// StateChangedAt is when the first event of the present unbroken run of that state occurred.
+	// StateChangedAt is when the first event of the present unbroken run of that state occurred; a SANDBOX_REHYDRATED begins a
+	// run, and says itself when it was.
 	StateChangedAt time.Time
 	// ErrorCode and ErrorMessage are those of the last SANDBOX_FAILED; empty unless State is FAILED.
 	ErrorCode, ErrorMessage string
@@ -28,12 +29,12 @@ type Sandbox struct {
 	DeletedAt time.Time
 	// LastSequence is that of the newest event, at least 1.
 	LastSequence uint64
-	// Preparing is true while PENDING by a create whose SANDBOX_PREPARING is recorded.
+	// Preparing is true while PENDING by a create whose SANDBOX_PREPARING is recorded, or was when the record was rebuilt.
 	Preparing bool
 	// ActiveExecs are the sorted IDs of the execs that have not ended.
 	ActiveExecs []string
-	// IdleSince is when the newest of SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred. Zero
-	// unless the sandbox is READY and no exec is active.
+	// IdleSince is when the newest of SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred, or what a newer
+	// SANDBOX_REHYDRATED says. Zero unless the sandbox is READY and no exec is active.
 	IdleSince time.Time
 	// Progress is what the present run has come to; never nil unless Corrupt.
 	Progress *storev1.Progress
