@@ -55,7 +55,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": daemonCommand, "engine": engineCommand, "waitfile": waitFile, "columns": columns, "exits": exits,
-			"interrupts": interrupts,
+			"interrupts": interrupts, "leftover": leftoverCommand,
 		},
 	})
 }
@@ -130,8 +130,8 @@ func (w *world) start() error {
 		ExecFiles: func(id string) []string { return []string{execjournal.JournalName(id), execjournal.StdoutName(id)} },
 	}
 	server := apiserver.New(apiserver.Deps{
-		Backup: backups.Write,
-		Store:  st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
+		Backup: backups.Write, Explain: ctl.Explain, CollectGarbage: ctl.CollectGarbage,
+		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})

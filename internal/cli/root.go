@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,9 +28,9 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
 	root.AddCommand(
-		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
+		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
 		a.pauseCommand(), a.resumeCommand(), a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
-		a.backupCommand(), a.completionCommand(), a.versionCommand(),
+		a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }
@@ -43,13 +44,24 @@ func group(use, short, long string) *cobra.Command {
 				return nil
 			}
 			text := fmt.Sprintf("unknown command %q", args[0])
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += "; did you mean " + strings.Join(near, " or ") + "?"
+			if meant := near(cmd, args[0]); len(meant) > 0 {
+				text += "; did you mean " + strings.Join(meant, " or ") + "?"
 			}
 			return usagef(cmd, "%s", text)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+}
+
+// near are the commands that may have been meant. A name that is no longer than the distance is near to every short word.
+func near(cmd *cobra.Command, word string) []string {
+	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(name string) bool {
+		if len(name) > cmd.SuggestionsMinimumDistance {
+			return false
+		}
+		sub, _, err := cmd.Find([]string{name})
+		return err != nil || !slices.Contains(sub.SuggestFor, word)
+	})
 }
 
 // one and atMostOne check the number of arguments; what says what they are.

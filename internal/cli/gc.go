@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+type gcOptions struct{ dryRun, unknown, yes bool }
+
+func (a *app) gcCommand() *cobra.Command {
+	var o gcOptions
+	cmd := &cobra.Command{
+		Use: "gc", SuggestFor: []string{"prune", "clean", "cleanup", "sweep"}, Short: "Remove what is left of sandboxes that are no more",
+		Long: `Remove containers, networks and directories of sandboxes that were deleted, and what a live sandbox has beside its spec. The
+daemon does so by itself unless it is told not to; --dry-run shows what there is.
+
+What carries the label of this daemon's records but was never in them is listed and kept: it may be the sandboxes that a
+restored backup does not know. --unknown --yes removes it.`,
+		Example: "  agbox gc --dry-run\n  agbox gc\n  agbox gc --unknown --yes",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.unknown && !o.yes && !o.dryRun {
+				return usagef(cmd, "--unknown removes sandboxes that may still be somebody's: look at them with --dry-run, then add --yes")
+			}
+			return a.gc(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show what there is, remove nothing")
+	cmd.Flags().BoolVar(&o.unknown, "unknown", false, "also remove what the records never knew")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --unknown: really")
+	return cmd
+}
+
+func (a *app) gc(ctx context.Context, o gcOptions) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var items []*agboxv1.GarbageItem
+	if o.dryRun {
+		items, err = c.Garbage(ctx)
+	} else {
+		items, err = c.CollectGarbage(ctx, o.unknown)
+	}
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		fmt.Fprintln(a.Err, "there is no garbage")
+		return nil
+	}
+	failed := a.printGarbage(items, o)
+	return outcomeOf(ctx, failed)
+}
+
+// printGarbage reports whether something that was to be removed is still there.
+func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bool) {
+	t := &table{}
+	t.add("KIND", "NAME", "SANDBOX", "OUTCOME", "REASON")
+	kept := 0
+	for _, g := range items {
+		outcome := "removed"
+		switch {
+		case o.dryRun && g.GetUnknown() && !o.unknown:
+			outcome = "to be kept"
+			kept++
+		case o.dryRun:
+			outcome = "to be removed"
+		case g.GetError() != "":
+			outcome, failed = "failed", true
+		case !g.GetRemoved():
+			outcome = "kept"
+			kept++
+		}
+		t.add(g.GetKind(), oneLine(garbageName(g)), sandboxOf(g), outcome, oneLine(g.GetReason()))
+	}
+	t.write(a.Out)
+	for _, g := range items {
+		if g.GetError() != "" {
+			a.complain(fmt.Errorf("%s %s: %s", g.GetKind(), garbageName(g), g.GetError()))
+		}
+	}
+	if kept > 0 {
+		fmt.Fprintf(a.Err, "%d kept: the records never knew their sandboxes; \"agbox gc --unknown --yes\" removes them\n", kept)
+	}
+	return failed
+}
+
+func sandboxOf(g *agboxv1.GarbageItem) string {
+	if g.GetSandboxId() == "" {
+		return "-"
+	}
+	return oneLine(g.GetSandboxId())
+}
+
+// garbageName is what a person can find the thing by.
+func garbageName(g *agboxv1.GarbageItem) string {
+	if filepath.IsAbs(g.GetId()) || g.GetName() == "" {
+		return g.GetId()
+	}
+	return g.GetName()
+}
