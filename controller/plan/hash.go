@@ -13,10 +13,26 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// inPlace are the fields, of a spec and of its services, that containers do not fix: a change of one is no drift.
-var inPlace = map[protoreflect.Name]bool{
-	"labels": true, "idle_ttl": true, "timeout": true, "on_timeout": true, "auto_resume": true, "cpu_limit": true,
-	"memory_limit": true, "pids_limit": true, "restart_policy": true, "pull_policy": true, "on_log_limit": true,
+// inPlace are the fields that containers do not fix: a change of one is no drift. They go by their full names: the timeout of
+// a healthcheck is another thing than that of a sandbox.
+var inPlace = inPlaceOf((&agboxv1.CreateSpec{}).ProtoReflect().Descriptor(), "labels", "idle_ttl", "timeout", "on_timeout",
+	"auto_resume", "cpu_limit", "memory_limit", "pids_limit", "restart_policy", "pull_policy", "on_log_limit",
+).with(inPlaceOf((&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor(), "cpu_limit", "memory_limit", "pids_limit",
+	"restart_policy", "pull_policy"))
+
+type fieldSet map[protoreflect.FullName]bool
+
+func inPlaceOf(m protoreflect.MessageDescriptor, names ...protoreflect.Name) fieldSet {
+	set := fieldSet{}
+	for _, n := range names {
+		set[m.FullName().Append(n)] = true
+	}
+	return set
+}
+
+func (s fieldSet) with(other fieldSet) fieldSet {
+	maps.Copy(s, other)
+	return s
 }
 
 // SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those of inPlace.
@@ -35,7 +51,7 @@ func hashMessage(w *strings.Builder, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for _, n := range numbers(fields) {
 		fd := fields.ByNumber(n)
-		if !m.Has(fd) || inPlace[fd.Name()] {
+		if !m.Has(fd) || inPlace[fd.FullName()] {
 			continue
 		}
 		hashText(w, string(fd.Name()))

@@ -41,7 +41,10 @@ func TestSpecHashCoversWhatIsFixedInTheContainers(t *testing.T) {
 		"user":              func(s *agboxv1.CreateSpec) { s.User = "root" },
 		"a service's image": func(s *agboxv1.CreateSpec) { s.RequiredServices[0].Image = "y" },
 		"a healthcheck":     func(s *agboxv1.CreateSpec) { s.RequiredServices[0].Healthcheck.Retries = 4 },
-		"required or not":   func(s *agboxv1.CreateSpec) { s.OptionalServices, s.RequiredServices = s.RequiredServices, nil },
+		"its timeout": func(s *agboxv1.CreateSpec) {
+			s.RequiredServices[0].Healthcheck.Timeout = durationpb.New(time.Second)
+		},
+		"required or not": func(s *agboxv1.CreateSpec) { s.OptionalServices, s.RequiredServices = s.RequiredServices, nil },
 	} {
 		s := full()
 		if mutate(s); SpecHash(s) == base {
@@ -52,6 +55,7 @@ func TestSpecHashCoversWhatIsFixedInTheContainers(t *testing.T) {
 		"labels":            func(s *agboxv1.CreateSpec) { s.Labels["team"] = "y" },
 		"cpu_limit":         func(s *agboxv1.CreateSpec) { s.CpuLimit = 2 },
 		"idle_ttl":          func(s *agboxv1.CreateSpec) { s.IdleTtl = nil },
+		"timeout":           func(s *agboxv1.CreateSpec) { s.Timeout, s.OnTimeout = durationpb.New(time.Hour), "pause" },
 		"a service's limit": func(s *agboxv1.CreateSpec) { s.RequiredServices[0].PidsLimit = 200 },
 	} {
 		s := full()

@@ -1,0 +1,213 @@
+package agentplan
+
+import (
+	"fmt"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Bounds of restarts.
+const (
+	// MaxAttempts starts in a row may come to nothing.
+	MaxAttempts = 5
+	backOffBase = time.Second
+	backOffMax  = 5 * time.Minute
+	// HealthyAfter being ready for so long the count of attempts begins anew.
+	HealthyAfter = 10 * time.Minute
+)
+
+// Decide returns what to do for one agent.
+//
+//	output that was not taken in        read it: before that nothing is judged
+//	delete                              end the process, then forget the agent
+//	ended, as its sandbox or a drain wanted   STOPPED, and it comes back
+//	ended, as somebody wanted           STOPPED
+//	ended with 0                        EXITED: STOPPED, or FAILED when it was not ready or in a turn
+//	ended otherwise, or lost            CRASHED: FAILED
+//	no process, though it should live   RECONCILIATION: FAILED
+//	stopped or failed, and alive        end that process
+//	stop                                end the process; STOPPED
+//	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
+//	run, idle                           the next prompt, unless the gates are closed
+//	run, busy                           nothing; what is not in its inbox goes there
+//	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
+func Decide(r Record, w World, now time.Time) Plan {
+	switch {
+	case w.Unread:
+		return Plan{Kind: Read}
+	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE:
+		return remove(w)
+	case r.lives() && (w.Process == Ended || w.Process == NoProcess):
+		return ended(r, w, now)
+	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
+		return end("ending a process that should be gone")
+	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
+		return stop(r)
+	}
+	switch r.State {
+	case agboxv1.AgentState_AGENT_STATE_STARTING:
+		return starting(r, w, now)
+	case agboxv1.AgentState_AGENT_STATE_IDLE:
+		return idle(r, w)
+	case agboxv1.AgentState_AGENT_STATE_BUSY:
+		return busy(w)
+	}
+	return bringBack(r, w, now)
+}
+
+// lives reports whether the record says that there is a process.
+func (r Record) lives() bool {
+	switch r.State {
+	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
+		return true
+	}
+	return false
+}
+
+func wait(why string) Plan { return Plan{Kind: Wait, Waiting: why} }
+
+func end(why string) Plan { return Plan{Kind: End, Waiting: why} }
+
+func transition(tr agboxv1.AgentTrigger, reason string) Plan {
+	return Plan{Kind: Transition, Trigger: tr, Reason: reason}
+}
+
+func remove(w World) Plan {
+	if w.Process == Alive || w.Process == Waiting {
+		return end("deleting")
+	}
+	return Plan{Kind: Remove}
+}
+
+// ended judges the end of a process that the record says is there. Its output is taken in, so a result that it had printed
+// counts.
+func ended(r Record, w World, now time.Time) Plan {
+	switch {
+	case w.Process == NoProcess:
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process")
+	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
+	case w.Cancelled:
+		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "it ended with its sandbox, or for a drain")
+		p.Parked = true
+		return p
+	case w.Error != "":
+		return r.crashed("its process did not start: " + w.Error, now)
+	case w.Lost:
+		return r.crashed("its process died with its container, and nobody saw how", now)
+	case w.ExitCode == 0:
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
+	}
+	return r.crashed(fmt.Sprintf("its process ended with code %d", w.ExitCode), now)
+}
+
+// crashed tells at the last attempt that it was the last.
+func (r Record) crashed(why string, now time.Time) Plan {
+	return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED, why), now)
+}
+
+func (r Record) attention(p Plan, now time.Time) Plan {
+	if r.Restart != RestartNever && r.attempts(now) >= MaxAttempts {
+		p.NeedsAttention = true
+		p.Reason += fmt.Sprintf("; %d attempts in a row came to nothing, it is not started again by itself", MaxAttempts)
+	}
+	return p
+}
+
+// attempts that count at the end of a process: one that was ready for long enough begins the count anew.
+func (r Record) attempts(end time.Time) uint32 {
+	if !r.ReadyAt.IsZero() && end.Sub(r.ReadyAt) >= HealthyAfter {
+		return 0
+	}
+	return r.Attempts
+}
+
+func stop(r Record) Plan {
+	switch r.State {
+	case agboxv1.AgentState_AGENT_STATE_STOPPED:
+		return wait("")
+	case agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_FAILED:
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
+	}
+	return end("stopping")
+}
+
+func starting(r Record, w World, now time.Time) Plan {
+	if r.ReadyIsProcess && w.Process == Alive {
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, "its process was started")
+	}
+	left := r.LastStart.Add(r.StartTimeout).Sub(now)
+	if left <= 0 {
+		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT,
+			fmt.Sprintf("it was not ready within %s (start_timeout)", r.StartTimeout)), now)
+	}
+	if left > r.StartTimeout { // the clock was set back
+		left = r.StartTimeout
+	}
+	return Plan{Kind: Wait, Next: left, Waiting: "waiting for it to be ready"}
+}
+
+func idle(r Record, w World) Plan {
+	switch {
+	case w.Process != Alive:
+		return wait("waiting for its process")
+	case r.Queued && w.Draining:
+		return wait("draining; prompts wait")
+	case r.Queued && !w.SandboxUp:
+		return wait(w.SandboxWaits)
+	case r.Queued:
+		return Plan{Kind: Claim}
+	}
+	return wait("")
+}
+
+func busy(w World) Plan {
+	if w.Undelivered && w.Process == Alive {
+		return Plan{Kind: Deliver}
+	}
+	return wait("")
+}
+
+// bringBack starts an agent that is wanted to run and does not.
+func bringBack(r Record, w World, now time.Time) Plan {
+	pause, ok := r.pause()
+	switch {
+	case w.SandboxGone:
+		return wait("its sandbox has failed or is being deleted")
+	case r.NeedsAttention:
+		return wait(fmt.Sprintf("%d attempts in a row came to nothing; `agbox agent start` tries again", MaxAttempts))
+	case !ok:
+		return wait("")
+	case w.Draining:
+		return wait("draining; it comes back afterwards")
+	case !w.SandboxUp:
+		return wait(w.SandboxWaits)
+	}
+	if left := r.ChangedAt.Add(pause).Sub(now); left > 0 && left <= pause {
+		return Plan{Kind: Wait, Next: left, Waiting: fmt.Sprintf("it is started again in %s", left.Round(time.Second))}
+	}
+	return Plan{Kind: Spawn, Attempts: r.attempts(r.ChangedAt) + 1}
+}
+
+// pause is how long after its end it is started again; not ok: it is not.
+func (r Record) pause() (d time.Duration, ok bool) {
+	switch {
+	case r.State == agboxv1.AgentState_AGENT_STATE_PENDING, r.Parked:
+		return 0, true
+	case r.Restart == RestartNever:
+		return 0, false
+	case r.State == agboxv1.AgentState_AGENT_STATE_STOPPED && r.Restart != RestartAlways:
+		return 0, false
+	}
+	return BackOff(r.attempts(r.ChangedAt)), true
+}
+
+// BackOff is the pause after so many attempts in a row that came to nothing.
+func BackOff(attempts uint32) time.Duration {
+	if attempts == 0 {
+		return backOffBase
+	}
+	return min(backOffBase<<min(attempts-1, 20), backOffMax)
+}

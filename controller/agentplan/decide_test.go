@@ -1,0 +1,178 @@
+package agentplan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	run  = storev1.AgentRun_AGENT_RUN_RUN
+	halt = storev1.AgentRun_AGENT_RUN_STOP
+	del  = storev1.AgentRun_AGENT_RUN_DELETE
+
+	pendingState  = agboxv1.AgentState_AGENT_STATE_PENDING
+	startingState = agboxv1.AgentState_AGENT_STATE_STARTING
+	idleState     = agboxv1.AgentState_AGENT_STATE_IDLE
+	busyState     = agboxv1.AgentState_AGENT_STATE_BUSY
+	stoppedState  = agboxv1.AgentState_AGENT_STATE_STOPPED
+	failedState   = agboxv1.AgentState_AGENT_STATE_FAILED
+)
+
+var now = time.Unix(1_700_000_000, 0)
+
+type scene struct {
+	r Record
+	w World
+}
+
+// at is an agent that is well in that state.
+func at(state agboxv1.AgentState) scene {
+	s := scene{
+		r: Record{
+			Run: run, State: state, Incarnation: 1, Attempts: 1, LastStart: now.Add(-20 * time.Second),
+			ReadyAt: now.Add(-10 * time.Second), ChangedAt: now.Add(-10 * time.Second), StartTimeout: time.Minute,
+		},
+		w: World{SandboxUp: true, Process: Alive, SandboxWaits: "its sandbox is STOPPED"},
+	}
+	switch state {
+	case pendingState:
+		s.r.Incarnation, s.r.Attempts, s.r.LastStart, s.r.ReadyAt, s.w.Process = 0, 0, time.Time{}, time.Time{}, NoProcess
+	case startingState:
+		s.r.ReadyAt, s.r.ChangedAt = time.Time{}, s.r.LastStart
+	case stoppedState, failedState:
+		s.w.Process = Ended
+	}
+	return s
+}
+
+func render(p Plan) string {
+	parts := []string{string(p.Kind)}
+	if p.Trigger != 0 {
+		parts = append(parts, strings.TrimPrefix(p.Trigger.String(), "AGENT_TRIGGER_"))
+	}
+	if p.Parked {
+		parts = append(parts, "parked")
+	}
+	if p.NeedsAttention {
+		parts = append(parts, "attention")
+	}
+	if p.Attempts > 0 {
+		parts = append(parts, fmt.Sprintf("attempt:%d", p.Attempts))
+	}
+	if p.Next > 0 {
+		parts = append(parts, "next:"+p.Next.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestDecide(t *testing.T) {
+	ends := func(code int) func(*scene) {
+		return func(s *scene) { s.w.Process, s.w.ExitCode = Ended, code }
+	}
+	lost := func(s *scene) { s.w.Process, s.w.Lost = Ended, true }
+	cancelled := func(s *scene) { s.w.Process, s.w.Cancelled, s.w.ExitCode = Ended, true, 143 }
+	down := func(s *scene) { s.w.SandboxUp = false }
+	for _, row := range []struct {
+		name   string
+		state  agboxv1.AgentState
+		mutate func(*scene)
+		want   string
+	}{
+		{"never attempted: started", pendingState, nil, "spawn attempt:1"},
+		{"its sandbox is not up: wait", pendingState, down, "wait"},
+		{"its sandbox is gone: wait", pendingState, func(s *scene) { s.w.SandboxGone = true }, "wait"},
+		{"draining: nothing starts", pendingState, func(s *scene) { s.w.Draining = true }, "wait"},
+		{"wanted stopped before it ever ran", pendingState, func(s *scene) { s.r.Run = halt }, "transition USER_TERMINATED"},
+
+		{"starting and alive: wait", startingState, nil, "wait next:40s"},
+		{"starting, its exec has not started", startingState, func(s *scene) { s.w.Process = Waiting }, "wait next:40s"},
+		{"ready when its process is there", startingState, func(s *scene) { s.r.ReadyIsProcess = true }, "transition CONNECTED"},
+		{"its process is not there yet", startingState, func(s *scene) { s.r.ReadyIsProcess, s.w.Process = true, Waiting }, "wait next:40s"},
+		{"not ready in time", startingState, func(s *scene) { s.r.LastStart = now.Add(-time.Minute) }, "transition START_TIMED_OUT"},
+		{"not ready in time for the last time", startingState, func(s *scene) { s.r.LastStart, s.r.Attempts = now.Add(-time.Minute), MaxAttempts },
+			"transition START_TIMED_OUT attention"},
+		{"the clock was set back while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(time.Hour) }, "wait next:1m0s"},
+		{"dead while starting", startingState, ends(1), "transition PROCESS_CRASHED"},
+		{"gone with 0 while starting", startingState, ends(0), "transition PROCESS_EXITED"},
+		{"could not start", startingState, func(s *scene) { s.w.Process, s.w.Error = Ended, "no such file" }, "transition PROCESS_CRASHED"},
+		{"dead while starting for the last time", startingState, func(s *scene) { ends(1)(s); s.r.Attempts = MaxAttempts },
+			"transition PROCESS_CRASHED attention"},
+		{"nothing is known of its process", startingState, func(s *scene) { s.w.Process = NoProcess }, "transition RECONCILIATION"},
+
+		{"idle: nothing", idleState, nil, "wait"},
+		{"idle with a prompt", idleState, func(s *scene) { s.r.Queued = true }, "claim"},
+		{"idle with a prompt, draining", idleState, func(s *scene) { s.r.Queued, s.w.Draining = true, true }, "wait"},
+		{"idle with a prompt, its sandbox stops", idleState, func(s *scene) { s.r.Queued = true; down(s) }, "wait"},
+		{"idle and gone with 0", idleState, ends(0), "transition PROCESS_EXITED"},
+		{"idle and dead", idleState, ends(137), "transition PROCESS_CRASHED"},
+		{"idle and lost", idleState, lost, "transition PROCESS_CRASHED"},
+		{"idle, and a sandbox that was stopped", idleState, func(s *scene) { cancelled(s); down(s) }, "transition DRAIN_PARKED parked"},
+		{"dead after it was well for long", idleState, func(s *scene) {
+			ends(1)(s)
+			s.r.Attempts, s.r.ReadyAt = MaxAttempts, now.Add(-HealthyAfter)
+		}, "transition PROCESS_CRASHED"},
+		{"a policy that restarts nothing needs no attention", idleState, func(s *scene) {
+			ends(1)(s)
+			s.r.Attempts, s.r.Restart = MaxAttempts, RestartNever
+		}, "transition PROCESS_CRASHED"},
+
+		{"busy: nothing is repeated", busyState, nil, "wait"},
+		{"busy, and the prompt is not in its inbox", busyState, func(s *scene) { s.w.Undelivered = true }, "deliver"},
+		{"busy, with another prompt", busyState, func(s *scene) { s.r.Queued = true }, "wait"},
+		{"busy and dead in the turn", busyState, ends(1), "transition PROCESS_CRASHED"},
+		{"busy and gone with 0", busyState, ends(0), "transition PROCESS_EXITED"},
+		{"dead, with a result that was not read", busyState, func(s *scene) { ends(1)(s); s.w.Unread = true }, "read"},
+
+		{"stop: end the process", idleState, func(s *scene) { s.r.Run = halt }, "end"},
+		{"stop while busy", busyState, func(s *scene) { s.r.Run = halt }, "end"},
+		{"stopped on request", idleState, func(s *scene) { s.r.Run = halt; cancelled(s) }, "transition USER_TERMINATED"},
+		{"stop, and it died by itself", idleState, func(s *scene) { s.r.Run = halt; ends(1)(s) }, "transition PROCESS_CRASHED"},
+		{"stop of a failed one", failedState, func(s *scene) { s.r.Run = halt }, "transition USER_TERMINATED"},
+		{"stopped and wanted so", stoppedState, func(s *scene) { s.r.Run = halt }, "wait"},
+		{"stopped but alive: that process goes", stoppedState, func(s *scene) { s.w.Process = Alive }, "end"},
+		{"failed but alive: that process goes", failedState, func(s *scene) { s.w.Process = Alive }, "end"},
+		{"failed, and its exec may still start", failedState, func(s *scene) { s.w.Process = Waiting }, "end"},
+
+		{"failed: started again after a pause", failedState, func(s *scene) { s.r.ChangedAt = now }, "wait next:1s"},
+		{"failed: the pause is over", failedState, nil, "spawn attempt:2"},
+		{"failed for the third time", failedState, func(s *scene) { s.r.Attempts, s.r.ChangedAt = 3, now }, "wait next:4s"},
+		{"failed, and not to be started again", failedState, func(s *scene) { s.r.Restart = RestartNever }, "wait"},
+		{"failed too often", failedState, func(s *scene) { s.r.NeedsAttention = true }, "wait"},
+		{"failed after it was well for long", failedState, func(s *scene) { s.r.Attempts, s.r.ReadyAt = 4, s.r.ChangedAt.Add(-HealthyAfter) }, "spawn attempt:1"},
+		{"failed, its sandbox is not up", failedState, down, "wait"},
+		{"failed, draining", failedState, func(s *scene) { s.w.Draining = true }, "wait"},
+		{"failed in a future that is none: the clock was set back", failedState, func(s *scene) { s.r.ChangedAt = now.Add(time.Hour) }, "spawn attempt:1"},
+		{"ended by itself with 0: stays", stoppedState, nil, "wait"},
+		{"ended by itself with 0, always", stoppedState, func(s *scene) { s.r.Restart = RestartAlways }, "spawn attempt:2"},
+		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:2"},
+
+		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
+		{"delete: forget it", stoppedState, func(s *scene) { s.r.Run = del }, "remove"},
+		{"delete of one that never ran", pendingState, func(s *scene) { s.r.Run = del }, "remove"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := at(row.state)
+			if row.mutate != nil {
+				row.mutate(&s)
+			}
+			if got := render(Decide(s.r, s.w, now)); got != row.want {
+				t.Errorf("got  %s\nwant %s", got, row.want)
+			}
+		})
+	}
+}
+
+func TestBackOffIsBounded(t *testing.T) {
+	for attempts, want := range map[uint32]time.Duration{
+		0: time.Second, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: 256 * time.Second, 10: 5 * time.Minute, 1 << 31: 5 * time.Minute,
+	} {
+		if got := BackOff(attempts); got != want {
+			t.Errorf("after %d attempts: %s, want %s", attempts, got, want)
+		}
+	}
+}

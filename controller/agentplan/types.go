@@ -1,0 +1,123 @@
+package agentplan
+
+import (
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Record is what the store knows of an agent.
+type Record struct {
+	Run   storev1.AgentRun
+	State agboxv1.AgentState
+	// Incarnation is the number of the newest process; 0: there was none.
+	Incarnation uint64
+	// Attempts is the number of starts in a row that came to nothing, and LastStart when the newest was.
+	Attempts  uint32
+	LastStart time.Time
+	// ReadyAt is when the newest incarnation became ready; zero: it did not.
+	ReadyAt time.Time
+	// ChangedAt is since when it has been in its state.
+	ChangedAt      time.Time
+	NeedsAttention bool
+	// Parked: it comes back by itself.
+	Parked bool
+	// ReadyIsProcess: it is ready when its process was started.
+	ReadyIsProcess bool
+	Restart        RestartPolicy
+	StartTimeout   time.Duration
+	// Queued: a prompt may be given to it.
+	Queued bool
+	// Interrupt: somebody asked to end the present turn.
+	Interrupt bool
+}
+
+// RestartPolicy says what follows when the process ends by itself.
+type RestartPolicy string
+
+// The policies. The empty one is RestartOnFailure.
+const (
+	RestartNever     RestartPolicy = "never"
+	RestartOnFailure RestartPolicy = "on-failure"
+	RestartAlways    RestartPolicy = "always"
+)
+
+// Process is what became of the newest incarnation.
+type Process int
+
+// The kinds of Process.
+const (
+	// NoProcess: there was none, or nothing is known of it.
+	NoProcess Process = iota
+	// Waiting: its exec is recorded and has not started.
+	Waiting
+	// Alive: it runs.
+	Alive
+	// Ended: its end is on record.
+	Ended
+)
+
+// World is what was observed.
+type World struct {
+	// SandboxUp: the sandbox is READY and wanted so. SandboxGone: it is deleted, being deleted or FAILED.
+	SandboxUp, SandboxGone bool
+	// SandboxWaits says why the sandbox is not up, for a person.
+	SandboxWaits string
+	Process      Process
+	// ExitCode, Lost and Cancelled are of one that Ended: Lost, nobody saw its end; Cancelled, somebody asked for it.
+	ExitCode        int
+	Lost, Cancelled bool
+	// Error is why it could not start; empty otherwise.
+	Error string
+	// Unread: there is output, or the end of it, that was not taken in.
+	Unread bool
+	// Undelivered: the claimed prompt is not in the inbox, or the interrupt that was asked for is not.
+	Undelivered bool
+	// Draining: the gates are closed.
+	Draining bool
+}
+
+// Kind names a step. The set is closed: it is a metric label.
+type Kind string
+
+// The steps. Each is idempotent.
+const (
+	// Wait: nothing, until something happens or Next is over.
+	Wait Kind = "wait"
+	// Read takes in what the process has printed.
+	Read Kind = "read"
+	// Spawn starts another incarnation.
+	Spawn Kind = "spawn"
+	// Claim gives the agent its next prompt.
+	Claim Kind = "claim"
+	// Deliver writes into the inbox what is not there yet.
+	Deliver Kind = "deliver"
+	// Transition records a change of state.
+	Transition Kind = "transition"
+	// End has the process end.
+	End Kind = "end"
+	// Remove forgets the agent.
+	Remove Kind = "remove"
+)
+
+// Kinds lists every step.
+func Kinds() []Kind { return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Remove} }
+
+// Plan is the one step that comes next; its effect brings about the pass after it.
+type Plan struct {
+	Kind Kind
+	// Trigger and Reason are of a Transition.
+	Trigger agboxv1.AgentTrigger
+	Reason  string
+	// Parked: what a Transition or a Spawn says of coming back by itself.
+	Parked bool
+	// NeedsAttention is recorded with a Transition.
+	NeedsAttention bool
+	// Attempts is recorded with a Spawn: how many have come to nothing, this one included until it is ready.
+	Attempts uint32
+	// Next is when to look again; zero: only when something happens.
+	Next time.Duration
+	// Waiting says what it waits for, for a person.
+	Waiting string
+}
