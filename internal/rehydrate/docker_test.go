@@ -93,7 +93,7 @@ func TestARealContainerGivesItsRecordBack(t *testing.T) {
 	if err := engine.RemoveContainer(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	c = create(id, paths.Ctl, "")
+	create(id, paths.Ctl, "")
 	got = state(agboxv1.SandboxState_SANDBOX_STATE_READY)
 	guessed := proto.CloneOf(want)
 	guessed.MemoryLimit = "67108864"

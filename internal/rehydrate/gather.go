@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
-	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/naming"
@@ -187,27 +186,4 @@ func (w sights) narrow(in *Input, known []Known) sights {
 		}
 	}
 	return owned
-}
-
-// images are those of the containers whose spec is guessed.
-func (g Gatherer) images(ctx context.Context, found []Found) map[string]dockerx.Image {
-	images := map[string]dockerx.Image{}
-	for _, f := range found {
-		labelled := slices.ContainsFunc(f.Containers, func(c dockerx.ContainerDetail) bool {
-			_, err := plan.ParseSpecLabel(c.Labels[naming.Spec])
-			return err == nil
-		})
-		for _, c := range f.Containers {
-			if _, seen := images[c.Image]; labelled || seen || c.Image == "" {
-				continue
-			}
-			image, err := g.Engine.InspectImage(ctx, c.Image)
-			if err != nil {
-				g.Log.Warn("an image can't be read: its environment is taken for the spec's", "err", err)
-				continue
-			}
-			images[c.Image] = image
-		}
-	}
-	return images
 }

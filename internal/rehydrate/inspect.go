@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
 )
@@ -100,4 +101,27 @@ func (g Gatherer) inspectAll(
 	close(next)
 	wg.Wait()
 	return details, gone, failed
+}
+
+// images are those of the containers whose spec is guessed.
+func (g Gatherer) images(ctx context.Context, found []Found) map[string]dockerx.Image {
+	images := map[string]dockerx.Image{}
+	for _, f := range found {
+		labelled := slices.ContainsFunc(f.Containers, func(c dockerx.ContainerDetail) bool {
+			_, err := plan.ParseSpecLabel(c.Labels[naming.Spec])
+			return err == nil
+		})
+		for _, c := range f.Containers {
+			if _, seen := images[c.Image]; labelled || seen || c.Image == "" {
+				continue
+			}
+			image, err := g.Engine.InspectImage(ctx, c.Image)
+			if err != nil {
+				g.Log.Warn("an image can't be read: its environment is taken for the spec's", "err", err)
+				continue
+			}
+			images[c.Image] = image
+		}
+	}
+	return images
 }

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
 	"github.com/agbox/agbox/store"
 )
@@ -145,113 +143,4 @@ func fromFile(k Known, now time.Time) Sandbox {
 		}
 	}
 	return s
-}
-
-// rebuild makes the record of a sandbox without a record file.
-func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
-	r := rebuild{in: in, f: f, p: p, now: now, defaulted: map[string]bool{
-		"created_at": true, "last_sequence": true, "updates": true, "state_changed_at": true, "deadline_at": true,
-	}}
-	r.makeSpec()
-	for _, t := range f.Traces {
-		if e := execOf(f.ID, t, now); e != nil {
-			r.execs = append(r.execs, e)
-			if len(e.GetRequest().GetCommand()) == 0 {
-				r.guess("execs")
-			}
-		}
-	}
-	if f.Unread > 0 {
-		r.guess("execs")
-	}
-	rec := r.record()
-	return Sandbox{Source: r.source, Rebuilt: store.Rebuilt{
-		Record: rec, Execs: r.execs, Defaulted: slices.Sorted(maps.Keys(r.defaulted)),
-	}}
-}
-
-// rebuild is the making of one record.
-type rebuild struct {
-	in        Input
-	f         Found
-	p         parts
-	now       time.Time
-	source    Source
-	spec      *agboxv1.CreateSpec
-	tools     []*storev1.ToolMount
-	execs     []*storev1.ExecRecord
-	defaulted map[string]bool
-}
-
-func (r *rebuild) guess(fields ...string) {
-	for _, f := range fields {
-		r.defaulted[f] = true
-	}
-}
-
-func (r *rebuild) record() *storev1.SandboxRecord {
-	v := r.judge()
-	rec := &storev1.SandboxRecord{
-		Version: 1, SandboxId: r.f.ID, Instance: r.in.Instance, CreatedAt: r.created().UnixNano(), Spec: r.spec,
-		State: int32(v.state), StateChangedAt: r.now.UnixNano(), ErrorCode: v.code, ErrorMessage: v.message,
-		Progress: v.progress, Preparing: v.attempt == storev1.Attempt_ATTEMPT_CREATE,
-		// Larger than any that was: events are fewer than the seconds since 1970.
-		LastSequence: uint64(max(r.now.Unix(), 2)),
-		Desired: &storev1.Desired{
-			RunState: v.want, Generation: 1, Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: r.name(),
-			EngineRun: v.life, ToolMounts: r.tools,
-		},
-	}
-	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
-		rec.Desired.RequestedAt = rec.CreatedAt
-	}
-	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
-		rec.Desired.DeadlineAt = r.deadline()
-		rec.IdleSince = r.idleSince()
-	}
-	return rec
-}
-
-// created is when the oldest of the objects was.
-func (r *rebuild) created() time.Time {
-	t := r.now
-	for _, c := range r.p.all() {
-		if !c.Created.IsZero() && c.Created.Before(t) {
-			t = c.Created
-		}
-	}
-	return t
-}
-
-func (p parts) all() []dockerx.ContainerDetail {
-	all := slices.Clone(p.services)
-	if p.primary != nil {
-		all = append(all, *p.primary)
-	}
-	return all
-}
-
-// deadline begins anew.
-func (r *rebuild) deadline() int64 {
-	timeout := r.in.Timeout
-	if r.spec.GetTimeout() != nil {
-		timeout = r.spec.GetTimeout().AsDuration()
-	}
-	if timeout <= 0 {
-		return 0
-	}
-	return r.now.Add(timeout).UnixNano()
-}
-
-// idleSince is the later of the start and the last end of an exec; zero while one is active. What a journal says of times
-// to come is not believed.
-func (r *rebuild) idleSince() int64 {
-	since := r.p.primary.StartedAt.UnixNano()
-	for _, e := range r.execs {
-		if e.GetEnd() == nil {
-			return 0
-		}
-		since = max(since, e.GetEnd().GetEndedAt())
-	}
-	return min(since, r.now.UnixNano())
 }
