@@ -82,28 +82,6 @@ func (s *Store) adoptions(list []Rebuilt) []func(*txn) error {
 	return out
 }
 
-// updateAll runs each fn as a request of its own, in order and, as far as the writer takes them together, in one
-// transaction. Once one could not be queued, none that follows is.
-func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
-	errs := make([]error, len(fns))
-	requests := make([]*request, 0, len(fns))
-	for i, fn := range fns {
-		r := &request{fn: fn, done: make(chan error, 1)}
-		if errs[i] = ctx.Err(); errs[i] == nil {
-			errs[i] = s.enqueue(ctx, r)
-		}
-		if errs[i] != nil {
-			errs = errs[:i+1]
-			break
-		}
-		requests = append(requests, r)
-	}
-	for i, r := range requests { // the writer answers each, whatever becomes of ctx
-		errs[i] = <-r.done
-	}
-	return errs
-}
-
 // adoption is a Rebuilt that is known to be a live sandbox, in the store's own terms and nobody else's to change.
 type adoption struct {
 	sb        *Sandbox // without a state

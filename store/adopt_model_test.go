@@ -27,6 +27,8 @@ func TestAdoptedSandboxesAreWhatTheMirrorHeld(t *testing.T) {
 			"delete": action(m.delete), "report": action(m.report), "report again": action(m.report),
 			"exec": action(m.exec), "exec again": action(m.exec), "end exec": action(m.endExec),
 			"update": action(m.updateSpec), "limit": action(m.setLimit), "purge": action(m.purge),
+			"pause": action(m.pause), "demote": action(m.demote), "set timeout": action(m.setTimeout), "expire": action(m.expire),
+			"update timeout": action(m.updateTimeout), "clock set back": action(m.setBack),
 		})
 		c.pass(time.Hour)
 		list := adoptAndCompare(t, rt, c, m.s, mirror.rebuilt())

@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 func TestWhatIsThereIsNeverClobbered(t *testing.T) {
@@ -160,5 +161,29 @@ func TestAdoptionIsDoneInBoundedTransactionsAndGoesOnAfterOneFailed(t *testing.T
 	cancel()
 	if ids, err := s.Adopt(stopped, []Rebuilt{{Record: record("late")}}); len(ids) != 0 || err == nil {
 		t.Fatal(ids, err)
+	}
+}
+
+// TestAnOOMKilledExecOfBeforeTheRebuildStillExplainsTheContainersFlag, if it ended in the present run.
+func TestAnOOMKilledExecOfBeforeTheRebuildStillExplainsTheContainersFlag(t *testing.T) {
+	c := newClock()
+	s := lost(t, c, func(s *Store) {
+		makeReady(t, s, "box")
+		startExec(t, s, "box", "hungry")
+		end := &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), OomKilled: true, EndedAt: c.at.UnixNano()}
+		must(t, s.EndExec(ctx, "hungry", end))
+	})
+	for since, want := range map[time.Time]bool{c.at.Add(-time.Minute): true, c.at: true, c.at.Add(time.Second): false} {
+		if got, err := s.ExecKilledForMemory(ctx, "box", since); err != nil || got != want {
+			t.Errorf("since %v: %v, %v", since, got, err)
+		}
+	}
+	_, err := s.RequestStop(ctx, "box", "stop_requested")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, stopped))
+	_, err = s.RequestResume(ctx, "box")
+	must(t, err)
+	if got, err := s.ExecKilledForMemory(ctx, "box", c.at); err != nil || got {
+		t.Errorf("in another run: %v, %v", got, err)
 	}
 }

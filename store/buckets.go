@@ -41,7 +41,8 @@ import (
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
 //	│  └──*sequence*      : <agbox.v1.SandboxEvent>        - uint64 key; the newest one with a state is the state. No gap
-//	│                                                        after sandbox-trimmed; up to it, exec events are missing
+//	│                                                        after sandbox-trimmed; up to it, exec events are missing,
+//	│                                                        and all that was before a SANDBOX_REHYDRATED
 //	├──exec-config:*sandbox id*
 //	│  └──*exec id*       : <agbox.v1.CreateExecRequest>
 //	├──exec-desired:*sandbox id*

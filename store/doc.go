@@ -9,7 +9,9 @@
 //   - After a commit the mirror is handed it, then the index is published, then OnCommit hooks and watchers are told, then
 //     callers are answered. So whoever is told, reads it; and nobody reads what a crash could take back.
 //   - Event sequences of a sandbox start at 1 and have no gaps. Where a history limit is set, the oldest events of execs
-//     may be gone, none is renumbered, and nothing is missing after the mark that is kept of it.
+//     may be gone, none is renumbered, and nothing is missing after the mark that is kept of it. Of a record that was
+//     rebuilt, everything before its SANDBOX_REHYDRATED is gone.
+//   - A record that is there is never changed by one that was rebuilt.
 //   - A spec changes only together with the generation, so no report of a pass that saw the old one is taken.
 //   - IDs of sandboxes and execs are reserved for ever; a purge keeps them.
 //   - A record that does not decode is quarantined: reported, never deleted, never a reason not to open.

@@ -124,6 +124,9 @@ func (w *oomWalk) page(l loader) {
 	l.walkBack(w.sandboxID, 1, w.before, func(ev *agboxv1.SandboxEvent) bool {
 		w.before = ev.GetSequence()
 		w.killed = !w.beginsRun(ev) && l.endedByOOM(w.sandboxID, ev)
+		if isRebuilt(ev) && !w.over { // its execs' events are lost, their ends are not
+			w.killed, w.over = l.oomSince(w.sandboxID, w.since), true
+		}
 		w.over = w.over || w.killed
 		n++
 		return !w.over && n < maxRead

@@ -43,8 +43,9 @@ type Store struct {
 
 // Open opens the file, or makes it, and reads what is live. After an unclean end the file is first checked by
 // o.CheckProgram. ctx bounds the wait for the lock and the check. Errors: ErrUnavailable when another process has it,
-// or there is no space; ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged. In each
-// case the file is as it was.
+// or there is no space; ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged: it is empty,
+// no bbolt file, shorter than what was ever used of it, its pages do not hang together, or it has no schema version or
+// instance. In each case the file is as it was.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {

@@ -126,7 +126,8 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 
 // ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the present run of the sandbox's
 // container, which began at since. It reads the events from the newest back to the beginning of that run, which it
-// knows by the events themselves: a clock that was set back hides no end. Errors: ErrUnavailable.
+// knows by the events themselves: a clock that was set back hides no end. Only for what was before the record was rebuilt
+// the times of the ends decide. Errors: ErrUnavailable.
 func (s *Store) ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error) {
 	w := oomWalk{sandboxID: sandboxID, since: since, before: noSequence}
 	for !w.over {
