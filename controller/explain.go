@@ -32,8 +32,10 @@ func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainRe
 	e := &explanation{Controller: c, rec: rec, sb: sb, now: c.clock.read()}
 	seen := e.look(ctx)
 	if rec.Standing == plan.NeverReserved && (!seen || !e.plan.Unknown) {
-		_, err := c.cfg.Store.Sandbox(ctx, id)
-		return nil, err
+		if _, err := c.cfg.Store.Sandbox(ctx, id); err != nil {
+			return nil, err
+		}
+		return c.Explain(ctx, id) // it was accepted in between
 	}
 	return e.response(seen), nil
 }
