@@ -21,7 +21,7 @@
 //	   └──.<exec_id>.*.tmp                                             daemon
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw, for later)
 //	<runRoot>/<16 hex>/                   none: only ctl and out are mounted
-//	├──record, record.old                                              daemon: package recordfile
+//	├──record                                                          daemon: package recordfile
 //	├──execs                                                           daemon: package recordfile
 //	└──.record.tmp, .execs.tmp                                         daemon
 //

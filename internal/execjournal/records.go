@@ -14,16 +14,17 @@ import (
 // is in them is the business of package recordfile.
 const (
 	RecordName    = "record"
-	OldRecordName = "record.old"
 	NewRecordName = ".record.tmp"
 	ExecsName     = "execs"
 	NewExecsName  = ".execs.tmp"
 )
 
-// recordNames in the order in which they are removed: as long as there is a record, a delete that was cut off is known.
-var recordNames = []string{NewExecsName, ExecsName, NewRecordName, OldRecordName, RecordName}
+// RecordNames in the order in which they are removed: as long as there is a record, a delete that was cut off is known.
+func RecordNames() []string {
+	return []string{NewExecsName, ExecsName, NewRecordName, RecordName}
+}
 
-func isRecordName(name string) bool { return slices.Contains(recordNames, name) }
+func isRecordName(name string) bool { return slices.Contains(RecordNames(), name) }
 
 // removeRun removes the directory of a sandbox below runRoot, its records last.
 func removeRun(path string, deadline time.Time) error {
@@ -38,7 +39,7 @@ func removeRun(path string, deadline time.Time) error {
 		return err
 	}
 	defer unix.Close(fd)
-	for _, name := range recordNames {
+	for _, name := range RecordNames() {
 		if err := unix.Unlinkat(fd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s of %s: %w", name, path, err)
 		}

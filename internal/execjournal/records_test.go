@@ -14,7 +14,7 @@ import (
 func writeRecords(t *testing.T, run string) {
 	t.Helper()
 	must(t, os.MkdirAll(run, 0o700))
-	for _, name := range recordNames {
+	for _, name := range RecordNames() {
 		write(t, run, name, "")
 	}
 }
@@ -47,7 +47,7 @@ func TestRecordsAreNoInputs(t *testing.T) {
 	for range 2 {
 		must(t, d.RemoveInputs("box1"))
 		wantPrepared(t, d, false)
-		want := slices.Clone(recordNames)
+		want := RecordNames()
 		slices.Sort(want)
 		if got := names(t, run); !slices.Equal(got, want) {
 			t.Fatalf("left are %v", got)
