@@ -73,6 +73,21 @@ func TestAResumeOfADemotedOneBeginsWithTheEndOfItsStop(t *testing.T) {
 	}
 }
 
+func TestAStopEndsWhatADemotionBegan(t *testing.T) {
+	s := open(t, testOptions(t))
+	situation("paused, demoted")(t, s, "box")
+	accepted(t, s.RequestStop, "box")
+	if d := get1(t, s, "box").Desired; d.GetDemotedAt() != 0 {
+		t.Fatalf("%v", d)
+	}
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, stopped))
+	_, err := s.RequestResume(ctx, "box")
+	must(t, err)
+	if p := get1(t, s, "box").Progress; !proto.Equal(p, &storev1.Progress{HooksDone: 2}) {
+		t.Fatalf("%v", p)
+	}
+}
+
 // An exec whose record is damaged keeps nothing else from being stopped.
 func TestADemotionPassesByWhatItCannotRead(t *testing.T) {
 	s := open(t, testOptions(t))

@@ -269,6 +269,22 @@ func TestADeadlineDoesWhatTheSpecSays(t *testing.T) {
 	}
 }
 
+func TestWithoutADeadlineNothingExpires(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	for _, id := range []string{"none", "never"} {
+		create(t, s, id)
+		readyWith(t, s, id, 0)
+	}
+	setTimeout(t, s, "never", Timeout{})
+	c.pass(100000 * time.Hour)
+	for _, id := range []string{"none", "never"} {
+		if changed, err := s.RequestExpire(ctx, id); changed || err != nil {
+			t.Errorf("%s: %v, %v", id, changed, err)
+		}
+	}
+}
+
 // The wall clock decides: set back it gives time, set forward it takes it, and a restart does neither.
 func TestDeadlinesFollowTheWallClock(t *testing.T) {
 	c := newClock()
