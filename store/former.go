@@ -39,7 +39,9 @@ func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 	return err
 }
 
-func instancesOf(i *storev1.Instance) []string { return append([]string{i.GetUuid()}, i.GetFormer()...) }
+func instancesOf(i *storev1.Instance) []string {
+	return append([]string{i.GetUuid()}, i.GetFormer()...)
+}
 
 // loadFormer takes the UUIDs from the record that loadInstance has found to be there.
 func (s *Store) loadFormer(tx *bolt.Tx) error {

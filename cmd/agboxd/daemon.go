@@ -31,6 +31,8 @@ import (
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/recordfile"
+	"github.com/agbox/agbox/internal/rehydrate"
 	"github.com/agbox/agbox/internal/sdnotify"
 	"github.com/agbox/agbox/store"
 )
@@ -92,6 +94,8 @@ type daemon struct {
 	registry *prometheus.Registry
 	socket   net.Listener
 	backups  *backup.Maker
+	records  *recordfile.Dir
+	rebuild  *rebuilder
 	logLimit atomic.Int64 // artifacts.exec_log_max_bytes as it is now
 	timeout  atomic.Int64 // runtime.timeout as it is now, in nanoseconds
 }
@@ -109,10 +113,11 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
-	if d.store, err = openStore(ctx, paths, cfg.Runtime.EventHistoryLimit, d.metrics, log); err != nil {
+	d.records = recordfile.New(runRoot(paths), log, d.metrics.RecordFileFailed)
+	if d.store, err = d.openStore(ctx, paths); err != nil {
 		return nil, err
 	}
-	if err := d.connect(paths, shimDir); err != nil {
+	if err := d.connect(ctx, paths, shimDir); err != nil {
 		return nil, errors.Join(err, d.store.Close())
 	}
 	return d, nil
@@ -126,15 +131,15 @@ func provideShim(asked, dataDir string) (string, error) {
 	return installShim(source, dataDir)
 }
 
-func openStore(ctx context.Context, paths config.Paths, historyLimit int, m *metrics.Metrics, log *slog.Logger) (*store.Store, error) {
+func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Store, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	s, err := store.Open(ctx, store.Options{
-		Path: paths.Database, Logger: log, Observe: m.Commit, CheckProgram: []string{self, "check-store"},
-		EventHistoryLimit: historyLimit,
-	})
+	s, err := openRecords(ctx, store.Options{
+		Path: paths.Database, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
+		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records,
+	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}
@@ -145,7 +150,7 @@ func openStore(ctx context.Context, paths config.Paths, historyLimit int, m *met
 	return s, nil
 }
 
-func (d *daemon) connect(paths config.Paths, shimDir string) error {
+func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string) error {
 	m := d.metrics
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -158,17 +163,26 @@ func (d *daemon) connect(paths config.Paths, shimDir string) error {
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
-	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, filepath.Join(paths.DataDir, "s"))
+	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
 		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
+	d.rebuild = &rebuilder{
+		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), engine: d.ctl.EngineProblem, log: d.log,
+		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
+	}
+	if err := d.rebuild.fromFiles(ctx); err != nil {
+		return err
+	}
+	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	d.backups = d.newMaker(paths)
 	d.api = apiserver.New(apiserver.Deps{
-		Backup: d.backups.Write,
-		Store:  d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Backup: d.backups.Write, Explain: d.ctl.Explain, CollectGarbage: d.ctl.CollectGarbage,
+		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
@@ -201,6 +215,14 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer stopLoops()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
+	wg.Go(func() { d.records.Run(loops) })
+	wg.Go(func() { d.catchUp(loops) })
+	rebuilt := make(chan struct{})
+	wg.Go(func() {
+		defer close(rebuilt)
+		d.finishRebuild(loops)
+	})
+	d.awaitRebuild(ctx, rebuilt)
 	r := &reloader{load: d.load, apply: d.apply, done: d.metrics.ConfigReloaded, log: d.log, now: d.cfg}
 	wg.Go(func() { r.run(loops, hangups) })
 	if d.cfg.Backup.Interval > 0 {
@@ -227,6 +249,46 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	stopLoops()
 	wg.Wait()
 	return errors.Join(err, d.store.Close(), d.engine.Close())
+}
+
+// finishRebuild ends a rebuild that is pending, and has what came to light looked at.
+func (d *daemon) finishRebuild(ctx context.Context) {
+	if !d.store.RebuildPending() {
+		return
+	}
+	d.rebuild.finish(ctx)
+	d.ctl.Resync()
+}
+
+// awaitRebuild gives a rebuild its time before anything is served: with an engine that answers it takes a moment.
+func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
+	timer := time.NewTimer(rebuildPatience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-timer.C:
+		d.log.Warn("the engine can't be listed yet; what is not on record is answered with UNAVAILABLE until it is")
+	}
+}
+
+// catchUp writes the record files of what changed while they could not be written, such as by a restore.
+func (d *daemon) catchUp(ctx context.Context) {
+	if err := d.store.MirrorAll(ctx); err != nil && ctx.Err() == nil {
+		d.log.Error("the record files are behind; the next change of each sandbox catches up", "err", err)
+	}
+}
+
+func (d *daemon) gatherer() rehydrate.Gatherer {
+	set := rehydrateSettings(d.cfg)
+	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), d.ctl.EngineRun()
+	return rehydrate.Gatherer{
+		Engine: d.engine, Files: d.execs, Log: d.log, Instance: d.store.InstanceID(), Settings: set,
+		Reserved: func(id string) bool {
+			known, err := d.store.Reserved(context.Background(), id)
+			return err == nil && known
+		},
+	}
 }
 
 // apply hands the keys that a reload may change to those who use them.
@@ -311,6 +373,7 @@ func stateNames() []string {
 
 func metricSets() metrics.Sets {
 	sets := metrics.Sets{Loops: []string{controller.LoopSandboxes, controller.LoopExecs}, EngineOps: dockerx.Ops()}
+	sets.RebuildSources = []string{string(rehydrate.FromFile), string(rehydrate.FromLabels), string(rehydrate.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))
 	}

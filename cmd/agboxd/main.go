@@ -87,7 +87,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand())
+	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand())
 	return root
 }
 
@@ -108,8 +108,12 @@ func checkStore() *cobra.Command {
 		Short: "Check that a database is readable and whole; changes nothing",
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := store.CheckFile(args[0]); err != nil {
+			err := store.CheckFile(args[0])
+			switch {
+			case errdefs.IsDataLoss(err):
 				return &exitError{exitStore, err}
+			case err != nil:
+				return &exitError{store.ExitNoVerdict, err} // one that can't be read may be whole
 			}
 			return nil
 		},

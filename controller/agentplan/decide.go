@@ -94,7 +94,7 @@ func ended(r Record, w World, now time.Time) Plan {
 		p.Parked = true
 		return p
 	case w.Error != "":
-		return r.crashed("its process did not start: " + w.Error, now)
+		return r.crashed("its process did not start: "+w.Error, now)
 	case w.Lost:
 		return r.crashed("its process died with its container, and nobody saw how", now)
 	case w.ExitCode == 0:

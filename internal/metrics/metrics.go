@@ -38,6 +38,9 @@ type Metrics struct {
 	loaded      prometheus.Gauge
 	backups     *prometheus.CounterVec
 	backedUp    prometheus.Gauge
+	rebuilt     *prometheus.CounterVec
+	unrebuilt   prometheus.Gauge
+	records     prometheus.Counter
 	queue       queueMetrics
 }
 
@@ -49,6 +52,8 @@ type Sets struct {
 	Steps []string
 	// EngineOps are the operations of the engine port.
 	EngineOps []string
+	// RebuildSources are what records are rebuilt from.
+	RebuildSources []string
 }
 
 var (
@@ -80,6 +85,9 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		loaded:      f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
 		backups:     f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
 		backedUp:    f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
+		rebuilt:     f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
+		unrebuilt:   f.gauge("agboxd_rehydrate_skipped", "Objects and files that the last look of a rebuild left alone."),
+		records:     f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
 		queue:       newQueueMetrics(f),
 	}
 	m.zero(sets)
@@ -92,6 +100,9 @@ func (m *Metrics) zero(sets Sets) {
 			m.passes.WithLabelValues(loop, r)
 		}
 		m.passSeconds.WithLabelValues(loop)
+	}
+	for _, source := range sets.RebuildSources {
+		m.rebuilt.WithLabelValues(source)
 	}
 	for _, r := range []string{"ok", "error"} {
 		for _, s := range sets.Steps {
@@ -178,6 +189,15 @@ func (m *Metrics) BackedUp(at time.Time, err error) {
 
 // LastBackup records when the newest scheduled backup was made.
 func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
+
+// Rehydrated counts records that were rebuilt.
+func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }
+
+// RehydrateSkipped records how much a rebuild left alone.
+func (m *Metrics) RehydrateSkipped(n int) { m.unrebuilt.Set(float64(n)) }
+
+// RecordFileFailed counts one error of a record file.
+func (m *Metrics) RecordFileFailed(error) { m.records.Inc() }
 
 func outcome(err error) string {
 	if err != nil {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/agbox/agbox/internal/recordfile"
+	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/store"
+)
+
+// Bounds of a rebuild.
+const (
+	// rebuildPatience is for how long the daemon does not serve while it waits for an engine to list; later it serves what it
+	// has, and refuses what it can't know.
+	rebuildPatience = 10 * time.Second
+	// rebuildTry bounds one look at everything, and rebuildPause is between two that fail.
+	rebuildTry   = 5 * time.Minute
+	rebuildPause = 2 * time.Second
+	// engineLook is how often an engine that is away is looked for.
+	engineLook = 100 * time.Millisecond
+)
+
+// rebuilder brings back the records of a database that was lost.
+type rebuilder struct {
+	store   *store.Store
+	gather  func() rehydrate.Gatherer // with the settings and the engine's life as they are then
+	runRoot string
+	engine  func() (problem string)
+	adopted func(source rehydrate.Source, n int)
+	skipped func(n int)
+	log     *slog.Logger
+}
+
+// sentence is what callers are told while records may be missing; empty when none is.
+func (r *rebuilder) sentence() string {
+	if r.store.RebuildPending() {
+		return "the database was lost and its records are being rebuilt: what is not found may still be there; try again later"
+	}
+	return ""
+}
+
+// fromFiles adopts what the record files hold. It needs no engine.
+func (r *rebuilder) fromFiles(ctx context.Context) error {
+	if !r.store.RebuildPending() {
+		return nil
+	}
+	known, err := r.known()
+	if err != nil {
+		return err
+	}
+	return r.adopt(ctx, r.gather().GatherKnown(known))
+}
+
+// finish adopts what only the engine knows of, once it answers and is ours, and ends the rebuild. It returns without having
+// done so only when ctx ends.
+func (r *rebuilder) finish(ctx context.Context) {
+	for r.store.RebuildPending() && r.awaitEngine(ctx) {
+		err := r.fromEngine(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		r.log.Warn("the records are not rebuilt yet; it is tried again", "err", err)
+		if !sleep(ctx, rebuildPause) {
+			return
+		}
+	}
+}
+
+func (r *rebuilder) awaitEngine(ctx context.Context) bool {
+	for r.engine() != "" {
+		if !sleep(ctx, engineLook) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (r *rebuilder) fromEngine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rebuildTry)
+	defer cancel()
+	in, err := r.gather().Gather(ctx, nil) // what the files held is in the store by now
+	if err != nil {
+		return err
+	}
+	if err := r.adopt(ctx, in); err != nil {
+		return err
+	}
+	return r.store.RebuildDone(ctx)
+}
+
+// known reads the record files. What can't be read of them is told, and left as it is.
+func (r *rebuilder) known() ([]rehydrate.Known, error) {
+	found, problems, err := recordfile.ReadAll(r.runRoot)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range problems {
+		r.log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
+	}
+	known := make([]rehydrate.Known, 0, len(found))
+	for _, f := range found {
+		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs})
+	}
+	return known, nil
+}
+
+func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
+	out := rehydrate.Plan(in, time.Now())
+	if len(out.Former) > 0 {
+		if err := r.store.RememberInstances(ctx, out.Former); err != nil {
+			return err
+		}
+	}
+	adopted, err := r.store.Adopt(ctx, out.Rebuilt())
+	took := map[string]bool{}
+	for _, id := range adopted {
+		took[id] = true
+	}
+	for _, s := range out.Sandboxes {
+		if id := s.Record.GetSandboxId(); took[id] {
+			r.adopted(s.Source, 1)
+			r.log.Info("record rebuilt", "sandbox_id", id, "source", string(s.Source), "defaulted", s.Defaulted)
+		}
+	}
+	for _, s := range out.Skipped {
+		r.log.Warn("left alone by the rebuild", "kind", s.Kind, "object_id", s.ID, "sandbox_id", s.SandboxID, "reason", s.Reason)
+	}
+	r.skipped(len(out.Skipped))
+	return err
+}
+
+// sleep waits for d and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/recordfile"
+	"github.com/agbox/agbox/internal/rehydrate"
+)
+
+func rehydrateCommand() *cobra.Command {
+	var file string
+	var dry bool
+	cmd := &cobra.Command{
+		Use: "rehydrate --dry-run", Short: "Show what would be rebuilt if the database were lost", Args: usageArgs(cobra.NoArgs),
+		Long: "Print the records that a start without a database would rebuild: from what each, and what of it had to be guessed.\n" +
+			"Nothing is changed, and the daemon may run. A start that finds no usable database rebuilds the records by itself;\n" +
+			"docs/rehydration.md says how.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !dry {
+				return &exitError{exitUsage, errors.New("only --dry-run is to be had: a start without a database rebuilds by itself")}
+			}
+			return showRehydration(cmd, file)
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", configFlagHelp)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show, change nothing")
+	return cmd
+}
+
+func showRehydration(cmd *cobra.Command, configFile string) error {
+	cfg, _, paths, err := effective(configFile)
+	if err != nil {
+		return err
+	}
+	engine, err := dockerx.New(dockerx.Options{Host: cfg.Docker.Host})
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	found, problems, err := recordfile.ReadAll(runRoot(paths))
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
+	}
+	var known []rehydrate.Known
+	for _, f := range found {
+		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs})
+	}
+	instance, _, err := tracesOf(paths, cfg.Artifacts.ExecOutputRoot)
+	if err != nil {
+		return err
+	}
+	g := rehydrate.Gatherer{
+		Engine: engine, Files: execjournal.New(cfg.Artifacts.ExecOutputRoot, filepath.Join(paths.DataDir, "s")), Log: log,
+		Instance: instance, Settings: rehydrateSettings(cfg),
+	}
+	in, err := g.Gather(cmd.Context(), known)
+	if err != nil {
+		return errors.Join(err, engine.Close())
+	}
+	return errors.Join(rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()), engine.Close())
+}
+
+// rehydrateSettings are those that do not depend on the engine.
+func rehydrateSettings(cfg config.Config) rehydrate.Settings {
+	return rehydrate.Settings{
+		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: bootTime(time.Now()),
+	}
+}
+
+// bootTime is when the host started, sleep included; zero when the kernel does not say.
+func bootTime(now time.Time) time.Time {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}
+	}
+	return now.Add(-time.Duration(up.Nano()))
+}
