@@ -253,3 +253,26 @@ func TestWhatDoesNotDecodeIsNotMirrored(t *testing.T) {
 		t.Errorf("mirrored: %v, %v", m.sandboxes, m.execs)
 	}
 }
+
+func TestTheMirrorIsHandedExecsThatOthersChange(t *testing.T) {
+	o, m := mirrored(t, testOptions(t))
+	s := open(t, o)
+	makeReady(t, s, "box")
+	startExec(t, s, "box", "a")
+	startExec(t, s, "box", "b")
+	_, err := s.RequestPause(ctx, "box", "")
+	must(t, err)
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_PAUSED, paused))
+	m.compare(t, s, "a", "b")
+	_, err = s.Demote(ctx, "box") // cancels both
+	must(t, err)
+	m.compare(t, s, "a", "b")
+	if m.execs["box"]["b"].GetDesired().GetCancelRequestedAt() == 0 {
+		t.Error("the cancel is not mirrored")
+	}
+	list := m.rebuilt()
+	o, m = mirrored(t, testOptions(t))
+	s = open(t, o)
+	adopt(t, s, list...)
+	m.compare(t, s, "a", "b")
+}

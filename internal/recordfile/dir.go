@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,10 +24,10 @@ type Dir struct {
 	failed  func(error)
 
 	mu      sync.Mutex
-	boxes   map[string]*box   // those that are not gone
-	active  map[*box]struct{} // those that the flusher has to look at
-	failing map[*box]struct{}
-	wake    chan struct{} // holds one: active is not empty
+	boxes   map[string]*box    // those that are not gone
+	active  map[*box]struct{}  // those that the flusher has to look at
+	failing map[*box]time.Time // and when they are tried again
+	wake    chan struct{}      // holds one: active is not empty
 
 	flushing sync.Mutex // one flush at a time
 	newDirs  bool       // the root is to be synced
@@ -40,7 +41,7 @@ func New(runRoot string, log *slog.Logger, failed func(error)) *Dir {
 	}
 	return &Dir{
 		runRoot: runRoot, log: log, failed: failed,
-		boxes: map[string]*box{}, active: map[*box]struct{}{}, failing: map[*box]struct{}{}, wake: make(chan struct{}, 1),
+		boxes: map[string]*box{}, active: map[*box]struct{}{}, failing: map[*box]time.Time{}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -95,7 +96,7 @@ func (d *Dir) note(b *box, err error) {
 	_, was := d.failing[b]
 	first, last := err != nil && len(d.failing) == 0, err == nil && was && len(d.failing) == 1
 	if err != nil {
-		d.failing[b] = struct{}{}
+		d.failing[b] = time.Now().Add(retryAfter)
 	} else {
 		delete(d.failing, b)
 	}

@@ -268,3 +268,34 @@ func TestManySandboxesAtOnceWhileItIsFlushed(t *testing.T) {
 		t.Errorf("%d directories", len(entries))
 	}
 }
+
+// One that fails does not keep the others waiting, and is not tried all the time.
+func TestRunTriesAgainOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := filepath.Join(t.TempDir(), "s")
+		errs := 0
+		d := New(root, quiet(), func(error) { errs++ })
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { d.Run(ctx); close(done) }()
+		must(t, os.MkdirAll(fileOf(root, "bad", execjournal.RecordName), 0o700))
+		d.Sandbox(record("bad", 1))
+		for range 10 {
+			d.Sandbox(record("good", 1))
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			if b := d.box("good"); b.record.dirty || b.made {
+				t.Error("it is not synced after half a second")
+			}
+		}
+		if errs < 5 || errs > 6 {
+			t.Errorf("%d errors in five seconds", errs)
+		}
+		must(t, os.Remove(fileOf(root, "bad", execjournal.RecordName)))
+		stop()
+		<-done
+		if found, problems := read(t, root); len(found) != 2 || len(problems) != 0 {
+			t.Errorf("found %v, problems %v", found, problems)
+		}
+	})
+}

@@ -2,7 +2,6 @@ package recordfile
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 const (
 	// flushAfter a change it is synced; with the sync itself half a second is kept. What comes meanwhile goes with it.
 	flushAfter = 200 * time.Millisecond
-	// retryAfter an error what could not be written is tried again.
+	// retryAfter an error what could not be written or synced is tried again.
 	retryAfter = time.Second
 	// flushBatch bounds how many files are open at once.
 	flushBatch = 64
@@ -31,19 +30,13 @@ func (d *Dir) Run(ctx context.Context) {
 				d.Flush()
 				return
 			}
-			again = d.Flush()
+			again = d.flush(time.Now())
 		}
 	}
 }
 
 func (d *Dir) pause(ctx context.Context) bool {
-	d.mu.Lock()
-	wait := flushAfter
-	if len(d.failing) > 0 {
-		wait = retryAfter
-	}
-	d.mu.Unlock()
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(flushAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -53,11 +46,16 @@ func (d *Dir) pause(ctx context.Context) bool {
 	}
 }
 
-// Flush does the work of Run once, and reports whether there is more.
+// Flush does the work of Run once, tries again at once what failed, and reports whether there is more.
 func (d *Dir) Flush() (more bool) {
+	return d.flush(time.Now().Add(retryAfter))
+}
+
+// flush tries again what is due.
+func (d *Dir) flush(due time.Time) (more bool) {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
-	for batch := range slices.Chunk(d.takeActive(), flushBatch) {
+	for batch := range slices.Chunk(d.takeActive(due), flushBatch) {
 		d.flushSome(batch)
 	}
 	if d.newDirs {
@@ -70,11 +68,17 @@ func (d *Dir) Flush() (more bool) {
 	return len(d.active) > 0 || d.newDirs
 }
 
-func (d *Dir) takeActive() []*box {
+// takeActive leaves those that failed a moment ago.
+func (d *Dir) takeActive(due time.Time) []*box {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	boxes := slices.Collect(maps.Keys(d.active))
-	clear(d.active)
+	var boxes []*box
+	for b := range d.active {
+		if !d.failing[b].After(due) {
+			boxes = append(boxes, b)
+			delete(d.active, b)
+		}
+	}
 	return boxes
 }
 
