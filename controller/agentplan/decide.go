@@ -31,7 +31,8 @@ const (
 //	stop                                end the process; STOPPED
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
-//	run, busy                           nothing; what is not in its inbox goes there
+//	run, alive                          what is not in its inbox goes there
+//	run, busy                           nothing
 //	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
 func Decide(r Record, w World, now time.Time) Plan {
 	switch {
@@ -45,6 +46,8 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return end("ending a process that should be gone")
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r)
+	case r.lives() && w.Undelivered:
+		return Plan{Kind: Deliver}
 	}
 	switch r.State {
 	case agboxv1.AgentState_AGENT_STATE_STARTING:
@@ -52,7 +55,7 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case agboxv1.AgentState_AGENT_STATE_IDLE:
 		return idle(r, w)
 	case agboxv1.AgentState_AGENT_STATE_BUSY:
-		return busy(w)
+		return wait("")
 	}
 	return bringBack(r, w, now)
 }
@@ -159,13 +162,6 @@ func idle(r Record, w World) Plan {
 		return wait(w.SandboxWaits)
 	case r.Queued:
 		return Plan{Kind: Claim}
-	}
-	return wait("")
-}
-
-func busy(w World) Plan {
-	if w.Undelivered && w.Process == Alive {
-		return Plan{Kind: Deliver}
 	}
 	return wait("")
 }

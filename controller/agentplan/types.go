@@ -29,8 +29,6 @@ type Record struct {
 	StartTimeout   time.Duration
 	// Queued: a prompt may be given to it.
 	Queued bool
-	// Interrupt: somebody asked to end the present turn.
-	Interrupt bool
 }
 
 // RestartPolicy says what follows when the process ends by itself.
@@ -72,7 +70,7 @@ type World struct {
 	Error string
 	// Unread: there is output, or the end of it, that was not taken in.
 	Unread bool
-	// Undelivered: the claimed prompt is not in the inbox, or the interrupt that was asked for is not.
+	// Undelivered: something may be missing in the inbox: what it begins with, the claimed prompt, an interrupt.
 	Undelivered bool
 	// Draining: the gates are closed.
 	Draining bool
