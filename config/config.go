@@ -19,6 +19,10 @@ const (
 	OrphanSweepRemove = "remove" // runtime.orphan_sweep
 	OrphanSweepDryRun = "dry-run"
 
+	OnSigtermAuto   = "auto" // drain.on_sigterm
+	OnSigtermPark   = "park"
+	OnSigtermDetach = "detach"
+
 	OnLogLimitDrop = "drop" // artifacts.on_log_limit
 	OnLogLimitKill = "kill"
 
@@ -33,6 +37,7 @@ type Config struct {
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
 	Pause     Pause     `toml:"pause"`
+	Drain     Drain     `toml:"drain"`
 	Artifacts Artifacts `toml:"artifacts"`
 	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
@@ -77,6 +82,12 @@ type Pause struct {
 	StoppedGCAfter time.Duration `toml:"stopped_gc_after"`
 }
 
+// Drain configures what becomes of agents when the daemon ends.
+type Drain struct {
+	Wait      time.Duration `toml:"wait"`
+	OnSigterm string        `toml:"on_sigterm"`
+}
+
 // Artifacts configures the logs of execs.
 type Artifacts struct {
 	ExecOutputRoot  string `toml:"exec_output_root"`
@@ -117,6 +128,7 @@ func Default() Config {
 			OrphanSweep:       OrphanSweepRemove,
 		},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
+		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},
 		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, OnLogLimit: OnLogLimitDrop},
 		Backup:    Backup{Keep: 7},
 		Log:       Log{Level: "info", Format: LogFormatJSON},

@@ -54,6 +54,11 @@ var table = []Key{
 	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory: past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
 	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox whose containers have been stopped, by one of the two above, for so long.`, fromOr("never", time.Second)},
 
+	{"drain.wait", true, `How long busy agents may finish their work when the daemon drains; then it is saved for them, which takes up to a minute. ` +
+		`TimeoutStopSec of the service must be longer than both together.`, between(0, longestDrain)},
+	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and end, "detach" ends the daemon alone, and everything works on until it is ` +
+		`back. "auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
+
 	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
@@ -70,6 +75,9 @@ var table = []Key{
 
 // longestTimeout is that of a spec, 10 years, so that a deadline can always be counted in nanoseconds.
 const longestTimeout = 3653 * 24 * time.Hour
+
+// longestDrain leaves time to save before a drain is an hour old, which ends it.
+const longestDrain = 45 * time.Minute
 
 // Type names the kind of the key's value for people.
 func (k Key) Type() string { return k.rule.kind }
