@@ -62,7 +62,8 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 
 // ask takes a step that is a change of intent. The store decides at the commit whether it is still called for.
 func (p *pass) ask(ctx context.Context, s plan.Step) error {
-	id, err := p.rec.ID, error(nil)
+	id := p.rec.ID
+	var err error
 	switch s.Kind {
 	case plan.StopIdle:
 		_, err = p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL)

@@ -64,11 +64,11 @@ func isLost(database string) (bool, error) {
 
 // tracesOf looks for what a daemon leaves beside its database: the file with its UUID, which may be missing, and directories of
 // sandboxes. Without any this is a first start.
-func tracesOf(paths config.Paths, logRoot string) (instance string, any bool, err error) {
+func tracesOf(paths config.Paths, logRoot string) (instance string, found bool, err error) {
 	text, err := os.ReadFile(filepath.Join(paths.DataDir, "instance"))
 	switch {
 	case err == nil:
-		any = true
+		found = true
 		if id, bad := uuid.Parse(strings.TrimSpace(string(text))); bad == nil {
 			instance = id.String()
 		}
@@ -80,7 +80,7 @@ func tracesOf(paths config.Paths, logRoot string) (instance string, any bool, er
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", false, fmt.Errorf("look for sandboxes: %w: %w", err, errdefs.ErrUnavailable)
 		}
-		any = any || len(entries) > 0
+		found = found || len(entries) > 0
 	}
-	return instance, any, nil
+	return instance, found, nil
 }

@@ -32,7 +32,8 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 	p.freeze(r, mine)
 	switch last := compare(r.EngineRun, w.Run); {
 	case len(p.Steps) > len(extra) && r.Tries >= freezeTries:
-		p.Steps = append(extra, Step{Kind: Demote, Reason: BecauseFreezeRefused})
+		p.Steps = extra
+		p.add(Step{Kind: Demote, Reason: BecauseFreezeRefused})
 		return p
 	case r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 		p.After.EngineRun, p.After.Progress = w.Run, frozenProgress(r.Progress, mine)
