@@ -43,11 +43,16 @@ func private(t *testing.T, args ...string) (*dockerd.Engine, *Engine) {
 
 func runOf(t *testing.T, e *Engine) string {
 	t.Helper()
+	return infoFrom(t, e).Run
+}
+
+func infoFrom(t *testing.T, e *Engine) Info {
+	t.Helper()
 	info, err := e.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.Run
+	return info
 }
 
 // startOne starts a container on a network of its own.
@@ -123,8 +128,13 @@ func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
 					t.Errorf("after a %s still %q", end.name, run)
 				}
 				run = next
-				if got := detail(t, e, id); got.Running != live || live && got.StartedAt != first.StartedAt {
+				got, began := detail(t, e, id), infoFrom(t, e).StartedAt
+				if got.Running != live || live && got.StartedAt != first.StartedAt {
 					t.Errorf("after a %s: %+v", end.name, got)
+				}
+				// Who was found dead is told from who was stopped.
+				if !got.StartedAt.Before(began) || !live && got.FinishedAt.Before(began) != (end.name == "stop") {
+					t.Errorf("the engine began at %s, and after a %s: %+v", began, end.name, got)
 				}
 			}
 			if err := e.RemoveContainer(t.Context(), id); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/system"
@@ -38,6 +39,9 @@ type Info struct {
 	// was restarted or the host was rebooted. Empty when there is no way to tell; an empty one says nothing about death.
 	// See runSource.identify for what it is made of and where that is weak.
 	Run string
+	// StartedAt is when this life began, by the host's wall clock as it goes now, to some 10 ms; zero when there is no way to
+	// tell.
+	StartedAt time.Time
 }
 
 // Info asks the engine about itself. Errors: ErrUnavailable, also when the engine was restarted meanwhile.
@@ -56,7 +60,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 		if err != nil {
 			return err
 		}
-		if before != after {
+		if before.id != after.id {
 			return fmt.Errorf("the engine was restarted while it was asked: %w", errdefs.ErrUnavailable)
 		}
 		info = infoOf(raw, e.current.Load(), after)
@@ -69,7 +73,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-func infoOf(raw system.Info, c *negotiated, run string) Info {
+func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 	info := Info{
 		EngineID:      raw.ID,
 		Version:       raw.ServerVersion,
@@ -81,7 +85,8 @@ func infoOf(raw system.Info, c *negotiated, run string) Info {
 		PidsLimit:     raw.PidsLimit,
 		DiskLimit:     boundsDisk(raw.Driver, backing(raw.DriverStatus)),
 		StorageDriver: raw.Driver,
-		Run:           run,
+		Run:           life.id,
+		StartedAt:     life.started,
 	}
 	if fs := backing(raw.DriverStatus); fs != "" {
 		info.StorageDriver += " on " + fs

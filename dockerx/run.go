@@ -32,7 +32,13 @@ var hostRunSource = runSource{
 	sockets: []string{"/var/run/docker.sock", "/run/docker.sock"},
 }
 
-// identify returns the identity of the engine's present life, see Info.Run. The API itself has no start time in 20.10.
+// engineLife is one run of the engine's process.
+type engineLife struct {
+	id      string    // Info.Run
+	started time.Time // Info.StartedAt
+}
+
+// identify returns the engine's present life, see Info.Run. The API itself has no start time in 20.10.
 // The first of these that applies is used:
 //
 //  1. The process at the other end of the Unix socket (SO_PEERCRED: who called listen), if its name is dockerd: host
@@ -45,36 +51,38 @@ var hostRunSource = runSource{
 //     PID namespace that we don't see. The engine makes that network anew at each start, except (seen) under
 //     live-restore while a container runs on that very network: such a restart goes unnoticed.
 //
-// When not even that network exists, the identity is empty.
-func (r runSource) identify(ctx context.Context, host endpoint, c *client.Client) (string, error) {
+// When not even that network exists, the identity is empty. Only the first two tell when the life began: the network is made
+// some time later, after the engine has looked at its containers.
+func (r runSource) identify(ctx context.Context, host endpoint, c *client.Client) (engineLife, error) {
 	if host.network == "unix" {
-		id, err := r.local(ctx, host)
-		if id != "" || err != nil {
-			return id, err
+		life, err := r.local(ctx, host)
+		if life.id != "" || err != nil {
+			return life, err
 		}
 	}
-	return bridgeIdentity(ctx, c)
+	id, err := bridgeIdentity(ctx, c)
+	return engineLife{id: id}, err
 }
 
-// local tries the processes of this host; "" when neither is known to be the engine.
-func (r runSource) local(ctx context.Context, host endpoint) (string, error) {
+// local tries the processes of this host; nothing when neither is known to be the engine.
+func (r runSource) local(ctx context.Context, host endpoint) (engineLife, error) {
 	pid, err := listener(ctx, host)
 	if err != nil {
-		return "", err
+		return engineLife{}, err
 	}
-	id, err := r.process(pid)
-	if id != "" || err != nil || !slices.Contains(r.sockets, host.address) {
-		return id, err
+	life, err := r.process(pid)
+	if life.id != "" || err != nil || !slices.Contains(r.sockets, host.address) {
+		return life, err
 	}
 	raw, err := os.ReadFile(r.pidFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return engineLife{}, nil
 	} else if err != nil {
-		return "", fmt.Errorf("engine's pid file: %w: %w", errdefs.ErrUnavailable, err)
+		return engineLife{}, fmt.Errorf("engine's pid file: %w: %w", errdefs.ErrUnavailable, err)
 	}
 	pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
-		return "", nil // being written, or not what we think it is
+		return engineLife{}, nil // being written, or not what we think it is
 	}
 	return r.process(pid)
 }
@@ -99,24 +107,38 @@ func listener(ctx context.Context, host endpoint) (int, error) {
 	return int(cred.Pid), nil
 }
 
-// process returns the identity of a process named dockerd, "" for any other and for none.
-func (r runSource) process(pid int) (string, error) {
+// process returns the life of a process named dockerd, nothing for any other and for none.
+func (r runSource) process(pid int) (engineLife, error) {
 	if pid <= 0 {
-		return "", nil
+		return engineLife{}, nil
 	}
 	stat, err := os.ReadFile(filepath.Join(r.proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return "", nil // gone, or hidden by hidepid
+		return engineLife{}, nil // gone, or hidden by hidepid
 	}
 	name, start, ok := parseStat(string(stat))
 	if !ok || name != "dockerd" {
-		return "", nil
+		return engineLife{}, nil
 	}
 	boot, err := os.ReadFile(filepath.Join(r.proc, "sys/kernel/random/boot_id"))
 	if err != nil {
-		return "", fmt.Errorf("boot ID: %w: %w", errdefs.ErrUnavailable, err)
+		return engineLife{}, fmt.Errorf("boot ID: %w: %w", errdefs.ErrUnavailable, err)
 	}
-	return fmt.Sprintf("process %s %d %s", strings.TrimSpace(string(boot)), pid, start), nil
+	id := fmt.Sprintf("process %s %d %s", strings.TrimSpace(string(boot)), pid, start)
+	return engineLife{id, sinceBoot(start, time.Now())}, nil
+}
+
+// tick is the unit of start times in procfs on every kernel that this is built for (USER_HZ).
+const tick = 10 * time.Millisecond
+
+// sinceBoot turns clock ticks since boot, sleep included, into a time of the wall clock; zero when they can't be read.
+func sinceBoot(ticks string, now time.Time) time.Time {
+	var up unix.Timespec
+	n, err := strconv.ParseInt(ticks, 10, 64)
+	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return time.Time{}
+	}
+	return now.Round(0).Add(time.Duration(n)*tick - time.Duration(up.Nano()))
 }
 
 // parseStat takes the name (field 2, in parentheses, may contain anything) and the start time in clock ticks since boot

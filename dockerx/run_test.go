@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMain is an engine's process, as far as its identity goes, when the test starts itself as "dockerd".
@@ -70,16 +71,28 @@ func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
 
 func identity(t *testing.T, r runSource, path string) string {
 	t.Helper()
-	id, err := r.local(t.Context(), endpoint{network: "unix", address: path})
+	return lifeOf(t, r, path).id
+}
+
+func lifeOf(t *testing.T, r runSource, path string) engineLife {
+	t.Helper()
+	life, err := r.local(t.Context(), endpoint{network: "unix", address: path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return id
+	if (life.id == "") != life.started.IsZero() {
+		t.Errorf("%+v", life)
+	}
+	return life
 }
 
 func TestRunIsThatOfTheListeningDockerd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
+	before := time.Now()
 	pid, stop := startNamed(t, "dockerd", path)
+	if at := lifeOf(t, hostRunSource, path).started; at.Before(before.Add(-2*tick)) || at.After(time.Now()) {
+		t.Errorf("started at %s, and that was after %s", at, before)
+	}
 	first := identity(t, hostRunSource, path)
 	if !strings.Contains(first, " "+strconv.Itoa(pid)+" ") || identity(t, hostRunSource, path) != first {
 		t.Errorf("identity of process %d: %q", pid, first)

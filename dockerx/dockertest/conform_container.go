@@ -18,6 +18,10 @@ func checkInfo(w *world) {
 	w.ok(err)
 	two, err := w.e.Info(w.ctx)
 	w.ok(err)
+	if apart := two.StartedAt.Sub(one.StartedAt).Abs(); apart > time.Second || one.StartedAt.After(time.Now()) {
+		w.Errorf("started at %s, then at %s", one.StartedAt, two.StartedAt)
+	}
+	two.StartedAt = one.StartedAt // the wall clock is never quite the same
 	if !reflect.DeepEqual(one, two) || one.Run == "" || one.Version == "" || one.APIVersion == "" || one.EngineID == "" {
 		w.Errorf("info %+v, then %+v", one, two)
 	}

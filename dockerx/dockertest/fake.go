@@ -52,6 +52,7 @@ type Fake struct {
 	closed     bool
 	down       bool
 	life       int           // of the engine's process
+	begun      time.Time     // that life
 	lost       chan struct{} // closed when the calls under way lose their connections
 	live       bool
 	lastID     int
@@ -83,6 +84,7 @@ func NewFake() *Fake {
 	f := &Fake{
 		pulls:      flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
 		life:       1,
+		begun:      time.Now().UTC(),
 		lost:       make(chan struct{}),
 		live:       true,
 		registry:   map[string]dockerx.Image{},

@@ -65,11 +65,11 @@ func (f *Fake) Down(down bool) {
 }
 
 // RestartEngine kills the engine's process and starts it again, with or without live-restore. Calls under way are lost,
-// streams end, past events are forgotten, Info.Run changes. Without live-restore all running containers, frozen ones too, end
-// with exit code 137, and no event tells of it.
+// streams end, past events are forgotten, Info.Run and Info.StartedAt change. Without live-restore all running containers,
+// frozen ones too, end with exit code 137, and no event tells of it.
 func (f *Fake) RestartEngine(liveRestore bool) {
 	_ = f.locked(func() error {
-		f.life++
+		f.life, f.begun = f.life+1, f.clock().UTC()
 		f.live = liveRestore
 		f.cutConnections()
 		f.history = nil
@@ -87,7 +87,7 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 // still offered.
 func (f *Fake) Replace() {
 	_ = f.locked(func() error {
-		f.life++
+		f.life, f.begun = f.life+1, f.clock().UTC()
 		f.cutConnections()
 		for _, c := range f.containers {
 			f.end(c, 137, false, false)

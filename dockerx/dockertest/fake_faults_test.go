@@ -169,7 +169,7 @@ func TestRestartOfTheEngine(t *testing.T) {
 			time.Sleep(time.Second)
 			f.RestartEngine(live)
 			after, err := f.Info(t.Context())
-			if err != nil || after.Run == before.Run || after.LiveRestore != live {
+			if err != nil || after.Run == before.Run || after.LiveRestore != live || !after.StartedAt.Equal(before.StartedAt.Add(time.Second)) {
 				t.Errorf("%+v after %+v, %v", after, before, err)
 			}
 			d := state(t, f, id)

@@ -39,6 +39,7 @@ func (f *Fake) info() dockerx.Info {
 		PidsLimit:     true,
 		StorageDriver: "overlay2 on extfs",
 		Run:           fmt.Sprintf("life %d", f.life),
+		StartedAt:     f.begun,
 	}
 	if f.editInfo != nil {
 		f.editInfo(&info)
