@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole story in a minute, on a real engine: create, exec, kill -9 the daemon in mid-exec, carry on, stop, resume,
-# delete. Uses directories of its own, ends what it started, leaves nothing behind. Fails if anything is not as told.
+# pause, lose the database, delete. Uses directories of its own, ends what it started, leaves nothing behind. Fails if anything is not as told.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -93,10 +93,27 @@ run resume hello
 [ "$(bin/agbox exec hello -- cat /workspace/note)" = kept ] || die "the file is gone"
 good "/workspace/note is still there"
 
-step "6. Everything that happened, in order"
+step "6. Pause: frozen with its memory; then lose the database"
+# shellcheck disable=SC2016
+exec_id=$(bin/agbox exec hello --detach -- sh -c 'i=1; while [ $i -le 6 ]; do echo "beat $i"; i=$((i+1)); sleep 0.3; done; exit 5')
+sleep 0.5
+run pause hello
+kill -9 "$daemon"
+rm "$XDG_DATA_HOME/agents-sandbox/ids.db"
+good "agboxd is dead and its database is gone"
+start_daemon
+good "agboxd is back (pid $daemon); it has rebuilt its records from what it found:"
+run get
+run resume hello
+bin/agbox logs -f "$exec_id" >"$home/out" || die "logs ended with an error"
+[ "$(cat "$home/out")" = "$(for i in 1 2 3 4 5 6; do echo "beat $i"; done)" ] || die "the log is not complete: $(cat "$home/out")"
+good "the command went on where it was frozen, and its log is complete"
+[ "$(bin/agbox exec hello -- cat /workspace/note)" = kept ] || die "the file is gone"
+
+step "7. What happened since, in order"
 run events hello
 
-step "7. Delete: Docker holds nothing of ours"
+step "8. Delete: Docker holds nothing of ours"
 run delete hello --wait
 [ -z "$(ours)" ] || die "left behind: $(ours)"
 [ -z "$(ls -A "$XDG_DATA_HOME/agents-sandbox/exec-logs" "$XDG_DATA_HOME/agents-sandbox/s" 2>/dev/null | grep -v : || true)" ] || die "files are left behind"

@@ -248,7 +248,9 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	d.shutdownAPI()
 	stopLoops()
 	wg.Wait()
-	return errors.Join(err, d.store.Close(), d.engine.Close())
+	err = errors.Join(err, d.store.Close(), d.engine.Close())
+	d.records.Flush() // what was committed since its loop ended
+	return err
 }
 
 // finishRebuild ends a rebuild that is pending, and has what came to light looked at.

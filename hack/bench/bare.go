@@ -64,6 +64,10 @@ func (b *bare) exec(ctx context.Context, id string) error {
 	return nil
 }
 
+func (b *bare) pause(ctx context.Context, id string) error { return b.c.ContainerPause(ctx, id) }
+
+func (b *bare) resume(ctx context.Context, id string) error { return b.c.ContainerUnpause(ctx, id) }
+
 func (b *bare) stop(ctx context.Context, id string) error {
 	return b.c.ContainerStop(ctx, id, container.StopOptions{})
 }

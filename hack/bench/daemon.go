@@ -145,6 +145,24 @@ func (d *daemon) exec(ctx context.Context, id string) error {
 	})
 }
 
+func (d *daemon) pause(ctx context.Context, id string) error {
+	if _, err := d.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: id}); err != nil {
+		return err
+	}
+	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+}
+
+func (d *daemon) resume(ctx context.Context, id string) error {
+	sb, err := d.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
+	if err != nil {
+		return err
+	}
+	if _, err := d.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: id}); err != nil {
+		return err
+	}
+	return d.reach(ctx, id, sb.GetSandbox().GetLastEventSequence(), agboxv1.SandboxState_SANDBOX_STATE_READY)
+}
+
 func (d *daemon) stop(ctx context.Context, id string) error {
 	if _, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: id}); err != nil {
 		return err

@@ -50,87 +50,102 @@ func run(ctx context.Context, bin string, rounds, many int) error {
 	if err != nil {
 		return err
 	}
-	again, err := restart(ctx, d, b, rounds, many)
+	again, err := restarts(ctx, d, b, rounds, many)
 	if err != nil {
 		return err
 	}
-	report(append(life, again))
+	report(append(life, again...))
 	return nil
 }
 
 // lifecycle measures one after the other, in turns, so that noise meets both sides alike.
 func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, error) {
-	create, exec, stop := row{what: "create to READY"}, row{what: "exec true, round trip"}, row{what: "stop"}
+	rows := []row{{what: "create to READY"}, {what: "exec true, round trip"}, {what: "pause"}, {what: "resume from a pause"}, {what: "stop"}}
 	for i := range rounds {
 		fmt.Fprintf(os.Stderr, "\rround %d of %d", i+1, rounds)
-		for _, side := range []struct {
-			s    side
-			into [3]*[]time.Duration
-		}{
-			{d, [3]*[]time.Duration{&create.agbox, &exec.agbox, &stop.agbox}},
-			{b, [3]*[]time.Duration{&create.bare, &exec.bare, &stop.bare}},
-		} {
-			id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
-			for j, f := range []func(context.Context, string) error{side.s.create, side.s.exec, side.s.stop} {
+		id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
+		for _, s := range []side{d, b} {
+			for j, f := range []func(context.Context, string) error{s.create, s.exec, s.pause, s.resume, s.stop} {
 				start := time.Now()
 				if err := f(ctx, id); err != nil {
-					return nil, fmt.Errorf("%T: %w", side.s, err)
+					return nil, fmt.Errorf("%T: %w", s, err)
 				}
-				*side.into[j] = append(*side.into[j], time.Since(start))
+				into := &rows[j].agbox
+				if s == side(b) {
+					into = &rows[j].bare
+				}
+				*into = append(*into, time.Since(start))
 			}
-			if err := side.s.remove(ctx, id); err != nil {
+			if err := s.remove(ctx, id); err != nil {
 				return nil, err
 			}
 		}
 	}
 	fmt.Fprintln(os.Stderr)
-	return []row{create, exec, stop}, nil
+	return rows, nil
 }
 
 // side is one of the two that are compared.
 type side interface {
 	create(ctx context.Context, id string) error
 	exec(ctx context.Context, id string) error
+	pause(ctx context.Context, id string) error
+	resume(ctx context.Context, id string) error
 	stop(ctx context.Context, id string) error
 	remove(ctx context.Context, id string) error
 }
 
-// restart measures kill -9 to "everything is known to be as wanted", beside one list and an inspect of each container.
-func restart(ctx context.Context, d *daemon, b *bare, rounds, many int) (row, error) {
-	r := row{what: fmt.Sprintf("restart with %d sandboxes", many)}
+// restarts measures kill -9 to "everything is known to be as wanted", also with the database lost, beside one list and an
+// inspect of each container.
+func restarts(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row, error) {
+	rows := []row{{what: fmt.Sprintf("restart with %d sandboxes", many)}, {what: "the same without the database"}}
 	ids := make([]string, many)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("bench-%d-many-%d", os.Getpid(), i)
 		fmt.Fprintf(os.Stderr, "\rsandbox %d of %d", i+1, many)
 		if err := d.create(ctx, ids[i]); err != nil {
-			return r, err
+			return nil, err
 		}
 	}
 	fmt.Fprintln(os.Stderr)
 	for range max(3, rounds/3) {
-		if err := d.kill(); err != nil {
-			return r, err
+		for i := range rows {
+			if err := restart(ctx, d, b, &rows[i], many, i == 1); err != nil {
+				return nil, err
+			}
 		}
-		start := time.Now()
-		if err := d.start(ctx); err != nil {
-			return r, err
-		}
-		if err := d.allReady(ctx, many); err != nil {
-			return r, err
-		}
-		r.agbox = append(r.agbox, time.Since(start))
-		start = time.Now()
-		if err := b.look(ctx); err != nil {
-			return r, err
-		}
-		r.bare = append(r.bare, time.Since(start))
 	}
 	for _, id := range ids {
 		if err := d.remove(ctx, id); err != nil {
-			return r, err
+			return nil, err
 		}
 	}
-	return r, nil
+	return rows, nil
+}
+
+func restart(ctx context.Context, d *daemon, b *bare, r *row, many int, lost bool) error {
+	if err := d.kill(); err != nil {
+		return err
+	}
+	if lost {
+		if err := os.Remove(d.home + "/data/agents-sandbox/ids.db"); err != nil {
+			return err
+		}
+	}
+	start := time.Now()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	if err := d.allReady(ctx, many); err != nil {
+		return err
+	}
+	r.agbox = append(r.agbox, time.Since(start))
+	start = time.Now()
+	if err := b.look(ctx); err != nil {
+		return err
+	}
+	r.bare = append(r.bare, time.Since(start))
+	return nil
 }
 
 func report(rows []row) {
