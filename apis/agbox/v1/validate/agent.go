@@ -1,0 +1,160 @@
+package validate
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	// MaxPromptBytes bounds a prompt, also the first one and the nudge, which become prompts.
+	MaxPromptBytes = 256 << 10
+	// maxAgentID leaves room in the ID of an exec, 200 characters, for the number of an incarnation.
+	maxAgentID = 180
+
+	minStartTimeout = time.Second
+	maxStartTimeout = time.Hour
+)
+
+// setByDaemon are variables with which programs in a sandbox find the daemon's files: no spec may set them.
+var setByDaemon = []string{"AGBOX_AGENT_ID", "AGBOX_EXEC_ID"}
+
+// Agent checks the spec of an agent; spec is not changed. Whether its sandbox is there is the daemon's to check. A spec
+// beyond MaxSpecBytes is not looked at further.
+func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
+	if size := proto.Size(spec); size > MaxSpecBytes {
+		errs.add("spec", "is %d bytes; the limit is %d", size, MaxSpecBytes)
+		return errs
+	}
+	spec = NormalizeAgent(spec)
+	checkUnknown(&errs, "spec", spec.ProtoReflect())
+	if spec.GetSandboxId() == "" {
+		errs.add("sandbox_id", "is required: the name or ID of a sandbox")
+	}
+	checkCommand(&errs, "command", spec.GetCommand())
+	checkEnvs(&errs, "envs", spec.GetEnvs())
+	for _, key := range setByDaemon {
+		if _, ok := spec.GetEnvs()[key]; ok {
+			errs.add(keyed("envs", key), "is set by agboxd")
+		}
+	}
+	if spec.GetWorkingDir() != "" {
+		checkPath(&errs, "working_dir", spec.GetWorkingDir())
+	}
+	checkAgentWords(&errs, spec)
+	checkStartTimeout(&errs, spec.GetStartTimeout())
+	checkPrompt(&errs, "initial_prompt", spec.GetInitialPrompt())
+	checkPrompt(&errs, "nudge", spec.GetNudge())
+	checkOptional(&errs, "save_command", spec.GetSaveCommand())
+	checkContext(&errs, spec.GetContext())
+	checkLabels(&errs, "labels", spec.GetLabels())
+	return errs
+}
+
+func checkAgentWords(errs *Errors, spec *agboxv1.AgentSpec) {
+	checkWord(errs, "format", spec.GetFormat(), "native", "claude-stream-json", "acp")
+	checkWord(errs, "ready", spec.GetReady(), "protocol", "process")
+	checkWord(errs, "desired_state", spec.GetDesiredState(), "running", "stopped")
+	checkWord(errs, "restart_policy", spec.GetRestartPolicy(), "never", "on-failure", "always")
+	checkWord(errs, "on_interrupted", spec.GetOnInterrupted(), "retry", "hold")
+}
+
+func checkStartTimeout(errs *Errors, d *durationpb.Duration) {
+	if d == nil || d.CheckValid() == nil && d.AsDuration() >= minStartTimeout && d.AsDuration() <= maxStartTimeout {
+		return
+	}
+	errs.add("start_timeout", "must be a duration from %v to 1h", minStartTimeout)
+}
+
+// checkPrompt checks what becomes a prompt, or is empty for none.
+func checkPrompt(errs *Errors, field, text string) {
+	if len(text) > MaxPromptBytes {
+		errs.add(field, "is %d bytes; the limit is %d", len(text), MaxPromptBytes)
+	}
+	if text != "" && strings.TrimSpace(text) == "" {
+		errs.add(field, "must not be blank")
+	}
+}
+
+// checkOptional checks a command that may be left out.
+func checkOptional(errs *Errors, field string, command []string) {
+	if len(command) > 0 {
+		checkCommand(errs, field, command)
+	}
+}
+
+func checkContext(errs *Errors, c *agboxv1.AgentContextPolicy) {
+	checkWord(errs, "context.mode", c.GetMode(), "auto", "inject", "none")
+	if c.GetMaxTurns() > 500 {
+		errs.add("context.max_turns", "must be 1 to 500, or 0 for 50")
+	}
+	if n := c.GetMaxCharacters(); n != 0 && (n < 1000 || n > 1_000_000) {
+		errs.add("context.max_characters", "must be 1000 to 1000000, or 0 for 40000")
+	}
+	checkOptional(errs, "context.summary_command", c.GetSummaryCommand())
+}
+
+// NormalizeAgent returns a copy of spec in the one form that is stored and compared, as Normalize. nil gives nil.
+func NormalizeAgent(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	out := proto.CloneOf(spec)
+	if out != nil {
+		tidy(&out.WorkingDir)
+	}
+	return out
+}
+
+// AgentDefaults returns a normalized copy of spec in which every default of a scalar is written out, so that specs that mean
+// the same are equal. nil gives nil.
+func AgentDefaults(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	out := NormalizeAgent(spec)
+	if out == nil {
+		return nil
+	}
+	for _, one := range []struct {
+		field  *string
+		absent string
+	}{
+		{&out.Format, "native"}, {&out.Ready, "protocol"}, {&out.DesiredState, "running"}, {&out.RestartPolicy, "on-failure"},
+		{&out.OnInterrupted, "retry"},
+	} {
+		if *one.field == "" {
+			*one.field = one.absent
+		}
+	}
+	if out.StartTimeout == nil {
+		out.StartTimeout = durationpb.New(time.Minute)
+	}
+	out.Context = contextDefaults(out.GetContext())
+	return out
+}
+
+func contextDefaults(c *agboxv1.AgentContextPolicy) *agboxv1.AgentContextPolicy {
+	if c == nil {
+		c = &agboxv1.AgentContextPolicy{}
+	}
+	if c.Mode == "" {
+		c.Mode = "auto"
+	}
+	if c.MaxTurns == 0 {
+		c.MaxTurns = 50
+	}
+	if c.MaxCharacters == 0 {
+		c.MaxCharacters = 40_000
+	}
+	return c
+}
+
+// DiffAgent returns what differs between two specs that have their defaults, in the order of the fields.
+func DiffAgent(before, after *agboxv1.AgentSpec) []Change {
+	var d differ
+	a, b := AgentDefaults(before), AgentDefaults(after)
+	if before == nil {
+		a = &agboxv1.AgentSpec{}
+	}
+	d.message("", a.ProtoReflect(), b.ProtoReflect())
+	return d.changes
+}
