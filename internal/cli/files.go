@@ -14,7 +14,7 @@ import (
 
 // document is a manifest and where it came from.
 type document struct {
-	manifest.Sandbox
+	manifest.Document
 	file string
 	text []byte // of the whole file
 	end  int    // the line where the next document begins; 0: there is none
@@ -109,7 +109,7 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 	}
 	docs := make([]document, len(found))
 	for i, sb := range found {
-		docs[i] = document{Sandbox: sb, file: label, text: text}
+		docs[i] = document{Document: sb, file: label, text: text}
 		if i+1 < len(found) {
 			docs[i].end = found[i+1].Line
 		}

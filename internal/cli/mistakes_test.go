@@ -45,7 +45,7 @@ spec:
 		t.Fatal(err)
 	}
 	doc := func(i int) document {
-		d := document{Sandbox: found[i], text: []byte(text)}
+		d := document{Document: found[i], text: []byte(text)}
 		if i+1 < len(found) {
 			d.end = found[i+1].Line
 		}

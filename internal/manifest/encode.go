@@ -19,8 +19,17 @@ import (
 // YAML. A spec that validate.Create accepts has no two services of one name; of others, one would be lost, and that is
 // an error.
 func SpecJSON(spec *agboxv1.CreateSpec) (json.RawMessage, error) {
+	return specJSON(spec.ProtoReflect())
+}
+
+// AgentSpecJSON is SpecJSON for an agent.
+func AgentSpecJSON(spec *agboxv1.AgentSpec) (json.RawMessage, error) {
+	return specJSON(spec.ProtoReflect())
+}
+
+func specJSON(spec protoreflect.Message) (json.RawMessage, error) {
 	var w writer
-	if err := w.message(spec.ProtoReflect()); err != nil {
+	if err := w.message(spec); err != nil {
 		return nil, fmt.Errorf("write spec: %w", err)
 	}
 	return bytes.TrimSpace(w.out.Bytes()), nil

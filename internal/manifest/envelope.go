@@ -13,7 +13,8 @@ type envelope struct {
 	*decoder
 	version, kind, name string
 	labels              []label
-	spec                *agboxv1.CreateSpec
+	sandbox             *agboxv1.CreateSpec // of a kind each; nil before the kind is known
+	agent               *agboxv1.AgentSpec
 }
 
 // label is one of metadata.labels.
@@ -52,15 +53,37 @@ func (e *envelope) field(f entry) (err error) {
 		e.version, err = e.text(f.value, f.key)
 	case "kind":
 		e.kind, err = e.text(f.value, f.key)
+		e.begin()
 	case "metadata":
 		err = e.metadata(f)
 	case "spec":
-		err = e.message(f.value, f.key, e.spec.ProtoReflect())
+		err = e.spec(f)
 	case "status": // as printed by "agbox get -o yaml"; it is the daemon's to say
 	default:
 		err = unknown(f, "", "apiVersion, kind, metadata, spec")
 	}
 	return err
+}
+
+// begin makes the empty spec of the kind, if it is one of ours.
+func (e *envelope) begin() {
+	switch e.kind {
+	case Kind:
+		e.sandbox = &agboxv1.CreateSpec{}
+	case KindAgent:
+		e.agent = &agboxv1.AgentSpec{}
+	}
+}
+
+// spec reads the spec. Of a kind that is not known it can't be judged.
+func (e *envelope) spec(f entry) error {
+	switch {
+	case e.agent != nil:
+		return e.message(f.value, f.key, e.agent.ProtoReflect())
+	case e.sandbox != nil:
+		return e.message(f.value, f.key, e.sandbox.ProtoReflect())
+	}
+	return nil
 }
 
 func (e *envelope) metadata(f entry) error {
@@ -107,27 +130,42 @@ func (e *envelope) known(at int) error {
 	case e.version != APIVersion:
 		return &Error{Line: at, Path: "apiVersion", Text: fmt.Sprintf("%q is not known; this version reads %q", e.version, APIVersion)}
 	case e.kind == "":
-		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("is required; write %q", Kind)}
-	case e.kind != Kind:
-		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("%q is not known; this version reads %q", e.kind, Kind)}
+		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("is required; write %q or %q", Kind, KindAgent)}
+	case e.sandbox == nil && e.agent == nil:
+		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("%q is not known; this version reads %q and %q", e.kind, Kind, KindAgent)}
 	}
 	return nil
 }
 
 // mergeLabels puts metadata.labels into the spec. Two places that disagree are a mistake, not a precedence.
 func (e *envelope) mergeLabels() error {
-	if e.spec.Labels == nil && len(e.labels) > 0 {
-		e.spec.Labels = map[string]string{}
+	if len(e.labels) == 0 || e.sandbox == nil && e.agent == nil {
+		return nil
 	}
+	into := e.specLabels()
 	for _, l := range e.labels {
 		var err error
-		if other, both := e.spec.Labels[l.key]; both && other != l.value {
+		if other, both := into[l.key]; both && other != l.value {
 			err = &Error{Line: l.line, Path: "metadata.labels." + l.key, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", l.key)}
 		}
 		if err := e.keep(err); err != nil {
 			return err
 		}
-		e.spec.Labels[l.key] = l.value
+		into[l.key] = l.value
 	}
 	return nil
+}
+
+// specLabels are the labels of the spec, to be added to.
+func (e *envelope) specLabels() map[string]string {
+	var labels *map[string]string
+	if e.agent != nil {
+		labels = &e.agent.Labels
+	} else {
+		labels = &e.sandbox.Labels
+	}
+	if *labels == nil {
+		*labels = map[string]string{}
+	}
+	return *labels
 }

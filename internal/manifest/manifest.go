@@ -1,4 +1,4 @@
-// Package manifest reads sandboxes written in YAML: whole manifests for the CLI, bare specs for config_yaml.
+// Package manifest reads sandboxes and agents written in YAML: whole manifests for the CLI, bare specs for config_yaml.
 //
 // Reading is strict. Every key must be a field of the proto by its name there, none may occur twice, and every value
 // must have the field's type. An error names the line and the path, and never repeats a value that may be a secret.
@@ -16,18 +16,21 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The only version and kind there are.
+// The only version and the kinds there are.
 const (
 	APIVersion = "agbox/v1"
 	Kind       = "Sandbox"
+	KindAgent  = "Agent"
 )
 
-// Sandbox is one document.
-type Sandbox struct {
+// Document is a sandbox or an agent.
+type Document struct {
 	// Name is metadata.name; never empty.
 	Name string
-	// Spec is the spec with metadata.labels merged in and "~" expanded in host paths.
+	// Spec is the spec of a sandbox with metadata.labels merged in and "~" expanded in host paths; nil for an agent.
 	Spec *agboxv1.CreateSpec
+	// Agent is the spec of an agent with metadata.labels merged in; nil for a sandbox.
+	Agent *agboxv1.AgentSpec
 	// Line is where the document begins in its file, from 1.
 	Line int
 }
@@ -35,12 +38,12 @@ type Sandbox struct {
 // Parse reads the manifests of one text, at least one. Empty documents between "---" are skipped. home is what "~"
 // stands for in host paths; where it is empty, "~" is an error. Errors: *Error for what is not YAML, else Errors with the
 // mistakes of all documents.
-func Parse(text []byte, home string) ([]Sandbox, error) {
+func Parse(text []byte, home string) ([]Document, error) {
 	docs, err := documents(text, len(text))
 	if err != nil {
 		return nil, err
 	}
-	var all []Sandbox
+	var all []Document
 	var mistakes Errors
 	for _, doc := range docs {
 		one, err := parseDocument(doc, home)
@@ -78,12 +81,12 @@ func ParseSpec(text []byte, home string) (*agboxv1.CreateSpec, error) {
 	return spec, nil
 }
 
-func parseDocument(doc ast.Node, home string) (Sandbox, error) {
-	e := envelope{decoder: newDecoder(home), spec: &agboxv1.CreateSpec{}}
+func parseDocument(doc ast.Node, home string) (Document, error) {
+	e := envelope{decoder: newDecoder(home)}
 	if err := e.outcome(e.read(doc)); err != nil {
-		return Sandbox{}, err
+		return Document{}, err
 	}
-	return Sandbox{Name: e.name, Spec: e.spec, Line: line(doc)}, nil
+	return Document{Name: e.name, Spec: e.sandbox, Agent: e.agent, Line: line(doc)}, nil
 }
 
 // Merge returns base with everything that over has: scalars, messages and lists replace, maps merge per key. Neither
