@@ -1,0 +1,150 @@
+package acp
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+)
+
+// maxUnread bounds what waits for an agent that writes requests and reads no answers.
+const maxUnread = 16 << 20
+
+var errUnread = errors.New("the agent does not read its stdin")
+
+// Run speaks with an agent until it closes its stdout, which is the usual end, with nil. What it writes goes to log before it
+// is acted upon. toAgent is closed when the inbox ends and when Run returns, which may be twice. Errors: ErrSession; those of log
+// and of fromAgent; one for an agent that does not read. An error of inbox is its end, and an agent that closes its stdin
+// is on its way out. The caller closes inbox and fromAgent after an error: a read that waits in them is left behind.
+func Run(o Options, inbox io.Reader, toAgent io.WriteCloser, fromAgent io.Reader, log io.Writer) error {
+	r := &run{client: New(o), out: newQueue()}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		r.out.drain(toAgent)
+	}()
+	defer func() { <-written }()
+	defer toAgent.Close() // a write that waits ends by it
+	defer r.out.close()
+
+	if err := r.out.put(r.client.Start()); err != nil {
+		return err
+	}
+	go r.readInbox(inbox)
+	return r.readAgent(io.TeeReader(fromAgent, log))
+}
+
+type run struct {
+	mu     sync.Mutex
+	client *Client
+	out    *queue
+}
+
+func (r *run) readInbox(inbox io.Reader) {
+	defer r.out.close()
+	_ = eachLine(inbox, func(line []byte) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.out.put(r.client.FromInbox(line))
+	})
+}
+
+func (r *run) readAgent(agent io.Reader) error {
+	return eachLine(agent, func(line []byte) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		reply, err := r.client.FromAgent(line)
+		return errors.Join(err, r.out.put(reply))
+	})
+}
+
+// eachLine calls fn for each whole line of at most MaxLine bytes, until the end, which is nil, or an error of either side.
+func eachLine(in io.Reader, fn func([]byte) error) error {
+	r := bufio.NewReaderSize(in, 64<<10)
+	var line []byte
+	long := false
+	for {
+		piece, err := r.ReadSlice('\n')
+		if long = long || len(line)+len(piece) > MaxLine; long {
+			line = line[:0]
+		} else {
+			line = append(line, piece...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if !long {
+			if err := fn(bytes.TrimSpace(line)); err != nil {
+				return err
+			}
+		}
+		line, long = line[:0], false
+	}
+}
+
+// queue holds what is to be written, so that nobody who reads waits for the agent to read.
+type queue struct {
+	mu     sync.Mutex
+	more   *sync.Cond
+	data   []byte
+	closed bool
+	broken bool
+}
+
+func newQueue() *queue {
+	q := &queue{}
+	q.more = sync.NewCond(&q.mu)
+	return q
+}
+
+func (q *queue) put(data []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(data) == 0 || q.broken || q.closed {
+		return nil
+	}
+	if len(q.data)+len(data) > maxUnread {
+		return errUnread
+	}
+	q.data = append(q.data, data...)
+	q.more.Signal()
+	return nil
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.more.Signal()
+}
+
+// take waits for something to write; nil after the last of it.
+func (q *queue) take() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.data) == 0 && !q.closed {
+		q.more.Wait()
+	}
+	data := q.data
+	q.data = nil
+	return data
+}
+
+// drain writes until the queue is closed and empty, or w takes no more, and closes w.
+func (q *queue) drain(w io.WriteCloser) {
+	defer w.Close()
+	for data := q.take(); len(data) > 0; data = q.take() {
+		if _, err := w.Write(data); err != nil {
+			q.mu.Lock()
+			q.broken = true
+			q.mu.Unlock()
+			return
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package dialect
+
+import (
+	"encoding/json"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// acpUpdate is one variant of session/update. Content is a block in chunks, and a list in tool calls.
+type acpUpdate struct {
+	Variant    string          `json:"sessionUpdate"`
+	Content    json.RawMessage `json:"content"`
+	ToolCallID string          `json:"toolCallId"`
+	Name       string          `json:"name"`
+	Title      string          `json:"title"`
+	Kind       string          `json:"kind"`
+	Status     string          `json:"status"`
+	RawInput   json.RawMessage `json:"rawInput"`
+	RawOutput  json.RawMessage `json:"rawOutput"`
+}
+
+func (e *emitter) acpUpdate(u *acpUpdate) {
+	switch u.Variant {
+	case "agent_message_chunk":
+		e.piece(kindText, u.chunk())
+	case "agent_thought_chunk":
+		e.piece(kindReasoning, u.chunk())
+	case "tool_call", "tool_call_update":
+		e.acpTool(u)
+	}
+}
+
+func (u *acpUpdate) chunk() string {
+	var c acpContent
+	if err := json.Unmarshal(u.Content, &c); err != nil && !isTypeError(err) {
+		return ""
+	}
+	return c.text()
+}
+
+// acpTool tells a call when it is first heard of and when it is described anew, and its result whenever there is more of it.
+// An update has only what has changed.
+func (e *emitter) acpTool(u *acpUpdate) {
+	t := e.tool(u.ToolCallID)
+	if t == nil {
+		e.whole(u.call(""))
+		t = e.remember(u.ToolCallID, u.name())
+	} else if input := compact(u.RawInput); input != "" || u.Name != "" {
+		if name := u.name(); name != "" {
+			t.Name = short(name, maxName)
+		}
+		e.again(t.Part, u.call(t.Name))
+	}
+	if t != nil {
+		e.acpToolResult(t, u)
+	}
+}
+
+func (e *emitter) acpToolResult(t *tool, u *acpUpdate) {
+	text := acpOutput(u.Content)
+	if text == "" {
+		text = compact(u.RawOutput)
+	}
+	ended := u.Status == "completed" || u.Status == "failed"
+	if text == "" && (!ended || t.Result != nil) {
+		return
+	}
+	p := &agboxv1.AgentMessagePart{Kind: kindToolResult, Text: text, ToolName: t.Name, ToolCallId: t.ID}
+	if t.Result != nil {
+		e.again(*t.Result, p)
+		return
+	}
+	id := t.ID
+	part := e.whole(p)
+	if t := e.tool(id); t != nil { // gone if the message was full
+		t.Result = &part
+	}
+}
+
+// again tells a part that was told before. Text that grows meanwhile is told first, so that the order of snapshots is that
+// of the lines.
+func (e *emitter) again(number uint32, p *agboxv1.AgentMessagePart) {
+	e.endStream()
+	p.Part = number
+	e.part(p)
+}
+
+func (u *acpUpdate) name() string {
+	for _, name := range []string{u.Name, u.Title, u.Kind} {
+		if name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+func (u *acpUpdate) call(name string) *agboxv1.AgentMessagePart {
+	if own := u.name(); own != "" {
+		name = own
+	}
+	text := compact(u.RawInput)
+	if text == "" && u.Title != name {
+		text = u.Title
+	}
+	return &agboxv1.AgentMessagePart{Kind: kindToolCall, Text: text, ToolName: name, ToolCallId: u.ToolCallID}
+}

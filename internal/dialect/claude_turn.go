@@ -1,0 +1,112 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// maxBlocks bounds the blocks that are taken from one line: each gives at most four outputs.
+const maxBlocks = MaxOutputs/4 - 2
+
+// claudeEvent is a piece of a message that is being made, as the model's API streams it.
+type claudeEvent struct {
+	Type    string        `json:"type"`
+	Message claudeMessage `json:"message"`
+	Delta   struct {
+		Type     string `json:"type"`
+		Text     string `json:"text"`
+		Thinking string `json:"thinking"`
+	} `json:"delta"`
+}
+
+// claudeStream shows text as it comes. The assistant line that follows has all of it; input of tools is left to that.
+func (e *emitter) claudeStream(ev *claudeEvent) {
+	switch ev.Type {
+	case "message_start":
+		e.begin(ev.Message.ID)
+	case "content_block_start", "content_block_stop":
+		e.endStream()
+	case "content_block_delta":
+		switch ev.Delta.Type {
+		case "text_delta":
+			e.draft(kindText, ev.Delta.Text)
+		case "thinking_delta":
+			e.draft(kindReasoning, ev.Delta.Thinking)
+		}
+	}
+}
+
+// claudeResult ends the turn, or tells that the session which was to be resumed is gone: then nothing was begun.
+func (e *emitter) claudeResult(l *claudeLine) {
+	problem := claudeProblem(l)
+	if l.IsError && !e.s.Named && strings.Contains(strings.ToLower(problem), claudeNoSession) {
+		e.reset(problem)
+		return
+	}
+	failed := l.IsError || strings.HasPrefix(l.Subtype, "error")
+	if !e.s.Spoke && !failed {
+		if text := compact(l.Result); text != "" {
+			e.whole(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
+		}
+	}
+	switch {
+	case failed && e.s.Interrupted:
+		e.result(outcomeInterrupted, "")
+	case failed && (l.Subtype == "success" || l.Subtype == "error_during_execution" || l.Subtype == ""):
+		e.result(outcomeError, problem)
+	case failed:
+		e.result(strings.TrimPrefix(l.Subtype, "error_"), problem)
+	default:
+		e.result(outcomeEndTurn, "")
+	}
+}
+
+func claudeProblem(l *claudeLine) string {
+	for _, text := range []string{strings.Join(l.Errors, "; "), compact(l.Error), compact(l.Result)} {
+		if text != "" {
+			return text
+		}
+	}
+	return l.Subtype
+}
+
+// claudeBlocks reads content, which is a text or a list of blocks.
+func claudeBlocks(raw json.RawMessage) []claudeBlock {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return []claudeBlock{{Type: "text", Text: text}}
+	}
+	var blocks []claudeBlock
+	if err := json.Unmarshal(raw, &blocks); err != nil && !isTypeError(err) {
+		return nil
+	}
+	return blocks[:min(len(blocks), maxBlocks)]
+}
+
+// claudeOutput is the text of a tool's result; what is no text is named only.
+func claudeOutput(raw json.RawMessage) string {
+	var lines []string
+	for _, b := range claudeBlocks(raw) {
+		if b.Type == "text" {
+			lines = append(lines, b.Text)
+		} else if b.Type != "" {
+			lines = append(lines, "["+short(b.Type, maxName)+"]")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// soundID says whether a session's name can be given back on a command line and can't be taken for a flag there.
+func soundID(id string) bool {
+	if id == "" || len(id) > maxID || id[0] == '-' {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,90 @@
+package dialect
+
+import (
+	"bytes"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Bounds, in bytes.
+const (
+	// MaxLine is the longest line that is looked at; a decoder cuts what is longer.
+	MaxLine = 1 << 20
+	// MaxText bounds a part, MaxToolOutput the result of a tool, MaxCheckpoint a checkpoint.
+	MaxText       = 256 << 10
+	MaxToolOutput = 64 << 10
+	MaxCheckpoint = 64 << 10
+	// MaxState bounds the state of a decoder.
+	MaxState = 64 << 10
+	// MaxOutputs bounds what one line can bring.
+	MaxOutputs = 1024
+)
+
+// The formats.
+const (
+	Native = "native"
+	Claude = "claude-stream-json"
+	ACP    = "acp"
+)
+
+// Output is one thing that a line says. An event has type and details only; sequence, agent, incarnation, time and the
+// prompt of a result are the store's.
+type Output struct {
+	// Event is nil where only the flags matter.
+	Event *agboxv1.AgentEvent
+	// Ready: the agent takes prompts. Result: its turn has ended. Ready may come again and may come with Result.
+	Ready, Result bool
+	// SessionID is the program's name of a session that it can resume; empty: nothing new.
+	SessionID string
+	// SessionLost: the session that was to be resumed can't be, and the process ends. The next one begins anew.
+	SessionLost bool
+}
+
+// Source tells where a line was read.
+type Source int
+
+// Lines of the process's stdout are of the agent's format. Lines of the outbox are native in every format.
+const (
+	Stdout Source = iota
+	Outbox
+)
+
+// Formats returns the known formats.
+func Formats() []string { return []string{Native, Claude, ACP} }
+
+// CanResume says whether programs of the format can go on with a session of their own.
+func CanResume(format string) bool { return format == Claude || format == ACP }
+
+// Decode takes one line in, without or with its newline. state is nil for the first line of an incarnation, and then what
+// the call before returned; one that is damaged counts as nil. state and line are not kept nor changed. For a format that
+// is not known nothing comes out.
+func Decode(format string, state []byte, src Source, line []byte) (next []byte, out []Output) {
+	if !slices.Contains(Formats(), format) {
+		return state, nil
+	}
+	line = bytes.TrimRight(line[:min(len(line), MaxLine)], "\r\n")
+	e := &emitter{s: loadState(state)}
+	switch {
+	case src == Outbox:
+		e.outbox(format, line)
+	case format == Native:
+		e.native(line)
+	case format == Claude:
+		e.claude(line)
+	default:
+		e.acp(line)
+	}
+	return e.s.save(), e.out
+}
+
+// End says that nothing follows: what was read and not told yet comes out. A message that is open stays so; whether it was
+// interrupted is for the one who knows how the process ended.
+func End(format string, state []byte) (next []byte, out []Output) {
+	if !slices.Contains(Formats(), format) {
+		return state, nil
+	}
+	e := &emitter{s: loadState(state)}
+	e.endStream()
+	return e.s.save(), e.out
+}
