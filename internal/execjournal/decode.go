@@ -51,8 +51,8 @@ func DecodeRequest(data []byte, execID string) (Request, error) {
 	if r.ExecID != execID || !ValidNonce(r.Nonce) {
 		return Request{}, fmt.Errorf("%w: request has another exec ID or no valid nonce", ErrMalformed)
 	}
-	if r.Version < 1 || r.Version > Version {
-		return r, fmt.Errorf("%w: request version %d is not supported", ErrMalformed, r.Version)
+	if r.Version < 1 || r.Version > InboxVersion {
+		return r, unsupported(r.Version)
 	}
 	if why := r.problem(); why != "" {
 		return r, fmt.Errorf("%w: %s", ErrMalformed, why)
@@ -103,6 +103,12 @@ func (r Request) problem() string {
 		return "log_limit_action is neither kill nor drop"
 	case r.CancelGraceMillis < 0 || r.CancelGraceMillis > 3600_000:
 		return "cancel_grace_ms is not within 0 and one hour"
+	case r.Dialect != "" && r.Dialect != DialectACP:
+		return "dialect is not known"
+	case r.Dialect != "" && !r.Inbox:
+		return "a dialect needs an inbox"
+	case r.Version < r.version():
+		return "an inbox needs a higher version"
 	}
 	for k, v := range r.Env {
 		if k == "" || strings.Contains(k, "=") || !cleanString(k) || !cleanString(v) {

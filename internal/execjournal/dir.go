@@ -29,6 +29,8 @@ type Dir struct {
 	mu      sync.Mutex
 	watched map[string]bool // sandboxes to watch, by ID
 	watcher *watcher        // nil while Watch does not run
+
+	agents agentWatches
 }
 
 // New returns the Dir whose logs are below outputRoot and whose requests are below runRoot, both absolute. It touches

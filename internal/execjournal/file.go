@@ -164,3 +164,28 @@ func writeFull(fd int, data []byte) error {
 	}
 	return nil
 }
+
+func sizeOf(fd int) (int64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Size, err
+}
+
+// readAt reads up to size bytes at offset; fewer only where the file ends.
+func readAt(fd, size int, offset int64) ([]byte, error) {
+	data := make([]byte, size)
+	for n := 0; n < size; {
+		m, err := unix.Pread(fd, data[n:], offset+int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m == 0 {
+			return data[:n], nil
+		}
+		n += m
+	}
+	return data, nil
+}

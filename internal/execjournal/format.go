@@ -5,8 +5,12 @@ import (
 	"strings"
 )
 
-// Version is the version of all three files. Readers refuse a higher one.
+// Version is the version of journals, cancels and plain requests. Readers refuse a higher one.
 const Version = 1
+
+// InboxVersion is the version of a Request with an inbox: a shim that knows only Version would run the command with nothing
+// to read, and so it must refuse. See TooOld.
+const InboxVersion = 2
 
 // Where the directories are mounted in every primary container.
 const (
@@ -81,6 +85,22 @@ type Request struct {
 	LogLimitAction string `json:"log_limit_action,omitempty"`
 	// CancelGraceMillis is the time between TERM and KILL; 0 to one hour.
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
+	// Inbox: standard input is what the daemon appends to the exec's inbox, instead of nothing, and there is an outbox.
+	Inbox bool `json:"inbox,omitempty"`
+	// Dialect is empty, or DialectACP: then the shim speaks for the daemon, and what the inbox holds is for the shim. It needs
+	// an inbox.
+	Dialect string `json:"dialect,omitempty"`
+}
+
+// DialectACP is a value of Request.Dialect: the shim is the client side of the Agent Client Protocol.
+const DialectACP = "acp"
+
+// version is the lowest one that says all that r asks for.
+func (r Request) version() int {
+	if r.Inbox {
+		return InboxVersion
+	}
+	return Version
 }
 
 // Cancel asks the shim to end one exec.

@@ -17,7 +17,7 @@ func (d *Dir) Start(sandboxID string, r Request) error {
 	if err := checkIDs(sandboxID, r.ExecID); err != nil {
 		return err
 	}
-	r.Version = Version
+	r.Version = r.version()
 	if !ValidNonce(r.Nonce) {
 		return invalidf("nonce of exec %s is not valid", r.ExecID)
 	}
@@ -50,12 +50,13 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 	return d.put(sandboxID, execID, "cancel", CancelName(execID), data)
 }
 
-// Forget removes the request and the cancel of an exec that is terminal. Idempotent. Secrets in the request go with it.
+// Forget removes the request, the cancel and the inbox of an exec that is terminal. Idempotent. Secrets in them go with it.
 func (d *Dir) Forget(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	return d.unlink(sandboxID, RequestName(execID), CancelName(execID), TempName(execID, "json"), TempName(execID, "cancel"))
+	return d.unlink(sandboxID, RequestName(execID), CancelName(execID), InboxName(execID), ClosedName(execID),
+		TempName(execID, "json"), TempName(execID, "cancel"), TempName(execID, "closed"))
 }
 
 // unlink removes files of ctl/exec that need not be there.

@@ -99,6 +99,9 @@ func readStatus(dirfd int, execID, nonce string) (Status, error) {
 	case j.Nonce != nonce:
 		return Status{Phase: Foreign, Problem: "the journal has another nonce"}, nil
 	}
+	if TooOld(j) {
+		j.Error = tooOld
+	}
 	phases := map[string]Phase{StateStarted: Running, StateEnded: Ended, StateClosed: Closed}
 	return Status{Phase: phases[j.State], Journal: j}, nil
 }

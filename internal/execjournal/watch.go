@@ -2,7 +2,6 @@ package execjournal
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,6 +78,7 @@ func (d *Dir) forgetWatch(sandboxID string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.watched, sandboxID) // the kernel's watch goes with the directory
+	d.agents.forget(sandboxID)
 }
 
 func (d *Dir) install(w *watcher) error {
@@ -143,20 +143,15 @@ func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string
 	return nil
 }
 
-// tell decodes struct inotify_event records: wd, mask, cookie, len (each 32 bits), then len bytes of name.
+// tell notifies of what an event may mean.
 func (w *watcher) tell(buf []byte, notify func(sandboxID, execID string)) (overflow bool) {
-	for len(buf) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(buf))
-		mask := binary.NativeEndian.Uint32(buf[4:])
-		size := int(binary.NativeEndian.Uint32(buf[12:]))
-		name := strings.TrimRight(string(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
-		buf = buf[unix.SizeofInotifyEvent+size:]
-		if mask&unix.IN_Q_OVERFLOW != 0 {
+	for ev := range events(buf) {
+		if ev.mask&unix.IN_Q_OVERFLOW != 0 {
 			overflow = true
 			continue
 		}
-		sandboxID := w.lookup(wd, mask)
-		if execID, ok := journalOwner(name); ok && sandboxID != "" {
+		sandboxID := w.lookup(ev.wd, ev.mask)
+		if execID, ok := journalOwner(ev.name); ok && sandboxID != "" {
 			notify(sandboxID, execID)
 		}
 	}

@@ -1,0 +1,135 @@
+package execjournal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is a file that is being read.
+type source struct {
+	fd        int
+	pos, size int64
+	skipping  bool // in the middle of a line whose end has not been found
+}
+
+// openSource opens a file to read on at from; nil with what ReadLines is to return otherwise.
+func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *source, next int64, err error) {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return nil, from, err
+	}
+	if from < 0 {
+		return nil, from, invalidf("offset %d is negative", from)
+	}
+	fd, err := d.openAgentFile(sandboxID, execID, src)
+	if errors.Is(err, fs.ErrNotExist) {
+		if from == 0 {
+			return nil, 0, nil
+		}
+		return nil, from, fmt.Errorf("%w: %s of exec %s is gone", ErrMalformed, src, execID)
+	}
+	if err != nil {
+		return nil, from, err
+	}
+	size, err := sizeOf(fd)
+	if err == nil && size > from {
+		return &source{fd: fd, pos: from, size: size}, from, nil
+	}
+	unix.Close(fd)
+	if err != nil {
+		return nil, from, fmt.Errorf("stat %s of exec %s: %w", src, execID, err)
+	}
+	if size < from {
+		return nil, size, fmt.Errorf("%w: %s of exec %s has shrunk from %d bytes to %d", ErrMalformed, src, execID, from, size)
+	}
+	return nil, from, nil
+}
+
+func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (int, error) {
+	dir, err := d.openAgentDir(sandboxID, src)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return openRegular(dir, agentFile(execID, src))
+}
+
+func agentFile(execID string, src Source) string {
+	if src == Outbox {
+		return OutboxName(execID)
+	}
+	return StdoutName(execID)
+}
+
+// openAgentDir opens the directory of a source. That of the outboxes lies where the container can put a symlink in its
+// place.
+func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
+	p := d.Paths(sandboxID)
+	if src == Stdout {
+		return openDir(p.Logs)
+	}
+	out, err := openDir(p.Out)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(out)
+	fd, err := unix.Openat(out, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return -1, fmt.Errorf("%w: %s is not a directory", ErrMalformed, AgentsDir)
+	case errors.Is(err, fs.ErrPermission):
+		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, AgentsDir)
+	case err != nil:
+		return -1, fmt.Errorf("open %s: %w", AgentsDir, err)
+	}
+	return fd, nil
+}
+
+// passOver moves to the next beginning of a line. Where the byte before is no newline, the line that it belongs to was given
+// already, cut: so the offset alone says where to go on.
+func (f *source) passOver() error {
+	if f.pos == 0 {
+		return nil
+	}
+	before, err := readAt(f.fd, 1, f.pos-1)
+	if err != nil || len(before) == 1 && before[0] == '\n' {
+		return err
+	}
+	f.skipping = true
+	for left := int64(maxSkipBytes); left > 0 && f.pos < f.size && f.skipping; left -= skipChunk {
+		if err := f.skip(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip looks at one piece. Holes have no newline, and cost the container nothing: neither must they cost us.
+func (f *source) skip() error {
+	data, err := unix.Seek(f.fd, f.pos, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		f.pos = f.size
+		return nil
+	case err == nil:
+		f.pos = min(max(f.pos, data), f.size)
+	}
+	piece, err := readAt(f.fd, int(min(f.size-f.pos, skipChunk)), f.pos)
+	if err != nil {
+		return err
+	}
+	if i := bytes.IndexByte(piece, '\n'); i >= 0 {
+		f.pos += int64(i) + 1
+		f.skipping = false
+		return nil
+	}
+	if len(piece) == 0 {
+		f.pos = f.size // it shrank; the next call says so
+		return nil
+	}
+	f.pos += int64(len(piece))
+	return nil
+}

@@ -1,0 +1,131 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentWatcher is one inotify instance. For each sandbox it watches two directories, for files that come, and for each exec
+// its two files, for what is written to them. The directories' own writes are not asked for: any exec's log is there.
+type agentWatcher struct {
+	file *os.File
+
+	mu    sync.Mutex
+	dirs  map[int32]string // sandbox IDs
+	files map[int32]agentKey
+}
+
+func (w *agentWatcher) addDir(dir int, sandboxID string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wd, err := w.add(dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	if err != nil {
+		return err
+	}
+	w.dirs[wd] = sandboxID
+	return nil
+}
+
+// addFile watches what is surely a regular file; whatever else is there, or nothing, is left alone.
+func (w *agentWatcher) addFile(dir int, name string, k agentKey) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wd, err := w.add(fd, unix.IN_MODIFY)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		return nil // not ours to read, or gone
+	}
+	if err == nil {
+		w.files[wd] = k
+	}
+	return err
+}
+
+// add watches the very inode that fd holds: no name is looked up again. The caller holds mu.
+func (w *agentWatcher) add(fd int, mask uint32) (int32, error) {
+	conn, err := w.file.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("watch: %w", err)
+	}
+	var wd int
+	var addErr error
+	err = conn.Control(func(instance uintptr) {
+		wd, addErr = unix.InotifyAddWatch(int(instance), "/proc/self/fd/"+strconv.Itoa(fd), mask)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("watch: %w", err)
+	}
+	if addErr != nil {
+		return 0, unavailablef("watch: %w", addErr)
+	}
+	return int32(wd), nil
+}
+
+// drop forgets an exec, and with the last one of a sandbox its directories. What is removed from the instance here can be a
+// file that another exec shares, which only its own sandbox can have brought about.
+func (w *agentWatcher) drop(k agentKey, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for wd, other := range w.files {
+		if other == k {
+			w.remove(wd)
+			delete(w.files, wd)
+		}
+	}
+	for wd, sandboxID := range w.dirs {
+		if last && sandboxID == k.sandboxID {
+			w.remove(wd)
+			delete(w.dirs, wd)
+		}
+	}
+}
+
+// remove can only fail for a watch that went with its file.
+func (w *agentWatcher) remove(wd int32) {
+	if conn, err := w.file.SyscallConn(); err == nil {
+		_ = conn.Control(func(instance uintptr) { _, _ = unix.InotifyRmWatch(int(instance), uint32(wd)) })
+	}
+}
+
+// lookup returns the exec that an event is about; came says that a file of its name came.
+func (w *agentWatcher) lookup(ev event) (k agentKey, came bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k, isFile := w.files[ev.wd]
+	sandboxID, isDir := w.dirs[ev.wd]
+	if ev.mask&unix.IN_IGNORED != 0 {
+		delete(w.files, ev.wd)
+		delete(w.dirs, ev.wd)
+		return agentKey{}, false
+	}
+	if isFile || !isDir {
+		return k, false
+	}
+	id, ok := agentOwner(ev.name)
+	return agentKey{sandboxID, id}, ok
+}
+
+// agentOwner returns the exec whose output, outbox or acknowledged offset a file of that name is.
+func agentOwner(name string) (string, bool) {
+	for _, suffix := range []string{StdoutName(""), outboxSuffix, ackSuffix} {
+		if id, ok := strings.CutSuffix(name, suffix); ok {
+			return id, ValidExecID(id)
+		}
+	}
+	return "", false
+}
