@@ -2,9 +2,11 @@ package main
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/passwd"
 )
 
@@ -38,6 +40,16 @@ func environment(container []string, who passwd.Identity, request map[string]str
 	}
 	slices.Sort(list)
 	return list
+}
+
+// withShim lets programs of an agent find us, after all that they find anyway.
+func withShim(env []string) []string {
+	for i, pair := range env {
+		if strings.HasPrefix(pair, "PATH=") {
+			env[i] = pair + ":" + filepath.Dir(execjournal.ContainerShim)
+		}
+	}
+	return env
 }
 
 // engineHome tells whether HOME is what the engine gave PID 1 for being root, and so no choice of the image's.

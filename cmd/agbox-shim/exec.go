@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/passwd"
 )
 
 // Exit codes of a supervisor. Any other end means that it was killed or crashed, and that its tree may still run.
@@ -45,7 +44,7 @@ func runExec(at places, o options) int {
 		say("exec %s: %v", id, err)
 		return tryAgain
 	}
-	s.launch(o)
+	s.launch(at, o)
 	s.loop()
 	return settled
 }
@@ -83,7 +82,7 @@ func prepare(at places, id string, sig *signals) (*supervisor, error) {
 		say("exec %s: the lock was not handed over; only init starts supervisors", id)
 		return nil, errSettled
 	}
-	s := &supervisor{ctl: ctl, sig: sig}
+	s := &supervisor{ctl: ctl, logDir: logs, sig: sig}
 	s.request, err = readRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSettled // it was taken back
@@ -145,7 +144,7 @@ func (s *supervisor) refuse(why error) error {
 //
 // The cancel file is read after the journal exists, and init signals only when the journal exists: so a cancel that is
 // written at any time is seen here or there.
-func (s *supervisor) launch(o options) {
+func (s *supervisor) launch(at places, o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
 	s.stopping = s.sig.take(sandboxStops)
@@ -163,34 +162,10 @@ func (s *supervisor) launch(o options) {
 		s.neverRan(exitCannotRun, 0, err.Error())
 		return
 	}
-	if why := s.spawn(who); why != nil {
+	if why := s.spawn(at, who); why != nil {
+		s.in.hangUp()
 		s.neverRan(why.exitCode, 0, why.why)
 	}
-}
-
-// spawn starts the command between its three descriptors.
-func (s *supervisor) spawn(who passwd.Identity) *startError {
-	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return cannotRun("open /dev/null: %v", err)
-	}
-	defer unix.Close(null)
-	files := [3]int{null}
-	for i, log := range s.logs {
-		st := &stream{
-			pipe: -1, log: log, limit: s.request.LogLimitBytes,
-			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
-		}
-		end, err := st.open(who)
-		if err != nil {
-			return cannotRun("%v", err)
-		}
-		defer unix.Close(end)
-		s.streams[i], files[i+1] = st, end
-	}
-	pid, why := start(s.request.Command, s.request.Cwd, who, environment(os.Environ(), who, s.request.Env), files)
-	s.pid = pid
-	return why
 }
 
 // neverRan sets the end of a command that did not start.

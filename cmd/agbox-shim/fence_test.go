@@ -129,7 +129,7 @@ func TestSupervisorWithoutItsLockRunsNothing(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
 	cmd := exec.Command(self, "exec", r.ExecID)
-	cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs)
+	cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs+":"+b.paths.Out)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "lock") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -22,9 +22,9 @@ import (
 const placesEnv = "AGBOX_SHIM_TEST_PLACES"
 
 func TestMain(m *testing.M) {
-	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains([]string{"init", "exec", "main"}, os.Args[1]) {
-		ctl, logs, _ := strings.Cut(at, ":")
-		os.Exit(run(os.Args[1:], places{ctl: ctl, logs: logs}))
+	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains([]string{"init", "exec", "main", "checkpoint", "status", "done"}, os.Args[1]) {
+		dirs := strings.Split(at, ":")
+		os.Exit(run(os.Args[1:], places{ctl: dirs[0], logs: dirs[1], out: dirs[2]}))
 	}
 	code := m.Run()
 	for _, f := range cleanups {
@@ -78,7 +78,7 @@ func (b *box) boot() *box {
 	if b.wrap != nil {
 		b.wrap(b.cmd)
 	}
-	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs,
+	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs+":"+b.paths.Out,
 		"GORACE=atexit_sleep_ms=0") // or every process of a race build would end a second late
 	b.cmd.Dir = "/"
 	if b.cmd.Stderr == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
-// inbox is the directory that the daemon writes requests to. It may not exist yet.
+// inbox is the directory that the daemon writes requests to, and the inboxes of execs. It may not exist yet.
 type inbox struct {
 	ctl, dir string
 	fd       int // inotify instance; -1 when the kernel gives none
@@ -32,9 +32,26 @@ func (b *inbox) watch() bool {
 		b.fd = fd
 	}
 	const arrivals = unix.IN_MOVED_TO | unix.IN_CREATE
-	_, dirErr := unix.InotifyAddWatch(b.fd, b.dir, arrivals|unix.IN_ONLYDIR)
+	_, dirErr := unix.InotifyAddWatch(b.fd, b.dir, arrivals|unix.IN_MODIFY|unix.IN_ONLYDIR)
 	_, ctlErr := unix.InotifyAddWatch(b.fd, b.ctl, arrivals|unix.IN_ONLYDIR)
 	return dirErr == nil || ctlErr == nil
+}
+
+// fill is what an exec's inbox is like.
+type fill struct {
+	file   fileID
+	size   int64
+	closed bool
+}
+
+// filled looks at the inbox of an exec.
+func (b *inbox) filled(id string) (f fill) {
+	var st unix.Stat_t
+	if unix.Lstat(b.dir+"/"+execjournal.InboxName(id), &st) == nil {
+		f.file, f.size = fileID{st.Ino, st.Mtim}, st.Size
+	}
+	f.closed = unix.Lstat(b.dir+"/"+execjournal.ClosedName(id), &st) == nil
+	return f
 }
 
 // list returns all names; none when the directory can't be read.

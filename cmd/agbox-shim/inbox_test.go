@@ -39,20 +39,7 @@ func TestInboxThatComesLate(t *testing.T) {
 func TestWithoutInotify(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.wrap = func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{"sh", "-c", `echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
-		cmd.Path = "/bin/sh"
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Cloneflags:                 syscall.CLONE_NEWUSER,
-			UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
-			GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
-			GidMappingsEnableSetgroups: os.Geteuid() == 0,
-		}
-		cmd.Args[len(cmd.Args)-1] = "--default-user=0"
-	}
-	if probe := exec.Command("true"); !canStart(b, probe) {
-		t.Skip("this kernel makes no user namespace for us")
-	}
+	b.withoutInotify()
 	b.boot()
 	var all []execjournal.Request
 	for range 3 {
@@ -71,6 +58,25 @@ func TestWithoutInotify(t *testing.T) {
 				t.Errorf("%+v", j)
 			}
 		}
+	}
+}
+
+// withoutInotify has init run where the kernel gives it no instance, or skips the test.
+func (b *box) withoutInotify() {
+	b.Helper()
+	b.wrap = func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:                 syscall.CLONE_NEWUSER,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			GidMappingsEnableSetgroups: os.Geteuid() == 0,
+		}
+		cmd.Args[len(cmd.Args)-1] = "--default-user=0"
+	}
+	if probe := exec.Command("true"); !canStart(b, probe) {
+		b.Skip("this kernel makes no user namespace for us")
 	}
 }
 
@@ -138,7 +144,7 @@ func TestInvalidRequestIsRefused(t *testing.T) {
 	}
 	r := b.request("true")
 	put(r, fmt.Sprintf(`{"version":99,"exec_id":%q,"nonce":%q,"command":["true"]}`, r.ExecID, r.Nonce))
-	if j := b.ended(r); j.ErrorCode != execjournal.ErrorStartFailed || !strings.Contains(j.Error, "version 99") {
+	if j := b.ended(r); j.ErrorCode != execjournal.ErrorStartFailed || !strings.Contains(j.Error, "apply --replace") {
 		t.Errorf("%+v", j)
 	}
 	r = b.request("true")

@@ -53,6 +53,7 @@ type child struct {
 	pid     int
 	lock    int
 	request fileID
+	fed     fill // the inbox as it was told of
 }
 
 func runInit(at places, o options) int {

@@ -3,6 +3,9 @@
 //	agbox-shim init [OPTIONS] [-- PROGRAM [ARGS]]    PID 1: starts, cancels and reaps; ends on TERM, or with the main process
 //	agbox-shim exec [OPTIONS] EXEC_ID                one exec's supervisor, started by init, which hands it the lock
 //	agbox-shim main [OPTIONS] -- PROGRAM [ARGS]      the main process's supervisor, started by init
+//	agbox-shim checkpoint TEXT|-                     by a program of an agent: what a later incarnation is to know
+//	agbox-shim status TEXT|-                         by a program of an agent: what it is doing
+//	agbox-shim done [OUTCOME]                        by a program of an agent: the turn has ended
 //
 //	--gated                of init: nothing is started before the daemon's release (see internal/execjournal)
 //	--user=USER            whom commands run as: "name", "uid", "name:group" or "uid:gid"; a request may name another
@@ -29,18 +32,22 @@ import (
 
 // places are the mounted directories; tests have others.
 type places struct {
-	ctl, logs string
+	ctl, logs, out string
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], places{ctl: execjournal.ContainerCtl, logs: execjournal.ContainerLogs}))
+	at := places{ctl: execjournal.ContainerCtl, logs: execjournal.ContainerLogs, out: execjournal.ContainerOut}
+	os.Exit(run(os.Args[1:], at))
 }
 
 // run returns the exit code: for init and main that of the main process, for init without one 0 after an orderly stop; for
-// exec settled or tryAgain; 2 for a usage error.
+// exec settled or tryAgain; for a word 0 or 1; 2 for a usage error.
 func run(args []string, at places) int {
 	// One thread at a time runs Go code, others sit in poll(2) or wait for a signal. More would only cost pids.
 	runtime.GOMAXPROCS(1)
+	if isWord(args) {
+		return runWord(at, args, os.Stdin)
+	}
 	o, ok := parse(args)
 	switch {
 	case ok && o.verb == "init":

@@ -83,9 +83,9 @@ func (s *mainSupervisor) launch() *startError {
 	if err != nil {
 		return cannotRun("%v", err)
 	}
-	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return cannotRun("open /dev/null: %v", err)
+	null, why := openNull()
+	if why != nil {
+		return why
 	}
 	defer unix.Close(null)
 	files := [3]int{null}
@@ -97,7 +97,6 @@ func (s *mainSupervisor) launch() *startError {
 		defer unix.Close(end)
 		files[i+1] = end
 	}
-	var why *startError
 	s.pid, why = start(s.command, s.dir, who, environment(os.Environ(), who, nil), files)
 	return why
 }
@@ -126,7 +125,7 @@ func (s *mainSupervisor) loop() int {
 		if s.retryAt.IsZero() && anyPending(s.streams) {
 			s.later()
 		}
-		copyOutput(s.sig, s.streams, s.retryAt, buf)
+		copyOutput(s.sig, nil, s.streams, s.retryAt, buf)
 	}
 }
 

@@ -45,6 +45,10 @@ func (p *initProcess) consider(name string) {
 	if !p.released {
 		return // the release has everything looked at again
 	}
+	if id, ok := execjournal.InboxID(name); ok {
+		p.feed(id)
+		return
+	}
 	id, isCancel, ok := execjournal.RequestID(name)
 	if !ok {
 		return
@@ -59,13 +63,27 @@ func (p *initProcess) consider(name string) {
 // cancel wakes the supervisor, which reads the cancel itself. Before there is a journal it is not signalled: it looks for
 // a cancel after it has created it. Without a supervisor there is nothing to cancel: the daemon closes the fence.
 func (p *initProcess) cancel(id string) {
+	if c := p.children[id]; c != nil {
+		p.rouse(c)
+	}
+}
+
+// feed wakes the supervisor of an exec whose inbox has changed: one inotify instance is enough for all of a sandbox. Before
+// there is a journal it is not signalled either, and looks by itself afterwards.
+func (p *initProcess) feed(id string) {
 	c := p.children[id]
 	if c == nil {
 		return
 	}
-	if begun, err := execjournal.Exists(p.logs, execjournal.JournalName(id)); err == nil && begun {
-		_ = unix.Kill(c.pid, unix.SIGTERM)
+	if now := p.inbox.filled(id); now != c.fed && p.rouse(c) {
+		c.fed = now
 	}
+}
+
+// rouse has a supervisor look at its files.
+func (p *initProcess) rouse(c *child) bool {
+	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
+	return err == nil && begun && unix.Kill(c.pid, unix.SIGTERM) == nil
 }
 
 // start starts the supervisor of a request that has no journal.

@@ -20,7 +20,7 @@ type signals struct {
 // The signals that mean something to init and to a supervisor, as indices of caught.
 const (
 	childDied    = iota
-	askedToEnd   // init: stop; supervisor: look for a cancel
+	askedToEnd   // init: stop; supervisor: look for a cancel, and at the inbox
 	interrupted  // init: stop
 	sandboxStops // supervisor
 )

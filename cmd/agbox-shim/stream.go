@@ -30,21 +30,30 @@ type stream struct {
 
 // open makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
 func (s *stream) open(who passwd.Identity) (int, error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return -1, fmt.Errorf("make a pipe: %w", err)
+	p, err := newPipe(who, 0)
+	if err != nil {
+		return -1, err
 	}
-	err := unix.SetNonblock(p[0], true) // the write end is another description and stays blocking
+	s.pipe = p[0]
+	return p[1], nil
+}
+
+// newPipe makes a pipe that belongs to who, of which the end ours does not block. The other end is another description and
+// stays blocking.
+func newPipe(who passwd.Identity, ours int) (p [2]int, err error) {
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return p, fmt.Errorf("make a pipe: %w", err)
+	}
+	err = unix.SetNonblock(p[ours], true)
 	if err == nil && int(who.UID) != unix.Geteuid() {
 		err = unix.Fchown(p[1], int(who.UID), int(who.GID))
 	}
 	if err != nil {
 		unix.Close(p[0])
 		unix.Close(p[1])
-		return -1, fmt.Errorf("set up a pipe: %w", err)
+		return p, fmt.Errorf("set up a pipe: %w", err)
 	}
-	s.pipe = p[0]
-	return p[1], nil
+	return p, nil
 }
 
 // readable tells whether poll(2) should wait for the pipe.
@@ -130,9 +139,9 @@ func anyPending(streams [2]*stream) bool {
 	return false
 }
 
-// copyOutput sleeps until a signal, output, or due (zero: never), and copies what output there is: one piece of each stream,
-// so that a flood delays no signal.
-func copyOutput(sig *signals, streams [2]*stream, due time.Time, buf []byte) {
+// copyOutput sleeps until a signal, output, room for input, or due (zero: never), and copies what there is: one piece of each
+// stream, so that a flood delays no signal.
+func copyOutput(sig *signals, in *feeder, streams [2]*stream, due time.Time, buf []byte) {
 	fds := []unix.PollFd{{Fd: int32(sig.fd), Events: unix.POLLIN}}
 	polled := []*stream{nil}
 	for _, st := range streams {
@@ -141,10 +150,17 @@ func copyOutput(sig *signals, streams [2]*stream, due time.Time, buf []byte) {
 			polled = append(polled, st)
 		}
 	}
+	input, feeds := in.interest()
+	if feeds {
+		fds = append(fds, input)
+	}
 	if n, err := unix.Poll(fds, pollTimeout(due)); n <= 0 || err != nil {
 		return
 	}
 	sig.clear()
+	if last := fds[len(fds)-1]; feeds && last.Revents != 0 {
+		in.feed(last.Revents)
+	}
 	for i, st := range polled {
 		if st != nil && fds[i].Revents != 0 {
 			st.pump(buf)

@@ -17,14 +17,17 @@ const retryEvery = 500 * time.Millisecond
 //   - The end is recorded when the command has ended and what it wrote is stored; if we ended it, only when nothing of its
 //     tree is left.
 //   - An end that came by itself stays what it is, whatever is asked later.
+//   - Standard input is nothing, or what the inbox holds, which neither waits for the other.
 //   - Afterwards it goes on copying for children that outlive the command, and stays their reaper until the last is gone.
 type supervisor struct {
 	ctl     int
 	logs    [2]int
+	logDir  int
 	sig     *signals
 	rec     *recorder
 	request execjournal.Request
 	streams [2]*stream // nil if the command never started
+	in      *feeder    // nil without an inbox
 	kill    killer
 	oom     int64 // OOM kills when the command started
 
@@ -50,6 +53,7 @@ func (s *supervisor) loop() {
 			s.kill.step(now)
 		}
 		s.retry(now)
+		s.in.retry(now)
 		if !s.recorded && s.endable() {
 			s.finish(buf)
 		}
@@ -73,6 +77,7 @@ func (s *supervisor) reap() {
 			return
 		case pid == s.pid:
 			s.exited, s.status, s.endedAt = true, ws, time.Now()
+			s.in.hangUp() // children that outlive it are not fed
 		default:
 			s.kill.hurry()
 		}
@@ -81,8 +86,11 @@ func (s *supervisor) reap() {
 
 // obey acts on what init, or the output, asked for.
 func (s *supervisor) obey(now time.Time) {
-	if s.sig.take(askedToEnd) && cancelled(s.ctl, s.request) {
-		s.end(byCancel, now)
+	if s.sig.take(askedToEnd) {
+		s.in.look()
+		if cancelled(s.ctl, s.request) {
+			s.end(byCancel, now)
+		}
 	}
 	if s.sig.take(sandboxStops) {
 		s.stopping = true
@@ -118,17 +126,22 @@ func (s *supervisor) over() bool {
 	return false
 }
 
-// wait sleeps until a signal, output, or the next due time, and copies what output there is.
+// wait sleeps until a signal, output, room for input, or the next due time, and copies what there is.
 func (s *supervisor) wait(buf []byte) {
 	if s.retryAt.IsZero() && anyPending(s.streams) {
 		s.later()
 	}
-	var due time.Time
+	due := earlier(s.retryAt, s.in.due())
 	if s.kill.why != notEnding && !s.alone {
-		due = s.kill.due
+		due = earlier(due, s.kill.due)
 	}
-	if !s.retryAt.IsZero() && (due.IsZero() || s.retryAt.Before(due)) {
-		due = s.retryAt
+	copyOutput(s.sig, s.in, s.streams, due, buf)
+}
+
+// earlier returns the earlier of two times, of which a zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	copyOutput(s.sig, s.streams, due, buf)
+	return a
 }

@@ -144,7 +144,7 @@ func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
 	d, p := newDir(t)
 	for id, r := range map[string]Request{
 		`"version":1`: {ExecID: "e1", Nonce: testNonce, Command: []string{"true"}},
-		`"version":2`: {ExecID: "a.1", Nonce: testNonce, Command: []string{"true"}, Inbox: true, Dialect: DialectACP},
+		`"version":2`: {ExecID: "a.1", Nonce: testNonce, Command: []string{"true"}, Inbox: true},
 	} {
 		must(t, d.Start("box1", r))
 		data, err := os.ReadFile(filepath.Join(p.Ctl, ExecDir, RequestName(r.ExecID)))
@@ -153,15 +153,13 @@ func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
 			t.Errorf("%s", data)
 		}
 		got, err := DecodeRequest(data, r.ExecID)
-		if err != nil || got.Inbox != r.Inbox || got.Dialect != r.Dialect {
+		if err != nil || got.Inbox != r.Inbox {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	for name, r := range map[string]Request{
-		"dialect without inbox": {Version: 2, Dialect: DialectACP},
-		"unknown dialect":       {Version: 2, Inbox: true, Dialect: "x"},
-		"inbox in version 1":    {Version: 1, Inbox: true},
-		"version 3":             {Version: 3},
+		"inbox in version 1": {Version: 1, Inbox: true},
+		"version 3":          {Version: 3},
 	} {
 		r.ExecID, r.Nonce, r.Command = "e1", testNonce, []string{"true"}
 		data, err := Encode(r)

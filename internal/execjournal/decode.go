@@ -103,10 +103,6 @@ func (r Request) problem() string {
 		return "log_limit_action is neither kill nor drop"
 	case r.CancelGraceMillis < 0 || r.CancelGraceMillis > 3600_000:
 		return "cancel_grace_ms is not within 0 and one hour"
-	case r.Dialect != "" && r.Dialect != DialectACP:
-		return "dialect is not known"
-	case r.Dialect != "" && !r.Inbox:
-		return "a dialect needs an inbox"
 	case r.Version < r.version():
 		return "an inbox needs a higher version"
 	}

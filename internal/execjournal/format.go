@@ -87,13 +87,7 @@ type Request struct {
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
 	// Inbox: standard input is what the daemon appends to the exec's inbox, instead of nothing, and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
-	// Dialect is empty, or DialectACP: then the shim speaks for the daemon, and what the inbox holds is for the shim. It needs
-	// an inbox.
-	Dialect string `json:"dialect,omitempty"`
 }
-
-// DialectACP is a value of Request.Dialect: the shim is the client side of the Agent Client Protocol.
-const DialectACP = "acp"
 
 // version is the lowest one that says all that r asks for.
 func (r Request) version() int {
