@@ -1,0 +1,103 @@
+package conversation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// How much of a tool call, of its result and of an error is told, in characters.
+const (
+	maxCall   = 160
+	maxResult = 120
+	maxNote   = 300
+)
+
+// content is what a message says: its text as it is, adjacent text parts without anything between them, and each tool call
+// as one line together with its result. Reasoning was not said.
+func content(parts map[uint32]*agboxv1.AgentMessagePart) string {
+	numbers := slices.Sorted(maps.Keys(parts))
+	results, orphans := pair(parts, numbers)
+	var b strings.Builder
+	inText := false
+	for _, n := range numbers {
+		p := parts[n]
+		isText := p.GetKind() == "text"
+		if !isText || !inText {
+			newLine(&b)
+		}
+		switch {
+		case isText:
+			b.WriteString(p.GetText())
+		case p.GetKind() == "tool_call":
+			b.WriteString(toolLine(p, results[n]))
+		case orphans[n]:
+			b.WriteString("[result" + named(p) + ": " + OneLine(p.GetText(), maxResult) + "]")
+		}
+		inText = isText
+	}
+	return strings.Trim(b.String(), "\n")
+}
+
+// pair finds the result of each call, by the number of the call's part: a result is of the last call before it that has its
+// ID, and of several the newest counts. One without such a call is an orphan.
+func pair(parts map[uint32]*agboxv1.AgentMessagePart, numbers []uint32) (map[uint32]*agboxv1.AgentMessagePart, map[uint32]bool) {
+	calls := map[string]uint32{}
+	results := map[uint32]*agboxv1.AgentMessagePart{}
+	orphans := map[uint32]bool{}
+	for _, n := range numbers {
+		p := parts[n]
+		switch p.GetKind() {
+		case "tool_call":
+			calls[p.GetToolCallId()] = n
+		case "tool_result":
+			if call, ok := calls[p.GetToolCallId()]; ok {
+				results[call] = p
+			} else {
+				orphans[n] = true
+			}
+		}
+	}
+	return results, orphans
+}
+
+func toolLine(call, result *agboxv1.AgentMessagePart) string {
+	line := "[tool" + named(call)
+	if input := OneLine(call.GetText(), maxCall); input != "" {
+		line += ": " + input
+	}
+	if output := OneLine(result.GetText(), maxResult); output != "" {
+		line += " => " + output
+	}
+	return line + "]"
+}
+
+func named(p *agboxv1.AgentMessagePart) string {
+	if name := OneLine(p.GetToolName(), maxResult); name != "" {
+		return " " + name
+	}
+	return ""
+}
+
+func newLine(b *strings.Builder) {
+	if s := b.String(); s != "" && s[len(s)-1] != '\n' {
+		b.WriteByte('\n')
+	}
+}
+
+// OneLine returns text as one line of at most limit characters: every run of white space is a space, and what is cut off
+// leaves an ellipsis.
+func OneLine(text string, limit int) string {
+	// A long text is not read to its end for the sake of one line.
+	if most := 64 * limit; len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
+	}
+	return string(runes[:limit-1]) + "…"
+}

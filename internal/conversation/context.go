@@ -1,0 +1,150 @@
+package conversation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	frameHead = "<agbox-context>\nThis is the record of this conversation up to now. The program that held it has ended and you " +
+		"go on in its place. What is quoted was said before; the message to answer follows behind the record.\n"
+	frameFoot = "</agbox-context>\n"
+
+	checkpointHead = "<agbox-checkpoint>\n"
+	checkpointFoot = "\n</agbox-checkpoint>\n"
+	earlierFoot    = "</agbox-earlier>\n"
+	turnFoot       = "\n</agbox-turn>\n"
+)
+
+// Context returns what a new process is told of the past, exactly: the newest checkpoint, what the older turns come to, and
+// the newest turns as they were. Empty if there is no past. It has at most p.Budget() characters. The newest turn is
+// always in it, as is the checkpoint; what is too long is cut in the middle and says so.
+//
+// summary, if it is not empty, takes the place of the digest of older turns; which turns are older does not depend on it.
+func Context(turns []Turn, checkpoint string, p Policy, summary string) string {
+	if len(turns) == 0 && checkpoint == "" {
+		return ""
+	}
+	saved := checkpointBlock(checkpoint, p.Budget())
+	older, newest := split(turns, saved, p)
+	return frameHead + saved + earlierBlock(older, summary, earlierRoom(p)) + strings.Join(newest, "") + frameFoot
+}
+
+// Older returns the turns that Context tells as a digest only: what a summary is to be made of.
+func Older(turns []Turn, checkpoint string, p Policy) []Turn {
+	older, _ := split(turns, checkpointBlock(checkpoint, p.Budget()), p)
+	return older
+}
+
+// WithContext returns the first prompt of an incarnation, behind the context if there is one. The prompt can't be taken for
+// a part of the frame.
+func WithContext(context, prompt string) string {
+	if context == "" {
+		return prompt
+	}
+	return context + "\n" + Escape(prompt)
+}
+
+// split divides the turns into those that are told as they were, as text, and the older ones. Room for what is told of older
+// turns is only kept where there are some.
+func split(turns []Turn, saved string, p Policy) (older []Turn, newest []string) {
+	room := p.Budget() - count(frameHead) - count(frameFoot) - count(saved)
+	newest = pick(turns, p.turns(), room)
+	if len(newest) < len(turns) {
+		newest = pick(turns, p.turns(), room-earlierRoom(p))
+	}
+	return turns[:len(turns)-len(newest)], newest
+}
+
+// pick takes the newest turns that fit, newest first, and returns them in their order. No turn gets more than half of the
+// room while there are others, so an endless answer does not hide its question; what is left then is the newest's.
+func pick(turns []Turn, most, room int) []string {
+	limit := room
+	if len(turns) > 1 && most > 1 {
+		limit = room / 2
+	}
+	var picked []string
+	for i := len(turns) - 1; i >= 0 && len(picked) < most; i-- {
+		text := turnBlock(turns[i], limit)
+		if count(text) > room {
+			break
+		}
+		room -= count(text)
+		picked = append(picked, text)
+	}
+	if len(picked) > 0 {
+		picked[0] = turnBlock(turns[len(turns)-1], count(picked[0])+room)
+	}
+	slices.Reverse(picked)
+	return picked
+}
+
+func turnBlock(t Turn, limit int) string {
+	head := "<agbox-turn role=\"" + role(t) + "\""
+	if !t.At.IsZero() {
+		head += " at=\"" + stamp(t.At) + "\""
+	}
+	if t.Interrupted {
+		head += " interrupted=\"true\""
+	}
+	head += ">\n"
+	return head + shorten(Escape(t.Content), limit-count(head)-count(turnFoot)) + turnFoot
+}
+
+func role(t Turn) string {
+	if t.Role == RoleUser {
+		return RoleUser
+	}
+	return RoleAssistant
+}
+
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// checkpointBlock has at most three tenths of the budget.
+func checkpointBlock(text string, budget int) string {
+	if text == "" {
+		return ""
+	}
+	return checkpointHead + shorten(Escape(text), budget*3/10-count(checkpointHead)-count(checkpointFoot)) + checkpointFoot
+}
+
+// earlierRoom is what older turns are told in: an eighth of the budget.
+func earlierRoom(p Policy) int { return p.Budget() / 8 }
+
+// earlierBlock says how many older turns there were and when, and what they come to.
+func earlierBlock(older []Turn, summary string, room int) string {
+	if len(older) == 0 {
+		return ""
+	}
+	head := fmt.Sprintf("<agbox-earlier turns=\"%d\"", len(older))
+	if first, last := older[0].At, older[len(older)-1].At; !first.IsZero() && !last.IsZero() {
+		head += " from=\"" + stamp(first) + "\" to=\"" + stamp(last) + "\""
+	}
+	head += ">\n"
+	room -= count(head) + count(earlierFoot)
+	if summary = strings.TrimSpace(summary); summary != "" {
+		return head + shorten(Escape(summary), room-1) + "\n" + earlierFoot
+	}
+	return head + digest(older, room) + earlierFoot
+}
+
+// digest is the first line of each older turn, the newest that there is room for.
+func digest(older []Turn, room int) string {
+	var lines []string
+	for i := len(older) - 1; i >= 0; i-- {
+		first, _, _ := strings.Cut(strings.TrimSpace(older[i].Content), "\n")
+		line := role(older[i]) + ": " + Escape(OneLine(first, maxResult)) + "\n"
+		if count(line) > room {
+			break
+		}
+		room -= count(line)
+		lines = append(lines, line)
+	}
+	slices.Reverse(lines)
+	return strings.Join(lines, "")
+}
+
+func count(text string) int { return utf8.RuneCountInString(text) }

@@ -1,0 +1,46 @@
+package conversation
+
+import agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+
+// The defaults, and the least that a context can be made of.
+const (
+	DefaultMaxTurns      = 50
+	DefaultMaxCharacters = 40_000
+	MinCharacters        = 1_000
+)
+
+// Policy bounds a context. Zeros are the defaults.
+type Policy struct {
+	// MaxTurns is how many of the newest turns are told as they were.
+	MaxTurns int
+	// MaxCharacters bounds the whole context, frame and all.
+	MaxCharacters int
+	// ModelWindowTokens bounds it to a fifth of the window, at four characters a token; 0: not known.
+	ModelWindowTokens int
+}
+
+// PolicyOf reads what a spec says; nil is the defaults.
+func PolicyOf(p *agboxv1.AgentContextPolicy) Policy {
+	return Policy{
+		MaxTurns: int(p.GetMaxTurns()), MaxCharacters: int(p.GetMaxCharacters()), ModelWindowTokens: int(p.GetModelWindowTokens()),
+	}
+}
+
+// Budget returns the most characters that a context may have; never less than MinCharacters.
+func (p Policy) Budget() int {
+	budget := p.MaxCharacters
+	if budget <= 0 {
+		budget = DefaultMaxCharacters
+	}
+	if p.ModelWindowTokens > 0 {
+		budget = min(budget, p.ModelWindowTokens/5*4)
+	}
+	return max(budget, MinCharacters)
+}
+
+func (p Policy) turns() int {
+	if p.MaxTurns <= 0 {
+		return DefaultMaxTurns
+	}
+	return p.MaxTurns
+}

@@ -1,0 +1,178 @@
+package conversation
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// The roles of turns.
+const (
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+
+	interrupted = "interrupted"
+)
+
+// Turn is what one side said. All messages of an agent between a prompt and its result are one turn.
+type Turn struct {
+	// Role is RoleUser or RoleAssistant.
+	Role    string
+	Content string
+	// PromptID is the prompt itself, or the one that an assistant's turn answers; empty if there was none.
+	PromptID string
+	// Interrupted: it has a message that was never completed, or its result says so. On a user's turn: it was cut off before
+	// anything was said to it.
+	Interrupted bool
+	// At and Sequence are those of its first event.
+	At       time.Time
+	Sequence uint64
+}
+
+// Reconstruct makes turns of events in any order. Of each part the newest snapshot counts, of each message its parts in the
+// order of their numbers. Turns in which nothing was said are left out, unless they were interrupted. The events of a
+// message whose beginning was dropped count as the assistant's.
+func Reconstruct(events []*agboxv1.AgentEvent) []Turn {
+	ordered := slices.Clone(events)
+	slices.SortStableFunc(ordered, func(a, b *agboxv1.AgentEvent) int { return cmp.Compare(a.GetSequence(), b.GetSequence()) })
+	r := &reader{messages: map[key]*message{}}
+	for _, ev := range ordered {
+		r.event(ev)
+	}
+	return r.finish()
+}
+
+// Checkpoint returns the newest checkpoint; empty if there is none.
+func Checkpoint(events []*agboxv1.AgentEvent) string {
+	var newest *agboxv1.AgentEvent
+	for _, ev := range events {
+		if ev.GetCheckpoint() != nil && ev.GetSequence() >= newest.GetSequence() {
+			newest = ev
+		}
+	}
+	return newest.GetCheckpoint().GetText()
+}
+
+// key names a message: its ID is unique within an incarnation.
+type key struct {
+	incarnation uint64
+	id          string
+}
+
+type message struct {
+	parts    map[uint32]*agboxv1.AgentMessagePart
+	complete bool
+}
+
+// open is a turn that is being read.
+type open struct {
+	turn        Turn
+	incarnation uint64
+	messages    []*message
+	ended       bool
+	notes       []string
+}
+
+type reader struct {
+	messages map[key]*message
+	turns    []*open
+}
+
+func (r *reader) event(ev *agboxv1.AgentEvent) {
+	switch ev.GetEventType() {
+	case agboxv1.AgentEventType_AGENT_MESSAGE_CREATED:
+		m := ev.GetMessage()
+		r.begin(ev, m.GetMessageId(), m.GetRole(), m.GetPromptId())
+	case agboxv1.AgentEventType_AGENT_MESSAGE_PART_UPDATED:
+		p := ev.GetPart()
+		r.message(ev, p.GetMessageId()).parts[p.GetPart()] = p
+	case agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED:
+		r.message(ev, ev.GetMessage().GetMessageId()).complete = true
+	case agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED:
+		r.result(ev)
+	}
+}
+
+// message finds the message that an event is of. One whose beginning is not there is the assistant's.
+func (r *reader) message(ev *agboxv1.AgentEvent, id string) *message {
+	if m := r.messages[key{ev.GetIncarnation(), id}]; m != nil {
+		return m
+	}
+	return r.begin(ev, id, RoleAssistant, "")
+}
+
+func (r *reader) begin(ev *agboxv1.AgentEvent, id, role, promptID string) *message {
+	m := &message{parts: map[uint32]*agboxv1.AgentMessagePart{}}
+	r.messages[key{ev.GetIncarnation(), id}] = m
+	if role != RoleUser {
+		role = RoleAssistant
+	}
+	t := r.last()
+	if role == RoleUser || t == nil || t.ended || t.turn.Role != role || t.incarnation != ev.GetIncarnation() {
+		t = r.add(ev, role, promptID)
+	}
+	t.messages = append(t.messages, m)
+	return m
+}
+
+func (r *reader) last() *open {
+	if len(r.turns) == 0 {
+		return nil
+	}
+	return r.turns[len(r.turns)-1]
+}
+
+func (r *reader) add(ev *agboxv1.AgentEvent, role, promptID string) *open {
+	if before := r.last(); role == RoleAssistant && before != nil && !before.ended {
+		promptID = before.turn.PromptID // it answers what came before
+	}
+	t := &open{incarnation: ev.GetIncarnation(), turn: Turn{Role: role, PromptID: promptID, Sequence: ev.GetSequence()}}
+	if at := ev.GetOccurredAt(); at != nil {
+		t.turn.At = at.AsTime()
+	}
+	r.turns = append(r.turns, t)
+	return t
+}
+
+// result ends the turn. An error is part of what came of it, or all of it.
+func (r *reader) result(ev *agboxv1.AgentEvent) {
+	res, t := ev.GetResult(), r.last()
+	if t == nil || t.ended {
+		return
+	}
+	if res.GetError() != "" && t.turn.Role == RoleUser {
+		t = r.add(ev, RoleAssistant, "")
+	}
+	t.ended = true
+	t.turn.Interrupted = t.turn.Interrupted || res.GetOutcome() == interrupted
+	if t.turn.PromptID == "" {
+		t.turn.PromptID = res.GetPromptId()
+	}
+	if res.GetError() != "" {
+		t.notes = append(t.notes, "[error: "+OneLine(res.GetError(), maxNote)+"]")
+	}
+}
+
+func (r *reader) finish() []Turn {
+	var turns []Turn
+	for _, t := range r.turns {
+		var said []string
+		for _, m := range t.messages {
+			t.turn.Interrupted = t.turn.Interrupted || !m.complete
+			said = append(said, content(m.parts))
+		}
+		t.turn.Content = joinLines(append(said, t.notes...))
+		if t.turn.Content != "" || t.turn.Interrupted {
+			turns = append(turns, t.turn)
+		}
+	}
+	return turns
+}
+
+func joinLines(texts []string) string {
+	texts = slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+	return strings.Join(texts, "\n")
+}
