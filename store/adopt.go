@@ -36,20 +36,24 @@ const (
 //   - An exec whose ID was ever used, that is of another sandbox, or has no nonce, is left out; "execs" is then defaulted.
 //
 // Errors: ErrInvalidArgument for each record that is none of a live sandbox, after all others were adopted; ErrUnavailable,
-// and ctx's, with what was adopted before.
+// and ctx's, with what was adopted all the same.
 func (s *Store) Adopt(ctx context.Context, list []Rebuilt) (adopted []string, err error) {
 	var refused []error
 	for len(list) > 0 {
 		n := adoptAtOnce(list)
-		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) {
+		var failed error
+		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) { // those after one that failed may have been taken
 			switch {
 			case err == nil:
 				adopted = append(adopted, list[i].Record.GetSandboxId())
 			case errdefs.IsInvalidArgument(err):
 				refused = append(refused, err)
-			case !errdefs.IsAlreadyExists(err):
-				return adopted, fmt.Errorf("adopt sandbox %s: %w", list[i].Record.GetSandboxId(), err)
+			case !errdefs.IsAlreadyExists(err) && failed == nil:
+				failed = fmt.Errorf("adopt sandbox %s: %w", list[i].Record.GetSandboxId(), err)
 			}
+		}
+		if failed != nil {
+			return adopted, failed
 		}
 		list = list[n:]
 	}
