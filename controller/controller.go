@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 )
@@ -121,15 +120,6 @@ func (c *Controller) Status(sandboxID string) string {
 	}
 	return line
 }
-
-// EngineRun is the engine's present life, as far as it is known.
-func (c *Controller) EngineRun() *storev1.EngineRun {
-	run, _ := c.link.life()
-	return run
-}
-
-// Resync has everything looked at soon.
-func (c *Controller) Resync() { c.askResync() }
 
 // EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
 func (c *Controller) EngineProblem() string { return c.link.problem() }

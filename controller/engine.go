@@ -287,6 +287,9 @@ func (l *engineLink) holdsOurs(ctx context.Context) (bool, error) {
 	for _, id := range l.cfg.Store.LiveIDs() {
 		live[id] = true
 	}
+	if l.cfg.Store.RebuildPending() {
+		return l.holdsTraces(ctx, live)
+	}
 	if len(live) == 0 {
 		return true, nil
 	}

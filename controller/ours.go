@@ -38,9 +38,10 @@ func listOurs[T any](ctx context.Context, instances []string, sandboxID string, 
 }
 
 // eventLabels select the events of our objects. The engine can't be asked for one of several instances: then it is asked
-// for those of any, and the rest is dropped.
+// for those of any, and the rest is dropped. A rebuild may find more of them while the events are followed.
 func (c *Config) eventLabels() map[string]string {
-	if ids := c.Store.InstanceIDs(); len(ids) == 1 {
+	pending := c.Store.RebuildPending() // before the instances: they are on record when it ends
+	if ids := c.Store.InstanceIDs(); len(ids) == 1 && !pending {
 		return map[string]string{naming.Instance: ids[0]}
 	}
 	return map[string]string{naming.Instance: ""}

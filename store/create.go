@@ -53,7 +53,11 @@ func initialize(tx *bolt.Tx, o Options) error {
 	if err := meta.Put([]byte(keyInstance), b); err != nil || !o.Rebuild {
 		return err
 	}
-	return meta.Put([]byte(keyRebuild), encodeInt(uint64(o.Now().UnixNano())))
+	now := encodeInt(uint64(o.Now().UnixNano()))
+	return errors.Join(
+		meta.Put([]byte(keyRebuild), now),
+		meta.Put([]byte(keyEngineMarker), now), // there was a daemon: an engine without its marker is no new one but another
+	)
 }
 
 func instanceOf(o Options) (string, error) {

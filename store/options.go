@@ -35,7 +35,8 @@ type Options struct {
 	CheckProgram []string
 	// Instance is the UUID of a file that is made now; empty: a new one. A file that is there keeps its own.
 	Instance string
-	// Rebuild marks a file that is made now as one that takes the place of a lost one: see RebuildPending.
+	// Rebuild marks a file that is made now as one that takes the place of a lost one: see RebuildPending. The engine's marker
+	// counts as written in it.
 	Rebuild bool
 	// OnFatal is called from the writer after an error that leaves unknown what the file holds, such as a failed fsync.
 	// Every write after it is ErrUnavailable. Default: log and os.Exit(70).

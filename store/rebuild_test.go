@@ -20,6 +20,9 @@ func TestARebuildIsPendingUntilItIsDone(t *testing.T) {
 	if !s.RebuildPending() || s.InstanceID() != someUUID {
 		t.Fatalf("pending %v, instance %s", s.RebuildPending(), s.InstanceID())
 	}
+	if written, err := s.MarkerWritten(ctx); !written || err != nil {
+		t.Errorf("an engine without a marker is a new one: %v, %v", written, err)
+	}
 	must(t, s.RebuildDone(ctx))
 	must(t, s.RebuildDone(ctx))
 	if s.RebuildPending() || reopen(t, s).RebuildPending() {

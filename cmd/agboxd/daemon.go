@@ -171,13 +171,13 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.rebuild = &rebuilder{
-		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), engine: d.ctl.EngineProblem, log: d.log,
+		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
+	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	if err := d.rebuild.fromFiles(ctx); err != nil {
 		return err
 	}
-	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	d.backups = d.newMaker(paths)
 	d.api = apiserver.New(apiserver.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, CollectGarbage: d.ctl.CollectGarbage,
@@ -217,6 +217,9 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.records.Run(loops) })
 	wg.Go(func() { d.catchUp(loops) })
+	if d.cfg.HTTP.Listen != config.HTTPOff {
+		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
+	}
 	rebuilt := make(chan struct{})
 	wg.Go(func() {
 		defer close(rebuilt)
@@ -228,9 +231,6 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	if d.cfg.Backup.Interval > 0 {
 		backups := d.schedule()
 		wg.Go(func() { backups.Run(loops) })
-	}
-	if d.cfg.HTTP.Listen != config.HTTPOff {
-		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
 	}
 	served := make(chan error, 1)
 	wg.Go(func() { served <- d.api.Serve(d.socket) })
@@ -259,7 +259,7 @@ func (d *daemon) finishRebuild(ctx context.Context) {
 		return
 	}
 	d.rebuild.finish(ctx)
-	d.ctl.Resync()
+	d.ctl.TakeUp()
 }
 
 // awaitRebuild gives a rebuild its time before anything is served: with an engine that answers it takes a moment.
@@ -282,8 +282,9 @@ func (d *daemon) catchUp(ctx context.Context) {
 }
 
 func (d *daemon) gatherer() rehydrate.Gatherer {
-	set := rehydrateSettings(d.cfg)
-	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), d.ctl.EngineRun()
+	run, info := d.ctl.EngineRun()
+	set := rehydrateSettings(d.cfg, info)
+	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), run
 	return rehydrate.Gatherer{
 		Engine: d.engine, Files: d.execs, Log: d.log, Instance: d.store.InstanceID(), Settings: set,
 		Reserved: func(id string) bool {
@@ -346,7 +347,7 @@ func (d *daemon) checks() []check {
 	if damaged := d.store.Corrupt(); len(damaged) > 0 {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
-	return []check{store, {name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()}}
+	return []check{store, {name: "records", problem: d.rebuild.sentence()}, {name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()}}
 }
 
 func (d *daemon) countByState() map[string]int {

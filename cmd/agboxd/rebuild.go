@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/rehydrate"
 	"github.com/agbox/agbox/store"
@@ -18,8 +22,9 @@ const (
 	// rebuildTry bounds one look at everything, and rebuildPause is between two that fail.
 	rebuildTry   = 5 * time.Minute
 	rebuildPause = 2 * time.Second
-	// engineLook is how often an engine that is away is looked for.
-	engineLook = 100 * time.Millisecond
+	// engineLook is how often an engine that is away is looked for, doubling to engineLookMax.
+	engineLook    = 2 * time.Millisecond
+	engineLookMax = time.Second
 )
 
 // rebuilder brings back the records of a database that was lost.
@@ -28,6 +33,7 @@ type rebuilder struct {
 	gather  func() rehydrate.Gatherer // with the settings and the engine's life as they are then
 	runRoot string
 	engine  func() (problem string)
+	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
 	adopted func(source rehydrate.Source, n int)
 	skipped func(n int)
 	log     *slog.Logger
@@ -46,11 +52,14 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
 	}
-	known, err := r.known()
-	if err != nil {
-		return err
+	known, err := knownFiles(r.runRoot, r.log)
+	if err == nil {
+		err = r.adopt(ctx, r.gather().GatherKnown(known))
 	}
-	return r.adopt(ctx, r.gather().GatherKnown(known))
+	if err != nil {
+		return fmt.Errorf("rebuild the records: %w", err)
+	}
+	return nil
 }
 
 // finish adopts what only the engine knows of, once it answers and is ours, and ends the rebuild. It returns without having
@@ -69,8 +78,8 @@ func (r *rebuilder) finish(ctx context.Context) {
 }
 
 func (r *rebuilder) awaitEngine(ctx context.Context) bool {
-	for r.engine() != "" {
-		if !sleep(ctx, engineLook) {
+	for pause := engineLook; r.engine() != ""; pause = min(2*pause, engineLookMax) {
+		if !sleep(ctx, pause) {
 			return false
 		}
 	}
@@ -80,8 +89,12 @@ func (r *rebuilder) awaitEngine(ctx context.Context) bool {
 func (r *rebuilder) fromEngine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTry)
 	defer cancel()
-	in, err := r.gather().Gather(ctx, nil) // what the files held is in the store by now
+	g := r.gather()
+	in, err := g.Gather(ctx, nil) // what the files held is in the store by now
 	if err != nil {
+		return err
+	}
+	if err := r.same(ctx, g.Settings.EngineRun); err != nil { // or nothing that it did not list is known to be gone
 		return err
 	}
 	if err := r.adopt(ctx, in); err != nil {
@@ -90,14 +103,14 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	return r.store.RebuildDone(ctx)
 }
 
-// known reads the record files. What can't be read of them is told, and left as it is.
-func (r *rebuilder) known() ([]rehydrate.Known, error) {
-	found, problems, err := recordfile.ReadAll(r.runRoot)
+// knownFiles reads the record files. What can't be read of them is told, and left as it is.
+func knownFiles(runRoot string, log *slog.Logger) ([]rehydrate.Known, error) {
+	found, problems, err := recordfile.ReadAll(runRoot)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range problems {
-		r.log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
+		log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
 	}
 	known := make([]rehydrate.Known, 0, len(found))
 	for _, f := range found {
@@ -106,6 +119,8 @@ func (r *rebuilder) known() ([]rehydrate.Known, error) {
 	return known, nil
 }
 
+// adopt records what is to be adopted. A record that is none of a live sandbox is told and stops nothing: whatever the engine
+// has of it may still be found.
 func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
 	out := rehydrate.Plan(in, time.Now())
 	if len(out.Former) > 0 {
@@ -114,6 +129,10 @@ func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
 		}
 	}
 	adopted, err := r.store.Adopt(ctx, out.Rebuilt())
+	if errdefs.IsInvalidArgument(err) { // all others were adopted
+		r.log.Error("records can't be taken; they are left as they are", "err", err)
+		err = nil
+	}
 	took := map[string]bool{}
 	for _, id := range adopted {
 		took[id] = true

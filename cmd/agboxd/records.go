@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/store"
 )
 
@@ -43,44 +45,64 @@ func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRo
 	if err != nil {
 		return nil, err
 	}
-	if o.Rebuild {
-		log.Warn("there is no usable database; a new one is made and its records are rebuilt", "path", paths.Database,
-			"kept_as", aside, "instance", instance)
+	if o.Rebuild || aside != "" {
+		log.Warn("there is no usable database; a new one is made", "path", paths.Database, "kept_as", aside, "instance", instance,
+			"rebuild", o.Rebuild)
 	}
 	return store.Open(ctx, o)
 }
 
-// isLost reports whether there is no file, or an empty one.
+// isLost reports whether there is no file, or an empty one. A link that leads nowhere is neither: a disk may not be mounted yet.
 func isLost(database string) (bool, error) {
 	info, err := os.Stat(database)
-	if errors.Is(err, os.ErrNotExist) {
+	if err == nil {
+		return info.Size() == 0, nil
+	}
+	if _, here := os.Lstat(database); errors.Is(err, os.ErrNotExist) && errors.Is(here, os.ErrNotExist) {
 		return true, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("look at the database: %w: %w", err, errdefs.ErrUnavailable)
-	}
-	return info.Size() == 0, nil
+	return false, fmt.Errorf("look at the database: %w: %w", err, errdefs.ErrUnavailable)
 }
 
-// tracesOf looks for what a daemon leaves beside its database: the file with its UUID, which may be missing, and directories of
-// sandboxes. Without any this is a first start.
-func tracesOf(paths config.Paths, logRoot string) (instance string, found bool, err error) {
+// tracesOf looks for what a daemon leaves beside its database: the file with its UUID, which may be missing, directories of
+// sandboxes, and a database that was set aside. Without any this is a first start.
+func tracesOf(paths config.Paths, logRoot string) (instance string, there bool, err error) {
+	instance, there, err = readInstance(paths)
+	if err != nil {
+		return "", false, err
+	}
+	dirs, err := execjournal.New(logRoot, runRoot(paths)).Dirs()
+	if err != nil {
+		return "", false, fmt.Errorf("look for sandboxes: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	aside, err := hasAside(paths.Database)
+	if err != nil {
+		return "", false, fmt.Errorf("look for a database that was set aside: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	return instance, there || len(dirs) > 0 || aside, nil
+}
+
+// readInstance returns the UUID beside the database; there, but empty, when what is there is none.
+func readInstance(paths config.Paths) (instance string, there bool, err error) {
 	text, err := os.ReadFile(filepath.Join(paths.DataDir, "instance"))
-	switch {
-	case err == nil:
-		found = true
-		if id, bad := uuid.Parse(strings.TrimSpace(string(text))); bad == nil {
-			instance = id.String()
-		}
-	case !errors.Is(err, os.ErrNotExist):
+	if errors.Is(err, os.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
 		return "", false, fmt.Errorf("read the instance: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	for _, dir := range []string{runRoot(paths), logRoot} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", false, fmt.Errorf("look for sandboxes: %w: %w", err, errdefs.ErrUnavailable)
-		}
-		found = found || len(entries) > 0
+	if id, err := uuid.Parse(strings.TrimSpace(string(text))); err == nil {
+		instance = id.String()
 	}
-	return instance, found, nil
+	return instance, true, nil
+}
+
+// hasAside finds what a start has left that set a damaged database aside and died before it made a new one.
+func hasAside(database string) (bool, error) {
+	entries, err := os.ReadDir(filepath.Dir(database))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	prefix := filepath.Base(database) + ".damaged-"
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), prefix) }), err
 }

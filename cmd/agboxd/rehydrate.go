@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/rehydrate"
 )
 
@@ -22,7 +20,7 @@ func rehydrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rehydrate --dry-run", Short: "Show what would be rebuilt if the database were lost", Args: usageArgs(cobra.NoArgs),
 		Long: "Print the records that a start without a database would rebuild: from what each, and what of it had to be guessed.\n" +
-			"Nothing is changed, and the daemon may run. A start that finds no usable database rebuilds the records by itself;\n" +
+			"Nothing is changed, and the daemon may run; what it writes at that moment may show as torn. A start that finds no usable database rebuilds the records by itself;\n" +
 			"docs/rehydration.md says how.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {
@@ -45,38 +43,44 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
+	defer func() { _ = engine.Close() }()
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	found, problems, err := recordfile.ReadAll(runRoot(paths))
+	known, err := knownFiles(runRoot(paths), log)
 	if err != nil {
 		return err
-	}
-	for _, p := range problems {
-		log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
-	}
-	var known []rehydrate.Known
-	for _, f := range found {
-		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs})
 	}
 	instance, _, err := tracesOf(paths, cfg.Artifacts.ExecOutputRoot)
 	if err != nil {
 		return err
 	}
+	info, err := engine.Info(cmd.Context())
+	if err != nil {
+		return err
+	}
 	g := rehydrate.Gatherer{
-		Engine: engine, Files: execjournal.New(cfg.Artifacts.ExecOutputRoot, filepath.Join(paths.DataDir, "s")), Log: log,
-		Instance: instance, Settings: rehydrateSettings(cfg),
+		Engine: engine, Files: execjournal.New(cfg.Artifacts.ExecOutputRoot, runRoot(paths)), Log: log,
+		Instance: instance, Settings: rehydrateSettings(cfg, info),
 	}
 	in, err := g.Gather(cmd.Context(), known)
 	if err != nil {
-		return errors.Join(err, engine.Close())
+		return err
 	}
-	return errors.Join(rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()), engine.Close())
+	return rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout())
 }
 
-// rehydrateSettings are those that do not depend on the engine.
-func rehydrateSettings(cfg config.Config) rehydrate.Settings {
+// rehydrateSettings are all but the name of the engine's life.
+func rehydrateSettings(cfg config.Config, engine dockerx.Info) rehydrate.Settings {
 	return rehydrate.Settings{
-		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: bootTime(time.Now()),
+		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: lifeSince(bootTime(time.Now()), engine),
 	}
+}
+
+// lifeSince is the later of the start of the host and that of an engine whose end ends its containers.
+func lifeSince(boot time.Time, engine dockerx.Info) time.Time {
+	if !engine.LiveRestore && engine.StartedAt.After(boot) {
+		return engine.StartedAt
+	}
+	return boot
 }
 
 // bootTime is when the host started, sleep included; zero when the kernel does not say.
