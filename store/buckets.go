@@ -17,8 +17,10 @@ import (
 //	│  ├──schema          : <uint64>                       - see migrate.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
 //	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
-//	│  └──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
-//	│                                                        records are rebuilt
+//	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
+//	│  │                                                     records are rebuilt
+//	│  ├──epoch           : <uint64>                       - starts of the daemon so far
+//	│  └──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved for ever; the time of creation
 //	├──exec-ids
@@ -47,8 +49,27 @@ import (
 //	│  └──*exec id*       : <agbox.v1.CreateExecRequest>
 //	├──exec-desired:*sandbox id*
 //	│  └──*exec id*       : <agbox.store.v1.ExecDesired>   - intent
-//	└──exec-status:*sandbox id*
-//	   └──*exec id*       : <agbox.store.v1.ExecEnd>       - written once, with the terminal event
+//	├──exec-status:*sandbox id*
+//	│  └──*exec id*       : <agbox.store.v1.ExecEnd>       - written once, with the terminal event
+//	├──agent-ids
+//	│  └──*agent id*      : <int64 unix nanoseconds>       - reserved for ever; the time of creation
+//	├──agent-config
+//	│  └──*agent id*      : <agbox.v1.AgentSpec>           - final spec, written at accept
+//	├──agent-desired
+//	│  └──*agent id*      : <agbox.store.v1.AgentDesired>  - intent; its name is held until the delete is requested
+//	├──agent-status
+//	│  └──*agent id*      : <agbox.store.v1.AgentStatus>   - what became of it
+//	├──agent-position
+//	│  └──*agent id*      : <agbox.store.v1.AgentPosition> - how far the present incarnation was read; none means not at all
+//	├──agent-prompts:*agent id*
+//	│  └──*number*        : <agbox.store.v1.AgentPrompt>   - uint64 key: the order of the queue
+//	├──agent-prompt-ids:*agent id*
+//	│  └──*prompt id*     : <agbox.store.v1.AgentPromptRef> - as long as the agent
+//	├──agent-transitions:*agent id*
+//	│  └──*number*        : <agbox.v1.AgentTransition>     - uint64 key; the newest 1,000
+//	└──agent-events:*agent id*
+//	   └──*sequence*      : <agbox.v1.AgentEvent>          - uint64 key. Missing are superseded snapshots; what is not above
+//	                                                         truncated_through is on its way out
 const (
 	bucketMeta      = "meta"
 	bucketSandboxID = "sandbox-ids"
@@ -62,6 +83,17 @@ const (
 	bucketDeletedAt = "sandbox-deleted-at"
 	bucketExecRefs  = "exec-refs"
 
+	bucketAgentID       = "agent-ids"
+	bucketAgentConfig   = "agent-config"
+	bucketAgentDesired  = "agent-desired"
+	bucketAgentStatus   = "agent-status"
+	bucketAgentPosition = "agent-position"
+
+	prefixAgentPrompts     = "agent-prompts:"
+	prefixAgentPromptIDs   = "agent-prompt-ids:"
+	prefixAgentTransitions = "agent-transitions:"
+	prefixAgentEvents      = "agent-events:"
+
 	prefixEvents      = "events:"
 	prefixExecConfig  = "exec-config:"
 	prefixExecDesired = "exec-desired:"
@@ -71,6 +103,8 @@ const (
 	keyInstance     = "instance"
 	keyEngineMarker = "engine-marker"
 	keyRebuild      = "rebuild"
+	keyEpoch        = "epoch"
+	keyDrain        = "drain"
 )
 
 // maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.
@@ -129,7 +163,7 @@ func get(tx *bolt.Tx, bucket string, key []byte) []byte {
 }
 
 func fillOf(bucket string) float64 {
-	if strings.HasPrefix(bucket, prefixEvents) {
+	if strings.HasPrefix(bucket, prefixEvents) || strings.HasPrefix(bucket, prefixAgentEvents) {
 		return eventFill
 	}
 	return bolt.DefaultFillPercent

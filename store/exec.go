@@ -28,19 +28,27 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
 		return Exec{}, err
 	}
-	nonce := make([]byte, nonceBytes)
-	if _, err := rand.Read(nonce); err != nil {
-		return Exec{}, fmt.Errorf("make nonce: %w", err)
-	}
-	e := Exec{
-		ID: req.GetExecId(), SandboxID: req.GetSandboxId(), Request: proto.CloneOf(req),
-		Desired: &storev1.ExecDesired{Nonce: hex.EncodeToString(nonce)},
+	e, err := newExec(proto.CloneOf(req))
+	if err != nil {
+		return Exec{}, err
 	}
 	if err := s.update(ctx, func(t *txn) error { return t.createExec(e) }); err != nil {
 		return Exec{}, err
 	}
 	e.Anchor = e.Desired.GetStartedSequence()
 	return e, nil
+}
+
+// newExec makes an exec of what is asked for, with a new nonce.
+func newExec(req *agboxv1.CreateExecRequest) (Exec, error) {
+	nonce := make([]byte, nonceBytes)
+	if _, err := rand.Read(nonce); err != nil {
+		return Exec{}, fmt.Errorf("make nonce: %w", err)
+	}
+	return Exec{
+		ID: req.GetExecId(), SandboxID: req.GetSandboxId(), Request: req,
+		Desired: &storev1.ExecDesired{Nonce: hex.EncodeToString(nonce)},
+	}, nil
 }
 
 func (t *txn) createExec(e Exec) error {
@@ -60,6 +68,11 @@ func (t *txn) createExec(e Exec) error {
 			return err
 		}
 	}
+	return t.startExec(sb, e)
+}
+
+// startExec stages e as an active exec of sb.
+func (t *txn) startExec(sb *Sandbox, e Exec) error {
 	sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 	ev := execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{
 		ExecId: e.ID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,

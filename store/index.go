@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -8,16 +9,22 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// facts is the derived state (category C): what the buckets say of live sandboxes, held names and active execs. As a
-// change to other facts, nil and "" mean gone. The sandboxes in it are immutable: a change puts a new one.
+// facts is the derived state (category C): what the buckets say of live sandboxes and agents, held names and active execs. As a
+// change to other facts, nil and "" mean gone. Sandboxes and agents in it are immutable: a change puts a new one.
 type facts struct {
 	sandboxes map[string]*Sandbox
 	names     map[string]string // name -> sandbox ID
 	execs     map[string]string // active exec -> sandbox ID
+
+	agents     map[string]*Agent
+	agentNames map[string]string // name -> agent ID
 }
 
 func newFacts() facts {
-	return facts{sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]string{}}
+	return facts{
+		sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]string{},
+		agents: map[string]*Agent{}, agentNames: map[string]string{},
+	}
 }
 
 // merge puts changes over f and keeps what they say is gone as such, for facts that are changes themselves.
@@ -31,6 +38,8 @@ func (f facts) merge(changes facts) {
 	for execID, id := range changes.execs {
 		f.execs[execID] = id
 	}
+	maps.Copy(f.agents, changes.agents)
+	maps.Copy(f.agentNames, changes.agentNames)
 }
 
 // prune drops what is gone.
@@ -48,6 +57,16 @@ func (f facts) prune(changes facts) {
 	for execID, id := range changes.execs {
 		if id == "" {
 			delete(f.execs, execID)
+		}
+	}
+	for id, a := range changes.agents {
+		if a == nil {
+			delete(f.agents, id)
+		}
+	}
+	for name, id := range changes.agentNames {
+		if id == "" {
+			delete(f.agentNames, name)
 		}
 	}
 }
@@ -96,6 +115,7 @@ func (sb *Sandbox) copied() Sandbox {
 		c.Progress = proto.CloneOf(sb.Progress)
 	}
 	c.ActiveExecs = append([]string(nil), sb.ActiveExecs...)
+	c.Agents = append([]string(nil), sb.Agents...)
 	return c
 }
 
@@ -110,7 +130,8 @@ func (sb *Sandbox) matches(labels map[string]string) bool {
 }
 
 // advance takes one more event into the derived state, and reports whether a new run of a state began with it. The
-// caller has updated ActiveExecs. load.go finds the same from the file; the model test compares them.
+// caller has updated ActiveExecs; IdleSince is brought up to date by settle. load.go finds the same from the file; the model
+// test compares them.
 func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
 	sb.LastSequence = ev.GetSequence()
 	if newRun = beginsRun(ev, sb.State); newRun {
@@ -122,10 +143,10 @@ func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
 	}
 	sb.Preparing = sb.Preparing || isPreparing(sb, ev)
 	switch {
-	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || len(sb.ActiveExecs) > 0:
-		sb.IdleSince = noTime
+	case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.execsOfNoAgent():
+		sb.idleFrom = noTime
 	case newRun || endsActivity(ev):
-		sb.IdleSince, sb.history.activity = idleSince(ev), ev.GetSequence()
+		sb.idleFrom, sb.history.activity = idleSince(ev), ev.GetSequence()
 	}
 	return newRun
 }

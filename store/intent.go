@@ -47,7 +47,7 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 }
 
 // RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run,
-// has no active exec, and became idle at least its idle_ttl ago: that of its spec at that time, or idleFor where it has none.
+// is idle as Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl ago: that of its spec at that time, or idleFor where it has none.
 // Otherwise, or when that is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
@@ -60,14 +60,14 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 			ttl = own.AsDuration()
 		}
 		if ttl <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
-			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < ttl {
+			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < ttl || t.draining() != nil {
 			return false, nil
 		}
 		return true, t.stop(sb, "idle_ttl")
 	})
 }
 
-// RequestDelete asks for the removal of a sandbox and lets go of its name. changed is false when it is DELETING or
+// RequestDelete asks for the removal of a sandbox and of its agents, and lets go of their names. changed is false when it is DELETING or
 // DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
@@ -118,6 +118,9 @@ func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error
 		if err := t.delete(bucketNames, sb.Name); err != nil {
 			return false, err
 		}
+	}
+	if err := t.deleteAgentsOf(sb); err != nil {
+		return false, err
 	}
 	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
 		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)

@@ -42,7 +42,7 @@ func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool)
 		if live[id] || !isKept(tx, id) {
 			return true
 		}
-		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil); sb.matches(f.Labels) {
+		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); sb.matches(f.Labels) {
 			out = append(out, *sb)
 		}
 		return true

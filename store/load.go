@@ -25,7 +25,8 @@ func (s *Store) load() error {
 			return err
 		}
 		s.rebuilding.Store(get(tx, bucketMeta, []byte(keyRebuild)) != nil)
-		s.loadSandboxes(tx)
+		s.loadDrain(tx)
+		s.loadSandboxes(tx, s.loadAgents(tx))
 		s.loadNames(tx)
 		return nil
 	})
@@ -47,8 +48,8 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 }
 
 // loadSandboxes finds the live ones: those with config or desired state and without a time of deletion. Both buckets
-// are asked, so that a damaged one hides nothing.
-func (s *Store) loadSandboxes(tx *bolt.Tx) {
+// are asked, so that a damaged one hides nothing. agents are the IDs of the agents of each.
+func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 	l := loader{tx, s.corrupt.add}
 	for _, bucket := range []string{bucketConfig, bucketDesired} {
 		b := tx.Bucket([]byte(bucket))
@@ -61,18 +62,19 @@ func (s *Store) loadSandboxes(tx *bolt.Tx) {
 			if s.index.sandboxes[id] != nil || get(tx, bucketDeletedAt, k) != nil {
 				continue
 			}
-			s.addLoaded(l, id)
+			s.addLoaded(l, id, agents[id])
 		}
 	}
 }
 
-func (s *Store) addLoaded(l loader, id string) {
+func (s *Store) addLoaded(l loader, id string, agents []string) {
 	execs := l.activeExecs(id)
 	for _, execID := range execs {
 		s.index.execs[execID] = id
 		_, _ = l.exec(id, execID) // what does not decode is noted now, not when it is needed
 	}
-	sb := l.sandbox(id, execs)
+	sb := l.sandbox(id, execs, agents)
+	sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
 	l.history(sb)
 	s.index.sandboxes[id] = sb
 }

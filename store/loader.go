@@ -47,8 +47,8 @@ func (l loader) time(bucket, id string) time.Time {
 }
 
 // sandbox reads one sandbox, live or deleted, as far as it is readable.
-func (l loader) sandbox(id string, activeExecs []string) *Sandbox {
-	sb := &Sandbox{ID: id, CreatedAt: l.time(bucketSandboxID, id), ActiveExecs: activeExecs}
+func (l loader) sandbox(id string, activeExecs, agents []string) *Sandbox {
+	sb := &Sandbox{ID: id, CreatedAt: l.time(bucketSandboxID, id), ActiveExecs: activeExecs, Agents: agents}
 	if get(l.tx, bucketDeletedAt, []byte(id)) != nil {
 		sb.DeletedAt = l.time(bucketDeletedAt, id)
 	}

@@ -83,7 +83,7 @@ func decidedByEvents(sb *Sandbox) bool {
 	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
 		return sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE
 	case agboxv1.SandboxState_SANDBOX_STATE_READY:
-		return len(sb.ActiveExecs) == 0
+		return !sb.execsOfNoAgent()
 	}
 	return false
 }
@@ -97,7 +97,7 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 	case isPreparing(sb, ev):
 		sb.Preparing = true
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && (endsActivity(ev) || ev.GetSequence() == start):
-		sb.IdleSince, sb.history.activity = idleSince(ev), ev.GetSequence()
+		sb.idleFrom, sb.history.activity = idleSince(ev), ev.GetSequence()
 	default:
 		return true
 	}

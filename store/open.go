@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
 // Store is an open ids.db. Its methods may be called from any goroutine.
@@ -32,13 +34,17 @@ type Store struct {
 	index   index
 	durable *durable
 	hub     *hub
+	agents  *hub // subscribers of agents
 	corrupt *quarantine
 
 	historyLimit atomic.Int64
 	rebuilding   atomic.Bool
 
-	hookMu   sync.Mutex
-	hookList []func(sandboxID, execID string)
+	hookMu     sync.Mutex
+	hookList   []func(sandboxID, execID string)
+	agentHooks []func(agentID string)
+
+	draining atomic.Pointer[storev1.DrainRecord]
 }
 
 // Open opens the file, or makes it, and reads what is live. After an unclean end the file is first checked by
@@ -110,7 +116,7 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	}
 	s := &Store{
 		o: o, db: db, mark: mark, queue: make(chan *request, maxGroup), written: make(chan struct{}),
-		hub: newHub(), corrupt: newQuarantine(o.Logger),
+		hub: newHub(), agents: newHub(), corrupt: newQuarantine(o.Logger),
 	}
 	s.SetEventHistoryLimit(o.EventHistoryLimit)
 	if err := s.load(); err != nil {

@@ -36,7 +36,7 @@ func (s *Store) deletedSandbox(ctx context.Context, id string) (*Sandbox, error)
 		if !isKept(tx, id) {
 			return sandboxNotFound(id)
 		}
-		sb = loader{tx, s.corrupt.add}.sandbox(id, nil)
+		sb = loader{tx, s.corrupt.add}.sandbox(id, nil, nil)
 		return nil
 	})
 	return sb, err

@@ -19,7 +19,7 @@ import (
 // the pause: it is wanted stopped, and has no deadline. A report without anything new writes nothing. Errors: ErrAborted when
 // the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are
 // not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, or a SANDBOX_DELETED
-// while execs are active; ErrDataLoss; ErrUnavailable.
+// while execs are active or it has agents; ErrDataLoss; ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -169,6 +169,9 @@ func (t *txn) deleted(sb *Sandbox) error {
 	if run := sb.Desired.GetRunState(); run != storev1.RunState_RUN_STATE_DELETE || len(sb.ActiveExecs) > 0 {
 		return fmt.Errorf("report on sandbox %s: deleted with desired state %s and %d active execs: %w",
 			sb.ID, run, len(sb.ActiveExecs), errdefs.ErrFailedPrecondition)
+	}
+	if n := t.readableAgents(sb); n > 0 {
+		return fmt.Errorf("report on sandbox %s: deleted with %d agents: %w", sb.ID, n, errdefs.ErrFailedPrecondition)
 	}
 	t.changes.sandboxes[sb.ID] = nil
 	return t.putInt(bucketDeletedAt, sb.ID, uint64(t.now.UnixNano()))

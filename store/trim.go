@@ -28,7 +28,7 @@ type history struct {
 	trimmed  uint64 // highest sequence of them
 	scanned  uint64 // up to here nothing is left to go; at load, trimmed
 	oomEnd   uint64 // sequence of the newest end by the OOM killer up to scanned; 0: none
-	activity uint64 // sequence of the event at which IdleSince began, while there is one
+	activity uint64 // sequence of the event at which idleFrom is, unless that is zero
 }
 
 // SetEventHistoryLimit changes Options.EventHistoryLimit, at any time. A lower one takes effect with the next events of
@@ -71,7 +71,7 @@ func (w *trimWalk) run(c *bolt.Cursor) error {
 	looks := 0
 	for k, v := c.Seek(encodeInt(h.scanned + 1)); k != nil && looks < trimLooks && w.room > 0; k, v = c.Next() {
 		seq, err := decodeInt(k)
-		if err != nil || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.IdleSince.IsZero() {
+		if err != nil || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
 			return nil
 		}
 		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)

@@ -28,6 +28,11 @@ type txn struct {
 	ticks   []string // sandboxes with new events
 	purged  []string // sandboxes whose history went
 	shown   []touch  // what the mirror is to be handed though nothing has changed
+
+	agentsTouched []string
+	agentTicks    []string // agents with new events
+	agentsGone    []string
+	drain         *drainChange
 }
 
 // op is one staged change of a bucket.
@@ -156,6 +161,7 @@ func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 
 // keep stages the draft as what the index holds, and tells the hooks.
 func (t *txn) keep(sb *Sandbox, execID string) {
+	sb.IdleSince = sb.idle(t.agentNow)
 	t.changes.sandboxes[sb.ID] = sb
 	t.touched = append(t.touched, touch{sb.ID, execID})
 }

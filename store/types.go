@@ -33,8 +33,11 @@ type Sandbox struct {
 	Preparing bool
 	// ActiveExecs are the sorted IDs of the execs that have not ended.
 	ActiveExecs []string
-	// IdleSince is when the newest of SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred, or what a newer
-	// SANDBOX_REHYDRATED says. Zero unless the sandbox is READY and no exec is active.
+	// Agents are the sorted IDs of its agents, those that are to be deleted included.
+	Agents []string
+	// IdleSince is the newest of: when SANDBOX_READY, SANDBOX_RESTARTED and the exec ends of this run occurred, or what a newer
+	// SANDBOX_REHYDRATED says; and when its agents changed their state. Zero unless the sandbox is READY, no agent of it is BUSY,
+	// and no exec is active but of agents.
 	IdleSince time.Time
 	// Progress is what the present run has come to; never nil unless Corrupt.
 	Progress *storev1.Progress
@@ -43,6 +46,8 @@ type Sandbox struct {
 	Corrupt bool
 
 	history history
+	// idleFrom is IdleSince without a look at the agents.
+	idleFrom time.Time
 }
 
 // Exec is one exec, active or ended. It is a copy.

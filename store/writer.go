@@ -191,6 +191,7 @@ func (s *Store) publish(g *group, txid int) {
 		for _, id := range t.purged {
 			s.hub.purged(id)
 		}
+		s.publishAgents(t)
 	}
 }
 

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Claim says how a prompt is given.
+type Claim struct {
+	// InboxOffset is where it goes in the inbox.
+	InboxOffset int64
+	// ContextThrough: events up to it are the past that is told with it; 0: none is.
+	ContextThrough uint64
+}
+
+// ClaimPrompt makes an IDLE agent BUSY with the first prompt that waits, in one transaction with the user's message: of
+// many callers with the same version one wins. Errors: ErrAborted when version, unless it is 0, is not the present one, or
+// the agent is not wanted to run, or something drains; ErrNotFound when no prompt waits; SANDBOX_NOT_READY;
+// *agentstate.IllegalError when it is not IDLE; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) ClaimPrompt(ctx context.Context, id string, version uint64, c Claim) (Agent, *storev1.AgentPrompt, error) {
+	var p *storev1.AgentPrompt
+	a, err := s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) {
+		d, err := t.agent(id)
+		if err != nil {
+			return nil, err
+		}
+		p, err = d.claim(version, c)
+		return d, err
+	})
+	if err != nil {
+		return Agent{}, nil, err
+	}
+	return a, proto.CloneOf(p), nil
+}
+
+func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error) {
+	st := d.Status
+	tr := Transition{
+		Incarnation: st.GetIncarnation(), Version: version, Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED,
+	}
+	if err := d.fence(tr); err != nil {
+		return nil, err
+	}
+	if err := d.gate(); err != nil {
+		return nil, err
+	}
+	n, p := loader{d.tx, d.note}.nextPrompt(d.Agent)
+	if p == nil {
+		return nil, fmt.Errorf("agent %s: no prompt waits: %w", d.ID, errdefs.ErrNotFound)
+	}
+	p.Incarnation, p.InboxOffset, p.ContextThrough = st.GetIncarnation(), c.InboxOffset, c.ContextThrough
+	p.Claims++
+	d.Queued--
+	tr.Reason = "prompt " + p.GetPromptId()
+	d.tellPrompt(n, p)
+	st.PromptId, st.Parked = p.GetPromptId(), false
+	if err := d.transition(tr); err != nil {
+		return nil, err
+	}
+	if err := d.putNumbered(prefixAgentPrompts+d.ID, n, p); err != nil {
+		return nil, err
+	}
+	return p, d.save()
+}
+
+// tellPrompt appends the user's message.
+func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
+	m := &agboxv1.AgentMessage{
+		MessageId: fmt.Sprintf("prompt.%d.%d", n, p.GetClaims()), Role: roleUser, PromptId: p.GetPromptId(),
+	}
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_CREATED, Details: &agboxv1.AgentEvent_Message{Message: m},
+	})
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_PART_UPDATED,
+		Details: &agboxv1.AgentEvent_Part{Part: &agboxv1.AgentMessagePart{
+			MessageId: m.GetMessageId(), Kind: "text", Text: p.GetText(),
+		}},
+	})
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED, Details: &agboxv1.AgentEvent_Message{Message: proto.CloneOf(m)},
+	})
+}
+
+const roleUser = "user"

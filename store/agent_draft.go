@@ -1,0 +1,153 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+type (
+	agentStatus  = storev1.AgentStatus
+	agentDesired = storev1.AgentDesired
+)
+
+// agentDraft is an agent that one request changes. What is appended to its history is staged by save: parts that are
+// superseded in the same request are never written.
+type agentDraft struct {
+	*txn
+	*Agent
+	events  []*agboxv1.AgentEvent // appended; nil for those that were superseded since
+	dropped map[uint64]bool       // stored events that are staged to go
+	wake    bool                  // tell the hooks
+}
+
+// agent returns a draft. Errors: AGENT_NOT_FOUND; ErrDataLoss.
+func (t *txn) agent(id string) (*agentDraft, error) {
+	a := t.agentBefore(id)
+	switch {
+	case a == nil:
+		return nil, agentNotFound(id)
+	case a.Corrupt:
+		return nil, corruptAgent(id)
+	}
+	return t.draft(a), nil
+}
+
+func (t *txn) draft(a *Agent) *agentDraft {
+	c := a.copied()
+	return &agentDraft{txn: t, Agent: &c, dropped: map[uint64]bool{}}
+}
+
+// append gives the event its place in the history.
+func (d *agentDraft) append(ev *agboxv1.AgentEvent) {
+	st := d.Status
+	st.LastSequence++
+	ev.Sequence, ev.AgentId, ev.Incarnation = st.GetLastSequence(), d.ID, st.GetIncarnation()
+	ev.OccurredAt = timestamppb.New(d.now)
+	d.events = append(d.events, ev)
+	switch ev.GetEventType() {
+	case agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED:
+		d.compact(ev.GetMessage().GetMessageId())
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		st.CheckpointSequence = ev.GetSequence()
+	}
+}
+
+// save stages the draft with its history, and what follows for its sandbox.
+func (d *agentDraft) save() error {
+	if err := d.stageEvents(); err != nil {
+		return err
+	}
+	if err := d.trimHistory(); err != nil {
+		return err
+	}
+	d.Status.Version++
+	err := errors.Join(d.put(bucketAgentStatus, d.ID, d.Status), d.put(bucketAgentDesired, d.ID, d.Desired))
+	if err != nil {
+		return err
+	}
+	d.publish()
+	return nil
+}
+
+// publish stages the draft as what the index holds.
+func (d *agentDraft) publish() {
+	d.changes.agents[d.ID] = d.Agent
+	if d.wake {
+		d.agentsTouched = append(d.agentsTouched, d.ID)
+	}
+	d.settle(d.SandboxID)
+}
+
+// stageEvents writes what was appended and not superseded since.
+func (d *agentDraft) stageEvents() error {
+	for _, ev := range d.events {
+		if ev == nil {
+			continue
+		}
+		b, err := encodeEvent(ev)
+		if err != nil {
+			return fmt.Errorf("event %d of agent %s: %w", ev.GetSequence(), d.ID, err)
+		}
+		if err := d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b}); err != nil {
+			return err
+		}
+		d.Status.Events++
+		d.Status.EventBytes += uint64(len(b))
+	}
+	if len(d.events) > 0 {
+		d.agentTicks = append(d.agentTicks, d.ID)
+	}
+	d.events = nil
+	return nil
+}
+
+// encodeEvent takes the words of programs as they come: what is no UTF-8 is made so.
+func encodeEvent(ev *agboxv1.AgentEvent) ([]byte, error) {
+	b, err := encode(ev)
+	if err == nil {
+		return b, nil
+	}
+	makeValid(ev.ProtoReflect())
+	return encode(ev)
+}
+
+func makeValid(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsList(), f.IsMap():
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString(valid(v.String())))
+		case f.Kind() == protoreflect.MessageKind:
+			makeValid(v.Message())
+		}
+		return true
+	})
+}
+
+// forget stages that a stored event goes.
+func (d *agentDraft) forget(key, value []byte) {
+	d.Status.Events -= min(d.Status.GetEvents(), 1)
+	d.Status.EventBytes -= min(d.Status.GetEventBytes(), uint64(len(value)))
+	d.ops = append(d.ops, op{kind: opDelete, bucket: prefixAgentEvents + d.ID, key: bytes.Clone(key)})
+}
+
+// putNumbered stages a record under a number.
+func (t *txn) putNumbered(bucket string, n uint64, m proto.Message) error {
+	b, err := encode(m)
+	if err != nil {
+		return err
+	}
+	return t.stage(op{opPut, bucket, encodeInt(n), b})
+}
+
+func (t *txn) deleteNumbered(bucket string, n uint64) error {
+	return t.stage(op{kind: opDelete, bucket: bucket, key: encodeInt(n)})
+}

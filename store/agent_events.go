@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// AgentEvents returns the events of an agent that are newer than sequence after, in order, at most limit or 256 (limit < 1:
+// 256). Superseded snapshots are missing. Nothing newer: empty, no error. after 0 is valid always, and returns what is left.
+// Errors: Refusals AGENT_NOT_FOUND, and AGENT_EVENT_SEQUENCE_EXPIRED when after is beyond the newest, or events newer than
+// it were dropped; ErrDataLoss when the next event does not decode (the way past it is its own sequence as after);
+// ErrUnavailable.
+func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
+	if limit < 1 || limit > maxRead {
+		limit = maxRead
+	}
+	var events []*agboxv1.AgentEvent
+	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+		through := a.Status.GetTruncatedThrough()
+		if after > a.Status.GetLastSequence() || after > 0 && after < through {
+			return agentSequenceExpired(id, after, through+1)
+		}
+		var err error
+		events, err = l.agentEventsAfter(id, max(after, through), limit)
+		return err
+	})
+	return events, err
+}
+
+func (l loader) agentEventsAfter(id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
+	b := l.tx.Bucket([]byte(prefixAgentEvents + id))
+	if b == nil {
+		return nil, nil
+	}
+	var events []*agboxv1.AgentEvent
+	c := b.Cursor()
+	for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(events) < limit; k, v = c.Next() {
+		ev, err := l.agentEvent(id, k, v)
+		if err != nil && len(events) > 0 {
+			return events, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, ev)
+	}
+	return events, nil
+}
+
+// agentEventsBack calls fn with what is kept, from the newest on, until it returns false. What does not decode is noted and
+// left out.
+func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
+	b := l.tx.Bucket([]byte(prefixAgentEvents + a.ID))
+	if b == nil {
+		return
+	}
+	c := b.Cursor()
+	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+		seq, err := decodeInt(k)
+		if err != nil || seq <= a.Status.GetTruncatedThrough() {
+			return
+		}
+		if ev, err := l.agentEvent(a.ID, k, v); err == nil && !fn(ev) {
+			return
+		}
+	}
+}
+
+// agentEvent decodes one stored event. Errors: ErrDataLoss.
+func (l loader) agentEvent(id string, key, value []byte) (*agboxv1.AgentEvent, error) {
+	seq, err := decodeInt(key)
+	if err != nil {
+		return nil, l.noted(prefixAgentEvents+id, fmt.Sprintf("%x", key), "", err)
+	}
+	var ev agboxv1.AgentEvent
+	err = decode(value, &ev)
+	if err == nil && (ev.GetSequence() != seq || ev.GetAgentId() != id) {
+		err = fmt.Errorf("it says that it is event %d of another place: %w", ev.GetSequence(), errdefs.ErrDataLoss)
+	}
+	if err != nil {
+		return nil, l.noted(prefixAgentEvents+id, strconv.FormatUint(seq, 10), "", err)
+	}
+	return &ev, nil
+}
+
+// Transitions returns the changes of an agent's state with a number above after, in order, at most limit or 256 (limit < 1:
+// 256). The newest 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error) {
+	if limit < 1 || limit > maxRead {
+		limit = maxRead
+	}
+	var list []*agboxv1.AgentTransition
+	err := s.viewAgent(ctx, id, func(_ *Agent, l loader) error {
+		b := l.tx.Bucket([]byte(prefixAgentTransitions + id))
+		if b == nil || after+1 == 0 {
+			return nil
+		}
+		c := b.Cursor()
+		for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(list) < limit; k, v = c.Next() {
+			tr, err := l.transition(id, k, v)
+			if err != nil {
+				return err
+			}
+			list = append(list, tr)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransition, error) {
+	n, err := decodeInt(key)
+	tr := &agboxv1.AgentTransition{}
+	if err == nil {
+		err = decode(value, tr)
+	}
+	if err == nil && tr.GetNumber() != n {
+		err = fmt.Errorf("it says that it is number %d: %w", tr.GetNumber(), errdefs.ErrDataLoss)
+	}
+	return tr, l.noted(prefixAgentTransitions+id, fmt.Sprint(n), "", err)
+}
+
+// WatchAgent is Watch for the events of an agent; the channel is closed when the agent is removed.
+func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
+	sub := &subscriber{ch: make(chan struct{}, 1)}
+	s.agents.add(id, sub)
+	return sub.ch, func() { s.agents.remove(id, sub) }
+}
+
+// OnAgentCommit adds a hook as OnCommit does: it is told the agents of which something was committed that a pass may act
+// upon: what is wanted, the queue, the state and what goes with it, that it was removed. Events alone only tick watchers.
+func (s *Store) OnAgentCommit(fn func(agentID string)) {
+	s.hookMu.Lock()
+	defer s.hookMu.Unlock()
+	s.agentHooks = append(s.agentHooks[:len(s.agentHooks):len(s.agentHooks)], fn)
+}
+
+// publishAgents tells what a request has changed of agents.
+func (s *Store) publishAgents(t *txn) {
+	if t.drain != nil {
+		s.draining.Store(t.drain.record)
+	}
+	s.hookMu.Lock()
+	hooks := s.agentHooks
+	s.hookMu.Unlock()
+	for _, id := range t.agentsTouched {
+		for _, hook := range hooks {
+			hook(id)
+		}
+	}
+	for _, id := range t.agentTicks {
+		s.agents.tick(id)
+	}
+	for _, id := range t.agentsGone {
+		s.agents.purged(id)
+	}
+}
+
+// hasAgent reports whether id is known: from its accept until its removal has ended.
+func hasAgent(tx *bolt.Tx, id string) bool {
+	return get(tx, bucketAgentConfig, []byte(id)) != nil || get(tx, bucketAgentDesired, []byte(id)) != nil
+}

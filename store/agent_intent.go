@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// RequestAgentRun wants an agent to run, with a new count of attempts: one that is STOPPED or FAILED comes back by itself.
+// changed is false when nothing of that is new: it runs or is about to, and needs no attention. Errors: Refusals
+// AGENT_NOT_FOUND and AGENT_INVALID_STATE when it is to be deleted; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestAgentRun(ctx context.Context, id string) (changed bool, err error) {
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		st := d.Status
+		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_RUN && !st.GetNeedsAttention() &&
+			(d.lives() || st.GetState() == agboxv1.AgentState_AGENT_STATE_PENDING || st.GetParked() && st.GetAttempts() == 0) {
+			return false, nil
+		}
+		st.Parked, st.Attempts, st.NeedsAttention = true, 0, false
+		d.intend(storev1.AgentRun_AGENT_RUN_RUN)
+		return true, nil
+	})
+}
+
+// RequestAgentStop wants an agent's process gone. changed is false when that is so already. Errors: as RequestAgentRun.
+func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, err error) {
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_STOP {
+			return false, nil
+		}
+		d.Status.Parked = false
+		d.intend(storev1.AgentRun_AGENT_RUN_STOP)
+		return true, nil
+	})
+}
+
+// RequestInterrupt wants the present turn of a BUSY agent to end: it is not given again then. changed is false when that was
+// asked for already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when it is not BUSY.
+func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, err error) {
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		prompt := d.Status.GetPromptId()
+		switch {
+		case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
+			return false, agentNotBusy(id)
+		case d.Desired.GetInterruptPromptId() == prompt:
+			return false, nil
+		}
+		d.Desired.InterruptPromptId = prompt
+		d.intend(d.Desired.GetRun())
+		return true, nil
+	})
+}
+
+// RequestAgentDelete wants an agent gone, with its conversation, and lets go of its name. changed is false when that is so
+// already. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestAgentDelete(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		d, err := t.agent(id)
+		if err != nil {
+			return false, err
+		}
+		return t.deleteAgent(d)
+	})
+}
+
+func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
+	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return false, nil
+	}
+	if d.Name != "" && t.agentNameHolder(d.Name) == d.ID {
+		t.changes.agentNames[d.Name] = ""
+	}
+	d.Status.Parked = false
+	d.intend(storev1.AgentRun_AGENT_RUN_DELETE)
+	return true, d.save()
+}
+
+// deleteAgentsOf wants all agents of a sandbox gone. What does not decode stays as it is.
+func (t *txn) deleteAgentsOf(sb *Sandbox) error {
+	for _, id := range sb.Agents {
+		a := t.agentBefore(id)
+		if a == nil || a.Corrupt {
+			continue
+		}
+		if _, err := t.deleteAgent(t.draft(a)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agentIntent changes what is wanted of an agent that is not to be deleted.
+func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft) (bool, error)) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		d, err := t.agent(id)
+		if err != nil {
+			return false, err
+		}
+		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+			return false, agentBeingDeleted(id)
+		}
+		changed, err := fn(d)
+		if err != nil || !changed {
+			return false, err
+		}
+		return true, d.save()
+	})
+}
+
+// intend is the next generation of what is wanted.
+func (d *agentDraft) intend(run storev1.AgentRun) {
+	d.Desired.Run, d.Desired.RequestedAt = run, d.now.UnixNano()
+	d.Desired.Generation++
+	d.wake = true
+}

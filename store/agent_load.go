@@ -1,0 +1,112 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agentstate"
+)
+
+// loadAgents finds all agents and returns the sorted IDs of those of each sandbox. Both buckets of what is written at the
+// accept are asked, so that a damaged one hides nothing.
+func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
+	l := loader{tx, s.corrupt.add}
+	of := map[string][]string{}
+	for _, bucket := range []string{bucketAgentConfig, bucketAgentDesired} {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			continue
+		}
+		eachKey(b, func(k, _ []byte) bool {
+			id := string(k)
+			if s.index.agents[id] != nil {
+				return true
+			}
+			a := l.agent(id)
+			a.Queued = l.countQueued(a)
+			s.index.agents[id] = a
+			of[a.SandboxID] = append(of[a.SandboxID], id)
+			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
+				s.index.agentNames[a.Name] = id
+			}
+			return true
+		})
+	}
+	for _, ids := range of {
+		slices.Sort(ids)
+	}
+	return of
+}
+
+// agent reads one agent as far as it is readable, but for the number of its prompts.
+func (l loader) agent(id string) *Agent {
+	a := &Agent{ID: id, CreatedAt: l.time(bucketAgentID, id)}
+	var spec agboxv1.AgentSpec
+	if l.message(bucketAgentConfig, id, "", &spec) == nil {
+		a.Spec, a.SandboxID = &spec, spec.GetSandboxId()
+	}
+	if d := l.agentDesired(id); d != nil {
+		a.Desired, a.Name, a.SandboxID = d, d.GetName(), d.GetSandboxId()
+	}
+	a.Status = l.agentStatus(a)
+	a.Corrupt = a.Spec == nil || a.Desired == nil || a.Status == nil
+	return a
+}
+
+func (l loader) countQueued(a *Agent) (n int) {
+	l.eachPrompt(a.ID, func(_ uint64, p *storev1.AgentPrompt) bool {
+		if !p.GetHeld() && p.GetPromptId() != a.Status.GetPromptId() {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+func (l loader) agentDesired(id string) *agentDesired {
+	d := &agentDesired{}
+	if l.message(bucketAgentDesired, id, "", d) != nil {
+		return nil
+	}
+	if d.GetRun() < storev1.AgentRun_AGENT_RUN_RUN || d.GetRun() > storev1.AgentRun_AGENT_RUN_DELETE || d.GetSandboxId() == "" {
+		_ = l.noted(bucketAgentDesired, id, "", fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss)) // it was told
+		return nil
+	}
+	return d
+}
+
+func (l loader) agentStatus(a *Agent) *agentStatus {
+	st := &agentStatus{}
+	if get(l.tx, bucketAgentStatus, []byte(a.ID)) != nil && l.message(bucketAgentStatus, a.ID, "", st) != nil {
+		return nil
+	}
+	if st.GetState() == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
+		l.fillState(a, st)
+	}
+	if _, known := agboxv1.AgentState_name[int32(st.GetState())]; !known {
+		_ = l.noted(bucketAgentStatus, a.ID, "", fmt.Errorf("state %d is not known: %w", st.GetState(), errdefs.ErrDataLoss)) // it was told
+		return nil
+	}
+	return st
+}
+
+// fillState gives a record from before there was a state the one that its coarse words would mean: one with a process
+// that has not ended runs, and is not failed by an upgrade.
+func (l loader) fillState(a *Agent, st *agentStatus) {
+	status, activity := agentstate.StatusPending, ""
+	switch execID := agentExecID(a.ID, st.GetIncarnation()); {
+	case st.GetIncarnation() == 0:
+	case get(l.tx, prefixExecConfig+a.SandboxID, []byte(execID)) == nil, get(l.tx, prefixExecStatus+a.SandboxID, []byte(execID)) != nil:
+		status = agentstate.StatusStopped
+	case st.GetPromptId() != "":
+		status, activity = agentstate.StatusRunning, agentstate.ActivityBusy
+	default:
+		status, activity = agentstate.StatusRunning, agentstate.ActivityIdle
+	}
+	st.State = agentstate.FromCoarse(status, activity)
+}

@@ -1,0 +1,215 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Queued is the place of a prompt.
+type Queued struct {
+	PromptID string
+	// Ahead is the number of prompts that are given before it, the one being worked on included.
+	Ahead int
+	// Sequence is an anchor behind which the events of this prompt come.
+	Sequence uint64
+}
+
+// QueuePrompt puts a prompt behind all others of the agent, once: with the same ID and text again nothing is written, and the
+// answer says where it is now. Errors: Refusals AGENT_NOT_FOUND, AGENT_INVALID_STATE when the agent is to be deleted,
+// PROMPT_ID_ALREADY_EXISTS when the text was another one, and AGENT_PROMPTS_FULL beyond 1,000 that wait; ErrInvalidArgument;
+// ErrDataLoss; ErrUnavailable.
+func (s *Store) QueuePrompt(ctx context.Context, id, promptID, text string) (Queued, error) {
+	if err := checkID("prompt ID", promptID); err != nil || text == "" || !utf8.ValidString(text) {
+		return Queued{}, errors.Join(fmt.Errorf("prompt of %d bytes, which must be UTF-8: %w", len(text), errdefs.ErrInvalidArgument), err)
+	}
+	var q Queued
+	var known bool
+	err := s.update(ctx, func(t *txn) error {
+		d, err := t.agent(id)
+		if err != nil {
+			return err
+		}
+		if known, err = d.knows(promptID, text); known || err != nil {
+			return err
+		}
+		q = Queued{PromptID: promptID, Ahead: d.ahead(), Sequence: d.Status.GetLastSequence()}
+		if err := d.queue(promptID, text); err != nil {
+			return err
+		}
+		return d.save()
+	})
+	if err == nil && known {
+		return s.queued(ctx, id, promptID)
+	}
+	return q, err
+}
+
+// ahead is the number of prompts before one that comes now.
+func (a *Agent) ahead() int {
+	if a.Status.GetPromptId() != "" {
+		return a.Queued + 1
+	}
+	return a.Queued
+}
+
+// knows reports whether the prompt was accepted before.
+func (d *agentDraft) knows(promptID, text string) (bool, error) {
+	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return false, agentBeingDeleted(d.ID)
+	}
+	v := get(d.tx, prefixAgentPromptIDs+d.ID, []byte(promptID))
+	if v == nil {
+		return false, nil
+	}
+	var ref storev1.AgentPromptRef
+	if err := (loader{d.tx, d.note}).message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
+		return false, err
+	}
+	if !bytes.Equal(ref.GetTextSha256(), hashOf(text)) {
+		return false, promptExists(d.ID, promptID)
+	}
+	return true, nil
+}
+
+func hashOf(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+// queue stages a prompt that is new.
+func (d *agentDraft) queue(promptID, text string) error {
+	if d.Queued >= maxPrompts {
+		return promptsFull(d.ID, d.Queued)
+	}
+	d.Status.Prompts++
+	d.Queued++
+	d.wake = true
+	n := d.Status.GetPrompts()
+	return errors.Join(
+		d.put(prefixAgentPromptIDs+d.ID, promptID, &storev1.AgentPromptRef{Number: n, TextSha256: hashOf(text)}),
+		d.putNumbered(prefixAgentPrompts+d.ID, n, &storev1.AgentPrompt{
+			PromptId: promptID, Text: text, QueuedAt: d.now.UnixNano(),
+		}),
+	)
+}
+
+// queued says where a prompt is that was accepted before.
+func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error) {
+	q := Queued{PromptID: promptID}
+	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+		var ref storev1.AgentPromptRef
+		if err := l.message(prefixAgentPromptIDs+id, promptID, a.SandboxID, &ref); err != nil {
+			return err
+		}
+		waits := false
+		if a.Status.GetPromptId() != "" {
+			q.Ahead++
+		}
+		l.eachPrompt(id, func(n uint64, p *storev1.AgentPrompt) bool {
+			waits = n == ref.GetNumber() && p.GetPromptId() != a.Status.GetPromptId() && !p.GetHeld()
+			if n < ref.GetNumber() && !p.GetHeld() && p.GetPromptId() != a.Status.GetPromptId() {
+				q.Ahead++
+			}
+			return n < ref.GetNumber()
+		})
+		q.Sequence = a.Status.GetLastSequence()
+		if seq := l.promptBegan(a, promptID); seq != 0 {
+			q.Sequence = seq - 1
+		} else if !waits {
+			q.Sequence = a.Status.GetTruncatedThrough()
+		}
+		if !waits {
+			q.Ahead = 0
+		}
+		return nil
+	})
+	return q, err
+}
+
+// promptBegan is the sequence of the first event of a prompt that was given; 0: none is there.
+func (l loader) promptBegan(a *Agent, promptID string) (seq uint64) {
+	l.agentEventsBack(a, func(ev *agboxv1.AgentEvent) bool {
+		if ev.GetMessage().GetPromptId() == promptID {
+			seq = ev.GetSequence()
+		}
+		return true
+	})
+	return seq
+}
+
+// NextPrompt returns the prompt that ClaimPrompt would give; nil: none waits. Errors: AGENT_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
+func (s *Store) NextPrompt(ctx context.Context, id string) (*storev1.AgentPrompt, error) {
+	var next *storev1.AgentPrompt
+	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+		_, next = l.nextPrompt(a)
+		return nil
+	})
+	return next, err
+}
+
+func (l loader) nextPrompt(a *Agent) (n uint64, next *storev1.AgentPrompt) {
+	l.eachPrompt(a.ID, func(m uint64, p *storev1.AgentPrompt) bool {
+		if p.GetHeld() || p.GetPromptId() == a.Status.GetPromptId() {
+			return true
+		}
+		n, next = m, p
+		return false
+	})
+	return n, next
+}
+
+// ClaimedPrompt returns the prompt that a BUSY agent works on; nil when it is not BUSY. Errors: as NextPrompt.
+func (s *Store) ClaimedPrompt(ctx context.Context, id string) (*storev1.AgentPrompt, error) {
+	var p *storev1.AgentPrompt
+	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+		var err error
+		_, p, err = l.claimedPrompt(a)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// QueuedPrompts returns the prompts that wait and those that are held, in order; the one being worked on is not among them.
+// Errors: as NextPrompt.
+func (s *Store) QueuedPrompts(ctx context.Context, id string) ([]*storev1.AgentPrompt, error) {
+	var list []*storev1.AgentPrompt
+	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+		l.eachPrompt(id, func(_ uint64, p *storev1.AgentPrompt) bool {
+			if p.GetPromptId() != a.Status.GetPromptId() {
+				list = append(list, p)
+			}
+			return true
+		})
+		return nil
+	})
+	return list, err
+}
+
+// viewAgent reads in one transaction, in which the agent is as its records are.
+func (s *Store) viewAgent(ctx context.Context, id string, fn func(a *Agent, l loader) error) error {
+	return s.view(ctx, func(tx *bolt.Tx) error {
+		if !hasAgent(tx, id) {
+			return agentNotFound(id)
+		}
+		l := loader{tx, s.corrupt.add}
+		a := l.agent(id)
+		if a.Corrupt {
+			return corruptAgent(id)
+		}
+		return fn(a, l)
+	})
+}

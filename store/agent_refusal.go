@@ -1,0 +1,70 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+)
+
+func refuseAgent(reason, id string, class error, format string, args ...any) error {
+	return &Refusal{
+		Reason: reason, Metadata: map[string]string{"agent_id": id}, Message: fmt.Sprintf(format, args...), Class: class,
+	}
+}
+
+func agentNotFound(id string) error {
+	return refuseAgent("AGENT_NOT_FOUND", id, errdefs.ErrNotFound, "agent %s was not found", id)
+}
+
+func agentExists(id string) error {
+	return refuseAgent("AGENT_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "agent_id %s already exists", id)
+}
+
+func agentNameExists(id, name string) error {
+	return refuseAgent("AGENT_NAME_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "agent name %s already exists", name)
+}
+
+func agentBeingDeleted(id string) error {
+	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "agent %s is being deleted", id)
+}
+
+func agentSandboxBeingDeleted(id, sandboxID string) error {
+	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
+}
+
+func agentNotBusy(id string) error {
+	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "agent %s is not busy", id)
+}
+
+func agentsFull(id, sandboxID string) error {
+	return refuseAgent("AGENTS_FULL", id, errdefs.ErrResourceExhausted, "sandbox %s has %d agents", sandboxID, maxAgents)
+}
+
+func promptExists(id, promptID string) error {
+	return refuseAgent("PROMPT_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
+}
+
+func promptsFull(id string, n int) error {
+	return refuseAgent("AGENT_PROMPTS_FULL", id, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", id, n)
+}
+
+func agentSequenceExpired(id string, from, oldest uint64) error {
+	return &Refusal{
+		Reason: "AGENT_EVENT_SEQUENCE_EXPIRED",
+		Metadata: map[string]string{
+			"agent_id": id, "from_sequence": strconv.FormatUint(from, 10), "oldest_sequence": strconv.FormatUint(oldest, 10),
+		},
+		Message: fmt.Sprintf("agent %s event sequence %d is outside retained history", id, from),
+		Class:   errdefs.ErrOutOfRange,
+	}
+}
+
+func corruptAgent(id string) error {
+	return fmt.Errorf("record of agent %s does not decode: %w", id, errdefs.ErrDataLoss)
+}
+
+// agentMoved refuses a report that is of an older incarnation or version, or that came too late for what is wanted now.
+func agentMoved(id, format string, args ...any) error {
+	return fmt.Errorf("agent %s: %s: %w", id, fmt.Sprintf(format, args...), errdefs.ErrAborted)
+}

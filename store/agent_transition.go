@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agentstate"
+)
+
+// Transition is a trigger that befell an agent.
+type Transition struct {
+	// Incarnation must be the present one, for SPAWN the next.
+	Incarnation uint64
+	// Version must be the present one; 0: any.
+	Version uint64
+	Trigger agboxv1.AgentTrigger
+	Reason  string
+	// Rung is recorded unless it is unspecified.
+	Rung agboxv1.AgentRung
+	// Spawn is the exec that a SPAWN starts; exec_id and sandbox_id are the store's. Attempts is the new count.
+	Spawn    *agboxv1.CreateExecRequest
+	Attempts uint32
+	// Parked, Saved and NeedsAttention are recorded when they are set, also where the trigger changes no state. A SPAWN
+	// takes them back.
+	Parked         bool
+	Saved          string
+	NeedsAttention bool
+	// Hold: the prompt whose turn is cut off is held.
+	Hold bool
+}
+
+// TransitionAgent applies a trigger, by the table of package agentstate, in one transaction with everything that follows:
+// state, version, the record of the transition, AGENT_STATE_CHANGED; with SPAWN the exec, recorded as CreateExec does; and at
+// the end of a turn that was cut off, AGENT_ASSISTANT_COMPLETED with outcome interrupted and the prompt's way back to the
+// head of the queue, unless it was given twice, is held, or was to be interrupted. It returns the agent after it. A
+// trigger that changes nothing is no error. Errors: *agentstate.IllegalError; ErrAborted when incarnation or version is
+// another one, or a SPAWN is not wanted any more, or something drains; SANDBOX_NOT_READY; AGENT_NOT_FOUND;
+// ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (Agent, error) {
+	if tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED ||
+		(tr.Spawn != nil) != (tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN) {
+		return Agent{}, fmt.Errorf("agent %s: %s with exec %v: %w", id, tr.Trigger, tr.Spawn != nil, errdefs.ErrInvalidArgument)
+	}
+	tr.Reason = valid(tr.Reason)
+	return s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) {
+		d, err := t.agent(id)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.fence(tr); err != nil {
+			return nil, err
+		}
+		was := proto.CloneOf(d.Status)
+		if err := d.transition(tr); err != nil {
+			return nil, err
+		}
+		if proto.Equal(was, d.Status) {
+			return d, nil
+		}
+		return d, d.save()
+	})
+}
+
+// fence refuses what was found out about another incarnation, or decided on an older record.
+func (d *agentDraft) fence(tr Transition) error {
+	st := d.Status
+	want := st.GetIncarnation()
+	if tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN {
+		want++
+	}
+	switch {
+	case tr.Incarnation != want:
+		return agentMoved(d.ID, "%s of incarnation %d, and the present one is %d", tr.Trigger, tr.Incarnation, st.GetIncarnation())
+	case tr.Version != 0 && tr.Version != st.GetVersion():
+		return agentMoved(d.ID, "%s on version %d, and the present one is %d", tr.Trigger, tr.Version, st.GetVersion())
+	}
+	return nil
+}
+
+// transition applies a trigger to the draft. Nothing else changes a state.
+func (d *agentDraft) transition(tr Transition) error {
+	st := d.Status
+	to, changed, err := agentstate.Next(st.GetState(), tr.Trigger, d.tableOptions())
+	if err != nil {
+		return fmt.Errorf("agent %s: %w", d.ID, err)
+	}
+	switch {
+	case !changed && tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
+		return nil
+	case !changed:
+		return d.remark(tr)
+	}
+	switch {
+	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
+		err = d.spawn(tr)
+	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED:
+		st.ReadyAt = d.now.UnixNano()
+	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
+		err = d.endTurn()
+	case st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY:
+		err = d.cutTurn(tr.Hold)
+	}
+	if err := errors.Join(err, d.remark(tr)); err != nil {
+		return err
+	}
+	return d.enter(to, tr)
+}
+
+func (d *agentDraft) tableOptions() agentstate.Options {
+	return agentstate.Options{ReadyIsProcess: d.Spec.GetReady() == "process"}
+}
+
+// begin is the state of an agent that is made now.
+func (d *agentDraft) begin() {
+	d.Status.State, d.Status.StateChangedAt = agboxv1.AgentState_AGENT_STATE_PENDING, d.now.UnixNano()
+}
+
+// enter writes a state that the table gave, with its record and its event.
+func (d *agentDraft) enter(to agboxv1.AgentState, tr Transition) error {
+	st := d.Status
+	st.Transitions++
+	record := &agboxv1.AgentTransition{
+		Number: st.GetTransitions(), From: st.GetState(), To: to, Trigger: tr.Trigger, Reason: tr.Reason,
+		Incarnation: st.GetIncarnation(), OccurredAt: timestamppb.New(d.now), Rung: tr.Rung,
+	}
+	st.State, st.StateChangedAt, st.Reason = to, d.now.UnixNano(), tr.Reason
+	d.wake = true
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_STATE_CHANGED,
+		Details:   &agboxv1.AgentEvent_Transition{Transition: record},
+	})
+	bucket := prefixAgentTransitions + d.ID
+	if n := record.GetNumber(); n > maxTransitions {
+		if err := d.deleteNumbered(bucket, n-maxTransitions); err != nil {
+			return err
+		}
+	}
+	return d.putNumbered(bucket, record.GetNumber(), record)
+}
+
+// remark takes what goes with a trigger, whether it changes the state or not.
+func (d *agentDraft) remark(tr Transition) error {
+	st := d.Status
+	if tr.Rung != agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {
+		st.Rung = tr.Rung
+	}
+	parked, saved := tr.Parked && !st.GetParked(), tr.Saved != "" && tr.Saved != st.GetSaved()
+	if parked {
+		st.Parked = true
+	}
+	if saved {
+		st.Saved = tr.Saved
+	}
+	if tr.NeedsAttention {
+		st.NeedsAttention = true
+	}
+	d.wake = d.wake || parked || saved || tr.NeedsAttention
+	return d.countParked(tr, saved)
+}
+
+// spawn begins the next incarnation.
+func (d *agentDraft) spawn(tr Transition) error {
+	if err := d.gate(); err != nil {
+		return err
+	}
+	st := d.Status
+	st.Incarnation++
+	st.Attempts, st.LastStartAt, st.ReadyAt = tr.Attempts, d.now.UnixNano(), 0
+	st.Parked, st.Saved, st.NeedsAttention = false, "", false
+	req := proto.CloneOf(tr.Spawn)
+	req.SandboxId, req.ExecId = d.SandboxID, agentExecID(d.ID, st.GetIncarnation())
+	e, err := newExec(req)
+	if err != nil {
+		return err
+	}
+	if get(d.tx, bucketExecID, []byte(e.ID)) != nil {
+		return execExists(e.ID)
+	}
+	sb := d.sandboxNow(d.SandboxID) // the gate knows that it is there
+	if err := d.startExec(sb, e); err != nil {
+		return err
+	}
+	return d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
+}
+
+// gate refuses to begin anything that is not wanted, while something drains, and in a sandbox that does not run.
+func (d *agentDraft) gate() error {
+	if run := d.Desired.GetRun(); run != storev1.AgentRun_AGENT_RUN_RUN {
+		return agentMoved(d.ID, "wanted is %s", run)
+	}
+	if d.txn.draining() != nil {
+		return agentMoved(d.ID, "the daemon drains")
+	}
+	sb := d.sandboxNow(d.SandboxID)
+	switch {
+	case sb != nil && sb.Corrupt:
+		return corruptSandbox(sb.ID)
+	case sb == nil, sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY, sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
+		return notReadyToExec(d.SandboxID)
+	}
+	return nil
+}
+
+func agentExecID(id string, incarnation uint64) string {
+	return id + "." + strconv.FormatUint(incarnation, 10)
+}

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	outcomeInterrupted = "interrupted"
+	onInterruptedHold  = "hold"
+	// maxClaims is how often a prompt is given.
+	maxClaims = 2
+)
+
+// endTurn forgets the prompt that has its result.
+func (d *agentDraft) endTurn() error {
+	n, _, err := d.claimed()
+	if err != nil {
+		return err
+	}
+	d.Status.PromptId = ""
+	if n == 0 {
+		return nil
+	}
+	return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+}
+
+// cutTurn ends a turn that has no result, and decides on its prompt.
+func (d *agentDraft) cutTurn(hold bool) error {
+	d.compactOpen()
+	promptID := d.Status.GetPromptId()
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED,
+		Details: &agboxv1.AgentEvent_Result{Result: &agboxv1.AgentResult{
+			PromptId: promptID, Outcome: outcomeInterrupted,
+		}},
+	})
+	n, p, err := d.claimed()
+	if err != nil {
+		return err
+	}
+	d.Status.PromptId = ""
+	switch bucket := prefixAgentPrompts + d.ID; {
+	case n == 0:
+		return nil
+	case d.Desired.GetInterruptPromptId() == promptID:
+		return d.deleteNumbered(bucket, n)
+	case hold, d.Spec.GetOnInterrupted() == onInterruptedHold, p.GetClaims() >= maxClaims:
+		return d.hold(n, p)
+	default:
+		p.Incarnation, p.InboxOffset, p.ContextThrough = 0, 0, 0
+		d.Queued++
+		return d.putNumbered(bucket, n, p)
+	}
+}
+
+// hold keeps a prompt to be looked at only. Of many, the oldest goes.
+func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) error {
+	bucket := prefixAgentPrompts + d.ID
+	var held []uint64
+	d.eachPrompt(d.ID, func(m uint64, q *storev1.AgentPrompt) bool {
+		if q.GetHeld() {
+			held = append(held, m)
+		}
+		return true
+	})
+	if len(held) >= maxHeld {
+		if err := d.deleteNumbered(bucket, held[0]); err != nil {
+			return err
+		}
+	}
+	p.Held = true
+	return d.putNumbered(bucket, n, p)
+}
+
+// claimed finds the prompt of the present turn; n is 0 when there is none. Errors: ErrDataLoss.
+func (d *agentDraft) claimed() (n uint64, p *storev1.AgentPrompt, err error) {
+	return loader{d.tx, d.note}.claimedPrompt(d.Agent)
+}
+
+func (l loader) claimedPrompt(a *Agent) (n uint64, p *storev1.AgentPrompt, err error) {
+	id := a.Status.GetPromptId()
+	if id == "" {
+		return 0, nil, nil
+	}
+	var ref storev1.AgentPromptRef
+	if err := l.message(prefixAgentPromptIDs+a.ID, id, a.SandboxID, &ref); err != nil {
+		return 0, nil, err
+	}
+	n = ref.GetNumber()
+	p, err = l.prompt(a.ID, encodeInt(n), get(l.tx, prefixAgentPrompts+a.ID, encodeInt(n)))
+	return n, p, err
+}
+
+func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, error) {
+	n, err := decodeInt(key)
+	p := &storev1.AgentPrompt{}
+	if err == nil {
+		err = decode(value, p)
+	}
+	if err == nil && p.GetPromptId() == "" {
+		err = fmt.Errorf("no prompt in it: %w", errdefs.ErrDataLoss)
+	}
+	return p, l.noted(prefixAgentPrompts+id, fmt.Sprint(n), "", err)
+}
+
+// eachPrompt calls fn with the prompts in order until it returns false. What does not decode is noted and left out.
+func (t *txn) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
+	loader{t.tx, t.note}.eachPrompt(id, fn)
+}
+
+func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
+	b := l.tx.Bucket([]byte(prefixAgentPrompts + id))
+	if b == nil {
+		return
+	}
+	eachKey(b, func(k, v []byte) bool {
+		p, err := l.prompt(id, k, v)
+		if err != nil {
+			return true
+		}
+		n, _ := decodeInt(k) // prompt knows that it is one
+		return fn(n, p)
+	})
+}
+
+func eachKey(b *bolt.Bucket, fn func(k, v []byte) bool) {
+	c := b.Cursor()
+	for k, v := c.First(); k != nil && fn(k, v); k, v = c.Next() {
+	}
+}

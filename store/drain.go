@@ -1,0 +1,230 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// maxDrain is how long a drain holds: one that nobody ended is over after it.
+const maxDrain = time.Hour
+
+// What a drain made of an agent's work: Transition.Saved.
+const (
+	Saved    = "saved"
+	NotSaved = "not saved"
+)
+
+// DrainOptions are what BeginDrain records.
+type DrainOptions struct {
+	Mode   agboxv1.DrainMode
+	Reason string
+	// Wait is how long busy agents may finish, from now on.
+	Wait time.Duration
+	// SaveEach and SaveAll are how long saving may take.
+	SaveEach, SaveAll time.Duration
+	// Exit: the daemon ends when the drain is done.
+	Exit bool
+}
+
+// drainChange is a new record of the drain; nil: there is none any more.
+type drainChange struct{ record *storev1.DrainRecord }
+
+// NewEpoch begins the life of a daemon: a drain of the one before is over. To be called once, at the start, before the first
+// write. Errors: ErrDataLoss; ErrUnavailable.
+func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
+	err = s.update(ctx, func(t *txn) error {
+		have, err := epochIn(t.tx)
+		if err != nil {
+			return err
+		}
+		epoch = have + 1
+		if err := t.putInt(bucketMeta, keyEpoch, epoch); err != nil {
+			return err
+		}
+		return t.setDrain(nil)
+	})
+	return epoch, err
+}
+
+// epochIn is 0 before the first one. Errors: ErrDataLoss.
+func epochIn(tx *bolt.Tx) (uint64, error) {
+	v := get(tx, bucketMeta, []byte(keyEpoch))
+	if v == nil {
+		return 0, nil
+	}
+	return decodeInt(v)
+}
+
+// Drain returns what drains; nil: nothing does. From memory.
+func (s *Store) Drain() *storev1.DrainRecord {
+	rec := s.draining.Load()
+	if rec == nil || isOver(rec, s.o.Now()) {
+		return nil
+	}
+	return proto.CloneOf(rec)
+}
+
+func isOver(rec *storev1.DrainRecord, now time.Time) bool {
+	return now.UnixNano()-rec.GetStartedAt() >= int64(maxDrain)
+}
+
+// draining is the record of the drain that closes the gates; nil: none does.
+func (t *txn) draining() *storev1.DrainRecord {
+	rec := loader{t.tx, t.note}.drain()
+	if rec == nil || isOver(rec, t.now) {
+		return nil
+	}
+	return rec
+}
+
+// drain reads the record of the present epoch. One that does not decode is noted: it is none.
+func (l loader) drain() *storev1.DrainRecord {
+	if get(l.tx, bucketMeta, []byte(keyDrain)) == nil {
+		return nil
+	}
+	rec := &storev1.DrainRecord{}
+	if l.message(bucketMeta, keyDrain, "", rec) != nil {
+		return nil
+	}
+	if epoch, err := epochIn(l.tx); err != nil || rec.GetEpoch() != epoch {
+		return nil
+	}
+	return rec
+}
+
+func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.add}.drain()) }
+
+// BeginDrain closes the gates, in one transaction with the mark on every agent that lives and is wanted to that it comes
+// back by itself, unless the mode is DETACH: from then on no SPAWN, no claim and no idle stop is accepted. Errors: Refusal
+// DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
+func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
+	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {
+		return nil, fmt.Errorf("drain in mode %s, waiting %s: %w", o.Mode, o.Wait, errdefs.ErrInvalidArgument)
+	}
+	rec := &storev1.DrainRecord{
+		Mode: o.Mode, Phase: agboxv1.DrainPhase_DRAIN_PHASE_WAITING, Reason: valid(o.Reason),
+		SaveEach: int64(o.SaveEach), SaveAll: int64(o.SaveAll), Exit: o.Exit,
+	}
+	err := s.update(ctx, func(t *txn) error {
+		if t.draining() != nil {
+			return drainState("the daemon is draining already")
+		}
+		var err error
+		if rec.Epoch, err = epochIn(t.tx); err != nil {
+			return err
+		}
+		rec.StartedAt, rec.WaitUntil = t.now.UnixNano(), t.now.Add(o.Wait).UnixNano()
+		if err := t.setDrain(rec); err != nil || o.Mode == agboxv1.DrainMode_DRAIN_MODE_DETACH {
+			return err
+		}
+		return t.mark(true)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return proto.CloneOf(rec), nil
+}
+
+// SetDrainPhase moves the drain on; never back. Errors: DRAIN_INVALID_STATE when nothing drains; ErrUnavailable.
+func (s *Store) SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		rec := t.draining()
+		switch {
+		case rec == nil:
+			return false, drainState("the daemon is not draining")
+		case phase <= rec.GetPhase():
+			return false, nil
+		}
+		rec.Phase = phase
+		return true, t.setDrain(rec)
+	})
+}
+
+// EndDrain opens the gates, and takes the mark back from the agents that live. changed is false when nothing drains. Errors:
+// ErrUnavailable.
+func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		if t.draining() == nil {
+			return false, nil
+		}
+		if err := t.setDrain(nil); err != nil {
+			return false, err
+		}
+		return true, t.mark(false)
+	})
+}
+
+func (t *txn) setDrain(rec *storev1.DrainRecord) error {
+	t.drain = &drainChange{rec}
+	if rec == nil {
+		return t.delete(bucketMeta, keyDrain)
+	}
+	return t.put(bucketMeta, keyDrain, rec)
+}
+
+// mark says of all agents that live and are wanted to, whether they come back by themselves.
+func (t *txn) mark(parked bool) error {
+	for _, id := range t.agentIDs() {
+		a := t.agentBefore(id)
+		if a.Corrupt || !a.lives() || a.Status.GetParked() == parked || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN {
+			continue
+		}
+		d := t.draft(a)
+		d.Status.Parked, d.wake = parked, true
+		if err := d.save(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agentIDs are those of all agents in no order.
+func (t *txn) agentIDs() []string {
+	var ids []string
+	for id := range t.index.agents {
+		if _, changed := t.group.agents[id]; !changed {
+			ids = append(ids, id)
+		}
+	}
+	for id, a := range t.group.agents {
+		if a != nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// countParked counts, while something drains, an agent that a drain has parked, and what was made of its work.
+func (d *agentDraft) countParked(tr Transition, saved bool) error {
+	if tr.Trigger != agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED {
+		return nil
+	}
+	rec := d.txn.draining()
+	if rec == nil {
+		return nil
+	}
+	if d.lives() {
+		rec.Parked++
+	}
+	switch {
+	case saved && tr.Saved == Saved:
+		rec.Saved++
+	case saved && tr.Saved == NotSaved:
+		rec.NotSaved++
+	case !d.lives():
+		return nil
+	}
+	return d.setDrain(rec)
+}
+
+func drainState(message string) error {
+	return &Refusal{Reason: "DRAIN_INVALID_STATE", Metadata: map[string]string{}, Message: message, Class: errdefs.ErrFailedPrecondition}
+}
