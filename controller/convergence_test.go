@@ -505,6 +505,9 @@ func (p *player) checkSettings(id string, sb store.Sandbox) error {
 	if up && len(sb.Spec.GetPorts()) != len(p.daemon.Ports(id)) {
 		return fmt.Errorf("publishes %d ports, %d are known", len(sb.Spec.GetPorts()), len(p.daemon.Ports(id)))
 	}
+	if released, err := p.journals().Released(id); up && !released {
+		return errors.Join(err, errors.New("its PID 1 waits for its release"))
+	}
 	want := map[string]int64{naming.Primary(id): pids(sb.Spec.GetPidsLimit())}
 	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
 		want[naming.Service(id, svc.GetName())] = pids(svc.GetPidsLimit())

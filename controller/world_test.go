@@ -41,6 +41,11 @@ type world struct {
 // now is the wall clock, as somebody has set it.
 func (w *world) now() time.Time { return time.Now().Round(0).Add(time.Duration(w.skew.Load())) }
 
+// journals are the files of the execs.
+func (w *world) journals() *execjournal.Dir {
+	return execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+}
+
 // daemonLife is one run of the controller.
 type daemonLife struct {
 	*controller.Controller
@@ -71,9 +76,8 @@ func (w *world) start(fuse int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	life := &daemonLife{cancel: cancel, done: make(chan struct{})}
 	f := &fuseBox{left: fuse, blow: cancel}
-	dir := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
 	cfg := controller.Config{
-		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{dir, f, w.shim},
+		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{w.journals(), f, w.shim},
 		WatchExecs: w.shim.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
 		ResyncInterval: time.Minute, Workers: 4, Now: w.now,
 		Settings: controller.Settings{

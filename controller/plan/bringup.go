@@ -114,7 +114,22 @@ func (b *bringUp) diedWithEngine() bool {
 func (b *bringUp) takenByDeath() {
 	if b.diedWithEngine() {
 		b.forgetStarts()
+		b.recordForgotten()
 	}
+}
+
+// recordForgotten has what was forgotten on record before anything is started again: a pass that is cut off leaves parts that
+// run, and the next one must not take them for those of before, which were released and healthy.
+func (b *bringUp) recordForgotten() {
+	if !proto.Equal(b.progress, copyOf(b.r.Progress)) {
+		b.recordFirst()
+	}
+}
+
+// recordFirst has the progress on record before the steps are taken: what is frozen is so until they are.
+func (b *bringUp) recordFirst() {
+	b.p.Before.Progress = proto.CloneOf(b.progress)
+	b.p.Before.Progress.Frozen = b.r.Progress.GetFrozen()
 }
 
 // forgetStarts forgets that what is dead was started. What is alive has outlived the engine: a primary that was released in

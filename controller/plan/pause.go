@@ -185,6 +185,7 @@ func (b *bringUp) thaw(why Reason) {
 			delete(b.progress.Services, name)
 		}
 	}
+	b.recordForgotten()
 	b.progress.Frozen, b.progress.Thawed = false, true
 }
 

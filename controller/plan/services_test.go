@@ -122,18 +122,18 @@ func TestDecideWithServices(t *testing.T) {
 		{"create: a service that the engine's death took along is started again", func(s *scene) {
 			half(s, "exited", "")
 			s.w.Run = life("b", "2")
-		}, "make-inputs ensure-image(mq) ensure-image start-container(db):db life:2 next:2m0s"},
+		}, "recorded make-inputs ensure-image(mq) ensure-image start-container(db):db life:2 next:2m0s"},
 		{"create: the engine's death took several parts along, one after another is started again", func(s *scene) {
 			half(s, "running", "healthy")
 			s.w.Containers = append(s.w.Containers, service("mq", "exited", ""))
 			s.r.Progress.Services["db"].Mark, s.w.Run = toldReady, life("b", "2")
 			s.r.Progress.Services["mq"] = &storev1.ServiceProgress{Started: true}
-		}, "make-inputs ensure-image start-container(mq):mq life:2 next:1m0s"},
+		}, "recorded make-inputs ensure-image start-container(mq):mq life:2 next:1m0s"},
 		{"create: the primary that the engine's death took along", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.EngineRun, s.w.Run, s.container("c1").Status = life("b", "1"), life("b", "2"), "exited"
 			s.container("opt").Status = "exited"
-		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:2 | start-container(opt):opt next:5s"},
+		}, "recorded make-inputs start-container:c1 release:c1 run-hook(mq) life:2 | start-container(opt):opt next:5s"},
 		{"create: what outlived the engine's process was started all the same", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.EngineRun, s.w.Run = life("b", "1"), life("b", "2")

@@ -54,7 +54,7 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 		b.mark(s.Name, &storev1.ServiceProgress{
 			Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts(),
 		})
-		b.p.Before.Progress = proto.CloneOf(b.progress) // what is started below is not started yet
+		b.recordFirst() // what is started below is not started yet
 	}
 	return Plan{}, true
 }
