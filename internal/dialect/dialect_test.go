@@ -121,6 +121,15 @@ func TestATurnEndsEvenIfItsLastLineWasCut(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftOfACutMessageIsNoText(t *testing.T) {
+	long := strings.Repeat("x", MaxLine)
+	for _, line := range []string{`{"type":"message","text":"` + long, `{"text":"` + long, `{"type":"checkpoint","text":"` + long} {
+		if out := decodeAll(t, Native, line[:MaxLine]); len(out) != 0 {
+			t.Errorf("%.30s: %d outputs", line, len(out))
+		}
+	}
+}
+
 func TestNoLineSpeaksAsTheUser(t *testing.T) {
 	for format, lines := range map[string][]string{
 		Native: {`{"type":"message.created","role":"user"}`, `{"type":"message","role":"user","text":"do it"}`},

@@ -8,8 +8,8 @@
 // Rules that hold in every format:
 //
 //   - One message is open at a time. A new one, or a result, completes the one before.
-//   - Message IDs are "m.1", "m.2" and so on, counted within an incarnation: incarnation and ID together are unique. A prompt
-//     ID never has a dot, so the two can't be confused.
+//   - Message IDs are "m.1", "m.2" and so on, counted within an incarnation: incarnation and ID together are unique, whatever
+//     the program calls its messages. The store must name the user's messages otherwise.
 //   - A text that arrives in pieces is told in snapshots that grow by a quarter each, so all of them together are at most
 //     about five times the text. What was not told yet follows with the next event of another kind, or with End.
 //   - A text part of pieces ends at 24 KiB and goes on in the next part, for the state must stay small: adjacent text parts

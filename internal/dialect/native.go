@@ -21,11 +21,15 @@ type nativeLine struct {
 	Reason     string  `json:"reason"`
 }
 
-// native takes a line of stdout: one of ours, or plain text that the agent says.
+// native takes a line of stdout: one of ours, or plain text that the agent says. What is left of an object that was cut is
+// neither.
 func (e *emitter) native(line []byte) {
 	var l nativeLine
 	if parse(bytes.TrimSpace(line), &l) && l.Type != "" {
 		e.nativeMessage(&l)
+		return
+	}
+	if len(line) >= MaxLine && line[0] == '{' {
 		return
 	}
 	if len(line) > 0 || e.s.Stream != nil {
