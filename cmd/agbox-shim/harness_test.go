@@ -21,10 +21,15 @@ import (
 // directories of the test.
 const placesEnv = "AGBOX_SHIM_TEST_PLACES"
 
+var verbs = []string{"init", "exec", "main", "acp", "checkpoint", "status", "done"}
+
 func TestMain(m *testing.M) {
-	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains([]string{"init", "exec", "main", "checkpoint", "status", "done"}, os.Args[1]) {
+	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains(verbs, os.Args[1]) {
 		dirs := strings.Split(at, ":")
 		os.Exit(run(os.Args[1:], places{ctl: dirs[0], logs: dirs[1], out: dirs[2]}))
+	}
+	if os.Getenv(appenderEnv) != "" {
+		runAppender()
 	}
 	code := m.Run()
 	for _, f := range cleanups {

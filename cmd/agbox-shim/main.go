@@ -3,6 +3,7 @@
 //	agbox-shim init [OPTIONS] [-- PROGRAM [ARGS]]    PID 1: starts, cancels and reaps; ends on TERM, or with the main process
 //	agbox-shim exec [OPTIONS] EXEC_ID                one exec's supervisor, started by init, which hands it the lock
 //	agbox-shim main [OPTIONS] -- PROGRAM [ARGS]      the main process's supervisor, started by init
+//	agbox-shim acp [OPTIONS] -- PROGRAM [ARGS]       the command of an agent that speaks ACP: its client (see internal/dialect/acp)
 //	agbox-shim checkpoint TEXT|-                     by a program of an agent: what a later incarnation is to know
 //	agbox-shim status TEXT|-                         by a program of an agent: what it is doing
 //	agbox-shim done [OUTCOME]                        by a program of an agent: the turn has ended
@@ -15,7 +16,7 @@
 //
 // It is static and needs nothing of the image. The files it reads and writes are described in internal/execjournal.
 //
-// Each process is one loop around poll(2) on the main goroutine: that goroutine alone forks and waits, so no two
+// Each process of ours is one loop around poll(2) on the main goroutine, but for the ACP client: that goroutine alone forks and waits, so no two
 // waiters compete for a child. None needs a new thread after its start: at the pids limit the kernel would refuse it,
 // and the Go runtime would die of that.
 //
@@ -27,6 +28,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/agbox/agbox/internal/dialect/acp"
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
@@ -47,6 +49,9 @@ func run(args []string, at places) int {
 	runtime.GOMAXPROCS(1)
 	if isWord(args) {
 		return runWord(at, args, os.Stdin)
+	}
+	if len(args) > 0 && args[0] == acp.Verb {
+		return runACP(args[1:])
 	}
 	o, ok := parse(args)
 	switch {

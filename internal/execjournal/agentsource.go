@@ -99,8 +99,9 @@ func (f *source) passOver() error {
 		return err
 	}
 	f.skipping = true
-	for left := int64(maxSkipBytes); left > 0 && f.pos < f.size && f.skipping; left -= skipChunk {
-		if err := f.skip(); err != nil {
+	buf := make([]byte, min(skipChunk, f.size-f.pos))
+	for left := maxSkipBytes; left > 0 && f.pos < f.size && f.skipping; left -= len(buf) {
+		if err := f.skip(buf); err != nil {
 			return err
 		}
 	}
@@ -108,7 +109,7 @@ func (f *source) passOver() error {
 }
 
 // skip looks at one piece. Holes have no newline, and cost the container nothing: neither must they cost us.
-func (f *source) skip() error {
+func (f *source) skip(buf []byte) error {
 	data, err := unix.Seek(f.fd, f.pos, unix.SEEK_DATA)
 	switch {
 	case errors.Is(err, unix.ENXIO):
@@ -117,10 +118,14 @@ func (f *source) skip() error {
 	case err == nil:
 		f.pos = min(max(f.pos, data), f.size)
 	}
-	piece, err := readAt(f.fd, int(min(f.size-f.pos, skipChunk)), f.pos)
+	n, err := unix.Pread(f.fd, buf[:min(f.size-f.pos, int64(len(buf)))], f.pos)
+	if errors.Is(err, unix.EINTR) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	piece := buf[:n]
 	if i := bytes.IndexByte(piece, '\n'); i >= 0 {
 		f.pos += int64(i) + 1
 		f.skipping = false
