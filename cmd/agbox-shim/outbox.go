@@ -40,7 +40,7 @@ func makeOutbox(out, id string) error {
 }
 
 // appendOutbox adds a line to the outbox of an exec. Lines of several programs do not mix; one that a full disk tore off is
-// ended by the next.
+// ended by the next. A line that is being written looks torn, and so there can be empty lines, which mean nothing.
 func appendOutbox(out, id string, line []byte) error {
 	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	path := out + "/" + execjournal.AgentsDir + "/" + execjournal.OutboxName(id)

@@ -11,13 +11,15 @@ import (
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
-// outbox returns the lines that the daemon reads of r.
+// outbox returns the lines that the daemon reads of r, but for empty ones.
 func (b *box) outbox(r execjournal.Request) (lines []string) {
 	b.Helper()
 	list, _, err := b.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20)
 	must(b, err)
 	for _, l := range list {
-		lines = append(lines, string(l.Data))
+		if len(l.Data) > 0 {
+			lines = append(lines, string(l.Data))
+		}
 	}
 	return lines
 }
