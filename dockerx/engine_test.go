@@ -114,15 +114,22 @@ func wantClass(t *testing.T, err, class error) {
 	}
 }
 
+// wantAway wants an engine that is away told in words for people: a request with its query is none.
+func wantAway(t *testing.T, err error) {
+	t.Helper()
+	wantClass(t, err, errdefs.ErrUnavailable)
+	if err != nil && strings.Contains(err.Error(), "http://") {
+		t.Errorf("the error tells the request: %v", err)
+	}
+}
+
 func TestEngineThatIsDown(t *testing.T) {
-	eachMethod(t.Context(), t, "unix://"+filepath.Join(t.TempDir(), "none"), func(t *testing.T, err error) {
-		wantClass(t, err, errdefs.ErrUnavailable)
-	})
+	eachMethod(t.Context(), t, "unix://"+filepath.Join(t.TempDir(), "none"), wantAway)
 }
 
 func TestEngineThatHangsUp(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	eachMethod(t.Context(), t, s.host, func(t *testing.T, err error) { wantClass(t, err, errdefs.ErrUnavailable) })
+	eachMethod(t.Context(), t, s.host, wantAway)
 }
 
 func TestEngineThatBreaksOffInAnAnswer(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,7 +24,7 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 	case isContextual(err):
 		return fmt.Errorf("no answer from the engine within %s: %w", within, errdefs.ErrUnavailable)
 	case isUnclear(err):
-		return fmt.Errorf("%w: %w", errdefs.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", errdefs.ErrUnavailable, withoutURL(err))
 	}
 	return err
 }
@@ -31,6 +32,14 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 // isContextual reports whether a context ended the call, the caller's or the operation's.
 func isContextual(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// withoutURL is err without the request that it names, whose query is long and tells nobody anything.
+func withoutURL(err error) error {
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return request.Err
+	}
+	return err
 }
 
 // isUnclear reports whether the connection failed before the whole answer was here.
