@@ -22,6 +22,8 @@ type Timeout struct {
 	At time.Time
 	// OnlyExtend leaves a deadline that is later, or none at all, as it is.
 	OnlyExtend bool
+	// Begins is how long a sandbox whose lifetime has not begun will run from READY on; 0: for ever. OnlyExtend goes by it.
+	Begins time.Duration
 }
 
 // reasonTimeout is the reason of what a deadline does.
@@ -71,7 +73,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 		return 0, false, fmt.Errorf("set timeout of sandbox %s: %w", id, err)
 	}
 	have := sb.Desired.GetDeadlineAt()
-	if at == have && (at != 0 || sb.Desired.GetDeadlineSet()) || to.OnlyExtend && isSooner(at, have) {
+	if at == have && (at != 0 || sb.Desired.GetDeadlineSet()) || to.OnlyExtend && isSooner(at, to.before(sb, t.now)) {
 		return have, false, nil
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
@@ -84,6 +86,15 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 	}
 	t.keep(sb, "")
 	return at, true, nil
+}
+
+// before is the deadline that OnlyExtend compares with: that of sb or, where none has begun, the soonest that there may be.
+func (to Timeout) before(sb *Sandbox, now time.Time) int64 {
+	d := sb.Desired
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && d.GetDeadlineAt() == 0 && !d.GetDeadlineSet() && to.Begins > 0 {
+		return now.Add(to.Begins).UnixNano()
+	}
+	return d.GetDeadlineAt()
 }
 
 // hasLifetime reports whether sb has a deadline, or may be given one: it runs, is about to, or is paused.

@@ -68,6 +68,13 @@ func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxT
 	if at := req.GetDeadlineAt(); at != nil {
 		t.At = at.AsTime()
 	}
+	if t.OnlyExtend {
+		sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+		if err != nil {
+			return nil, err
+		}
+		t.Begins = s.timeout(sb)
+	}
 	deadline, changed, err := s.deps.Store.SetTimeout(ctx, req.GetSandboxId(), t)
 	if err != nil {
 		return nil, err

@@ -174,6 +174,33 @@ func TestSetTimeoutSaysWhatHolds(t *testing.T) {
 	}
 }
 
+// What has not begun is no "never": the spec's timeout, or the daemon's, comes with READY.
+func TestExtendingALifetimeThatHasNotBegun(t *testing.T) {
+	f := newFixture(t, func(d *apiserver.Deps) { d.DefaultTimeout = func() time.Duration { return time.Hour } })
+	for _, tc := range []struct {
+		id      string
+		own     *durationpb.Duration
+		after   time.Duration
+		changed bool
+	}{
+		{"default-longer", nil, 2 * time.Hour, true},
+		{"default-shorter", nil, time.Minute, false},
+		{"owns-longer", durationpb.New(time.Minute), 2 * time.Minute, true},
+		{"owns-shorter", durationpb.New(time.Hour), time.Minute, false},
+		{"never", durationpb.New(0), time.Hour, false},
+		{"to-never", durationpb.New(time.Hour), 0, true},
+	} {
+		_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{SandboxId: tc.id, CreateSpec: &agboxv1.CreateSpec{Image: "x", Timeout: tc.own}})
+		f.must(err)
+		resp, err := f.after(tc.id, tc.after, true)
+		if f.must(err); resp.GetChanged() != tc.changed || (resp.GetDeadlineAt() != nil) != (tc.changed && tc.after > 0) {
+			t.Errorf("%s: %v", tc.id, resp)
+		}
+	}
+	_, err := f.after("nobody", time.Hour, true)
+	refused(t, err, codes.NotFound, "SANDBOX_NOT_FOUND", "sandbox nobody was not found", map[string]string{"sandbox_id": "nobody"})
+}
+
 func TestHandlesShowTheLifetime(t *testing.T) {
 	f := newFixture(t, func(d *apiserver.Deps) { d.DefaultTimeout = func() time.Duration { return time.Hour } })
 	create := func(id string, spec *agboxv1.CreateSpec) *agboxv1.SandboxHandle {
