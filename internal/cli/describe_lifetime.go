@@ -39,7 +39,7 @@ func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 		return text
 	}
 	if at.After(now) {
-		return text + ", not while it is PAUSED"
+		return text + notWhilePaused
 	}
 	return text + ", begins anew when it is resumed"
 }

@@ -14,6 +14,9 @@ import (
 
 const never = "never"
 
+// notWhilePaused is said of a deadline that is not acted on yet.
+const notWhilePaused = ", not while it is PAUSED"
+
 func (a *app) timeoutCommand() *cobra.Command {
 	var onlyExtend bool
 	cmd := &cobra.Command{
@@ -26,7 +29,7 @@ the same, and holds when it goes on. A stop forgets it.`,
 		ValidArgsFunction: a.completeTimeout,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef(cmd, "expected NAME and a duration, a time or \"never\", got %d arguments", len(args))
+				return usagef(cmd, "expected the name or ID of a sandbox and a duration, a time or \"never\"")
 			}
 			return nil
 		},
@@ -79,6 +82,9 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 	text := fmt.Sprintf("sandbox/%s %s", nameOrID(sb), timeoutText(sb, deadline, time.Now()))
 	if !changed {
 		text += ", as before"
+	}
+	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !deadline.IsZero() {
+		text += notWhilePaused
 	}
 	fmt.Fprintln(a.Out, text)
 	return nil
