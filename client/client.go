@@ -27,6 +27,7 @@ const (
 // Client is a connection to one agboxd. It connects when needed and again when it was cut.
 type Client struct {
 	sandboxes agboxv1.SandboxServiceClient
+	agents    agboxv1.AgentServiceClient
 	admin     agboxv1.AdminServiceClient
 	socket    string // empty when the connection is the caller's
 	close     func() error
@@ -77,6 +78,7 @@ func DialWith(socket string, o Options) (*Client, error) {
 func New(conn grpc.ClientConnInterface) *Client {
 	return &Client{
 		sandboxes: agboxv1.NewSandboxServiceClient(conn),
+		agents:    agboxv1.NewAgentServiceClient(conn),
 		admin:     agboxv1.NewAdminServiceClient(conn),
 		close:     func() error { return nil },
 	}

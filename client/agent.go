@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// CreateAgent records an agent of a live sandbox; it is started once the sandbox is READY, see WaitAgent. With an agent_id of
+// the caller's own a create whose answer was lost can be repeated: it then fails with AGENT_ID_ALREADY_EXISTS if the first
+// one counted.
+func (c *Client) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentRequest) (*agboxv1.AgentHandle, error) {
+	resp, err := call(ctx, c, c.agents.CreateAgent, req)
+	return resp.GetAgent(), err
+}
+
+// GetAgent reads one agent by ID or by name.
+func (c *Client) GetAgent(ctx context.Context, idOrName string) (*agboxv1.AgentHandle, error) {
+	resp, err := read(ctx, c, c.agents.GetAgent, &agboxv1.GetAgentRequest{AgentId: idOrName})
+	return resp.GetAgent(), err
+}
+
+// ListAgents reads agents, newest first, without their specs: those of one sandbox, or of all when sandboxID is empty. An
+// empty selector selects all.
+func (c *Client) ListAgents(ctx context.Context, sandboxID string, selector map[string]string) ([]*agboxv1.AgentHandle, error) {
+	resp, err := read(ctx, c, c.agents.ListAgents, &agboxv1.ListAgentsRequest{SandboxId: sandboxID, LabelSelector: selector})
+	return resp.GetAgents(), err
+}
+
+// StartAgent asks a STOPPED or FAILED agent to run, with a new count of attempts.
+func (c *Client) StartAgent(ctx context.Context, agentID string) error {
+	_, err := call(ctx, c, c.agents.StartAgent, &agboxv1.StartAgentRequest{AgentId: agentID})
+	return err
+}
+
+// StopAgent asks for the end of the agent's process. The conversation and queued prompts stay.
+func (c *Client) StopAgent(ctx context.Context, agentID string) error {
+	_, err := call(ctx, c, c.agents.StopAgent, &agboxv1.StopAgentRequest{AgentId: agentID})
+	return err
+}
+
+// DeleteAgent asks for the end of process and conversation. Repeating it changes nothing.
+func (c *Client) DeleteAgent(ctx context.Context, agentID string) error {
+	_, err := call(ctx, c, c.agents.DeleteAgent, &agboxv1.DeleteAgentRequest{AgentId: agentID})
+	return err
+}
+
+// PromptAgent queues a prompt. It is repeated while the daemon is away, which is harmless since the prompt has an ID: that
+// of req, or a new one.
+func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {
+	if req.GetPromptId() == "" {
+		req = proto.CloneOf(req)
+		req.PromptId = uuid.NewString()
+	}
+	return read(ctx, c, c.agents.PromptAgent, req)
+}
+
+// InterruptAgent asks a BUSY agent to end its turn.
+func (c *Client) InterruptAgent(ctx context.Context, agentID string) error {
+	_, err := call(ctx, c, c.agents.InterruptAgent, &agboxv1.InterruptAgentRequest{AgentId: agentID})
+	return err
+}
+
+// AgentConversation reads the newest turns, or all that are kept when last is 0. The answer says whether older ones were
+// dropped.
+func (c *Client) AgentConversation(ctx context.Context, agentID string, last uint32) (*agboxv1.GetAgentConversationResponse, error) {
+	return read(ctx, c, c.agents.GetAgentConversation, &agboxv1.GetAgentConversationRequest{AgentId: agentID, LastTurns: last})
+}
+
+// AgentContext reads what a new process of the agent would be told of the past.
+func (c *Client) AgentContext(ctx context.Context, agentID string) (string, error) {
+	resp, err := read(ctx, c, c.agents.GetAgentConversation, &agboxv1.GetAgentConversationRequest{AgentId: agentID, AsContext: true})
+	return resp.GetContext(), err
+}
+
+// AgentTransitions reads all changes of the agent's state with a number above after that are kept, oldest first.
+func (c *Client) AgentTransitions(ctx context.Context, agentID string, after uint64) ([]*agboxv1.AgentTransition, error) {
+	var all []*agboxv1.AgentTransition
+	for {
+		resp, err := read(ctx, c, c.agents.ListAgentTransitions, &agboxv1.ListAgentTransitionsRequest{AgentId: agentID, After: after})
+		page := resp.GetTransitions()
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all, after = append(all, page...), page[len(page)-1].GetNumber()
+	}
+}
+
+// AgentStateName returns the state as people write it: "IDLE".
+func AgentStateName(s agboxv1.AgentState) string { return trimEnum(s.String(), "AGENT_STATE_") }
+
+// AgentTriggerName returns the trigger as people write it: "PROCESS_CRASHED".
+func AgentTriggerName(t agboxv1.AgentTrigger) string { return trimEnum(t.String(), "AGENT_TRIGGER_") }
+
+// AgentRungName returns the rung as people write it: "NATIVE"; empty for none.
+func AgentRungName(r agboxv1.AgentRung) string {
+	if r == agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {
+		return ""
+	}
+	return trimEnum(r.String(), "AGENT_RUNG_")
+}

@@ -1,0 +1,151 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// AgentCondition is what WaitAgent waits for.
+type AgentCondition string
+
+// Conditions of an agent.
+const (
+	// AgentRunning is met while it is IDLE or BUSY, and the daemon has looked since it started.
+	AgentRunning AgentCondition = "running"
+	// AgentIdle is met while it is IDLE and no prompt waits for it.
+	AgentIdle AgentCondition = "idle"
+	// AgentStopped is met by a STOPPED or FAILED one that is not to come back by itself.
+	AgentStopped AgentCondition = "stopped"
+	AgentDeleted AgentCondition = "deleted"
+)
+
+// agentLook is how often an agent is read again although no event came: some of what a wait needs is no event, such as
+// that the daemon has looked at it.
+const agentLook = time.Second
+
+// AgentFailedError says that an agent went where the awaited condition cannot come true any more by itself.
+type AgentFailedError struct {
+	Agent *agboxv1.AgentHandle
+	Want  AgentCondition
+}
+
+// Error names the agent, its state and why.
+func (e *AgentFailedError) Error() string {
+	text := fmt.Sprintf("agent %s will not be %s: it is %s", e.Agent.GetAgentId(), e.Want, AgentStateName(e.Agent.GetState()))
+	if e.Agent.GetStatusMessage() != "" {
+		text += " (" + e.Agent.GetStatusMessage() + ")"
+	}
+	return text
+}
+
+// WaitAgent returns once the agent, by ID or name, meets the condition. It fails with *AgentFailedError when the agent will not
+// meet it without a further request. It asks for nothing itself. An agent that is gone while it is waited for, or whose ID is
+// not known, counts as deleted; the handle is then the last one that was read, or nil. While no daemon answers it keeps
+// trying, so give ctx a deadline.
+func (c *Client) WaitAgent(ctx context.Context, idOrName string, want AgentCondition) (*agboxv1.AgentHandle, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var last *agboxv1.AgentHandle
+	for {
+		now, err := c.readAgent(ctx, idOrName)
+		if IsNotFound(err) && want == AgentDeleted {
+			return last, nil
+		}
+		if err != nil {
+			return last, ended(ctx, err)
+		}
+		last, idOrName = now, now.GetAgentId()
+		if done, err := judgeAgent(now, want); done {
+			return now, err
+		}
+		if err := c.nextAgentChange(ctx, now); err != nil {
+			return last, ended(ctx, err)
+		}
+	}
+}
+
+func judgeAgent(a *agboxv1.AgentHandle, want AgentCondition) (done bool, err error) {
+	up := a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE || a.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
+	down := a.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
+	met := false
+	switch want {
+	case AgentRunning:
+		met = up && a.GetDesiredState() == desiredRunning && !a.GetUnverified()
+	case AgentIdle:
+		met = a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.GetQueuedPrompts() == 0 && !a.GetUnverified()
+	case AgentStopped:
+		met = down && !AgentComesBack(a)
+	}
+	switch {
+	case met:
+		return true, nil
+	case want == AgentDeleted:
+		return false, nil
+	case a.GetDesiredState() == desiredDeleted,
+		want != AgentStopped && !AgentComesBack(a) && !up && a.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING:
+		return true, &AgentFailedError{Agent: a, Want: want}
+	}
+	return false, nil
+}
+
+// Values of AgentHandle.desired_state.
+const (
+	desiredRunning = "running"
+	desiredDeleted = "deleted"
+)
+
+// AgentComesBack reports whether the daemon starts the agent, or lets it run on, without being asked again. It needs a
+// handle with a spec.
+func AgentComesBack(a *agboxv1.AgentHandle) bool {
+	policy := a.GetSpec().GetRestartPolicy()
+	switch {
+	case a.GetDesiredState() != desiredRunning || a.GetNeedsAttention():
+		return false
+	case a.GetParked():
+		return true
+	case a.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED:
+		return policy == "always"
+	case a.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED:
+		return policy != "never"
+	}
+	return true
+}
+
+// nextAgentChange returns when the state has changed since a was read, when the agent is gone, and after a while. The caller
+// reads it again in any case.
+func (c *Client) nextAgentChange(ctx context.Context, a *agboxv1.AgentHandle) error {
+	looking, cancel := context.WithTimeout(ctx, agentLook)
+	defer cancel()
+	for e, err := range c.AgentEvents(looking, a.GetAgentId(), AgentEventOptions{From: a.GetLastEventSequence(), Reconnect: true}) {
+		if err != nil {
+			<-looking.Done() // whatever it was, the next read waits for its time
+			break
+		}
+		if e.GetEventType() == agboxv1.AgentEventType_AGENT_STATE_CHANGED {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (c *Client) readAgent(ctx context.Context, idOrName string) (*agboxv1.AgentHandle, error) {
+	return again(ctx, func() (*agboxv1.AgentHandle, error) {
+		resp, err := once(ctx, c, c.agents.GetAgent, &agboxv1.GetAgentRequest{AgentId: idOrName}, grpc.WaitForReady(true))
+		return resp.GetAgent(), err
+	})
+}
+
+// IsAgentFailed reports whether a wait ended with *AgentFailedError.
+func IsAgentFailed(err error) bool {
+	var failed *AgentFailedError
+	return errors.As(err, &failed)
+}
