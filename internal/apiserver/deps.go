@@ -17,6 +17,7 @@ import (
 
 // Store is what the server needs of the store.
 type Store interface {
+	AgentStore
 	InstanceID() string
 	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
 	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
@@ -47,6 +48,11 @@ type Deps struct {
 	MainLogs func(sandboxID string) (stdout, stderr string)
 	// Status says what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
+	// AgentStatus says what the daemon is doing for an agent, or "", and whether it has not looked at it since it started. It
+	// must not block. Nil: nothing, and it has.
+	AgentStatus func(agentID string) (line string, unverified bool)
+	// Drainer; nil: nothing can be drained.
+	Drainer Drainer
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
 	// EngineRefuses says what of a valid spec the engine cannot honour. It must not block: the answer may be of a while
@@ -87,6 +93,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.MainLogs == nil {
 		d.MainLogs = func(string) (string, string) { return "", "" }
+	}
+	if d.AgentStatus == nil {
+		d.AgentStatus = func(string) (string, bool) { return "", false }
 	}
 	if d.Ports == nil {
 		d.Ports = func(string) []*agboxv1.PublishedPort { return nil }

@@ -49,7 +49,8 @@ func (s *Server) toStatus(method string, err error) error {
 	case errors.As(err, &broken):
 		return invalidStatus(broken)
 	case errors.Is(err, errStopping):
-		return plain(codes.Unavailable, errStopping.Error())
+		reason, message := s.stoppingReason()
+		return build(codes.Unavailable, reason, message, nil)
 	case errors.Is(err, context.Canceled):
 		return plain(codes.Canceled, "the call was cancelled")
 	case errors.Is(err, context.DeadlineExceeded):
@@ -97,6 +98,7 @@ func classCode(err error) codes.Code {
 		{errdefs.IsInvalidArgument, codes.InvalidArgument},
 		{errdefs.IsFailedPrecondition, codes.FailedPrecondition},
 		{errdefs.IsOutOfRange, codes.OutOfRange},
+		{errdefs.IsResourceExhausted, codes.ResourceExhausted},
 		{errdefs.IsAborted, codes.Aborted},
 		{errdefs.IsUnavailable, codes.Unavailable},
 	} {

@@ -28,6 +28,7 @@ import (
 type fixture struct {
 	agboxv1.SandboxServiceClient
 	admin    agboxv1.AdminServiceClient
+	agents   agboxv1.AgentServiceClient
 	t        testing.TB
 	store    *store.Store
 	server   *apiserver.Server
@@ -63,6 +64,7 @@ func newFixture(t testing.TB, change ...func(*apiserver.Deps)) *fixture {
 		t.Fatal(err)
 	}
 	f.SandboxServiceClient, f.admin = agboxv1.NewSandboxServiceClient(conn), agboxv1.NewAdminServiceClient(conn)
+	f.agents = agboxv1.NewAgentServiceClient(conn)
 	f.shutdown = f.server.Shutdown
 	t.Cleanup(func() {
 		_ = conn.Close()

@@ -59,6 +59,7 @@ func (s *Server) recovered(method string, run func() error) (err error) {
 var reserving = map[string]bool{
 	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
 	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
+	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
 }
 
 // gated holds back what can't be known while records are being rebuilt: that an ID is free, and that something is not there.

@@ -33,6 +33,7 @@ const (
 // Server is the gRPC server of one daemon.
 type Server struct {
 	agboxv1.UnimplementedSandboxServiceServer
+	agboxv1.UnimplementedAgentServiceServer
 	agboxv1.UnimplementedAdminServiceServer
 
 	deps     Deps
@@ -54,6 +55,7 @@ func New(d Deps) *Server {
 		grpc.StreamInterceptor(s.interceptStream),
 	)
 	agboxv1.RegisterSandboxServiceServer(s.grpc, s)
+	agboxv1.RegisterAgentServiceServer(s.grpc, s)
 	agboxv1.RegisterAdminServiceServer(s.grpc, s)
 	return s
 }

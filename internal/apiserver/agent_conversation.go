@@ -1,0 +1,63 @@
+package apiserver
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/conversation"
+)
+
+// contextNone is the policy of an agent that is told nothing of the past.
+const contextNone = "none"
+
+// GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
+// that make the context for a new process.
+func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgentConversationRequest) (*agboxv1.GetAgentConversationResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.allAgentEvents(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	resp := &agboxv1.GetAgentConversationResponse{Truncated: a.Status.GetTruncatedThrough() > 0}
+	turns := conversation.Reconstruct(events)
+	if req.GetAsContext() {
+		if policy := a.Spec.GetContext(); policy.GetMode() != contextNone {
+			resp.Context = conversation.Context(turns, conversation.Checkpoint(events), conversation.PolicyOf(policy), "")
+		}
+		return resp, nil
+	}
+	if n := int(req.GetLastTurns()); n > 0 && n < len(turns) {
+		turns = turns[len(turns)-n:]
+	}
+	for _, t := range turns {
+		resp.Turns = append(resp.Turns, &agboxv1.ConversationTurn{
+			Role: t.Role, Content: t.Content, Interrupted: t.Interrupted, At: timestamp(t.At), PromptId: t.PromptID,
+		})
+	}
+	return resp, nil
+}
+
+// allAgentEvents reads what is kept. When the oldest turns are dropped in the middle of it, it begins again.
+func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.AgentEvent, err error) {
+	for after := uint64(0); ; {
+		page, err := s.deps.Store.AgentEvents(ctx, id, after, batch)
+		switch {
+		case errdefs.IsOutOfRange(err) && after > 0:
+			all, after = nil, 0
+		case err != nil:
+			return nil, err
+		case len(page) == 0:
+			return all, nil
+		default:
+			all, after = append(all, page...), page[len(page)-1].GetSequence()
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package apiserver
+
+import (
+	"cmp"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/store"
+)
+
+const (
+	desiredStopped = "stopped"
+	// formatDefault is what a spec without a format means.
+	formatDefault = "native"
+)
+
+func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle {
+	st := a.Status
+	h := &agboxv1.AgentHandle{
+		AgentId: a.ID, Name: a.Name, SandboxId: a.SandboxID, State: st.GetState(), StateChangedAt: nanoseconds(st.GetStateChangedAt()),
+		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: st.GetRung(), Version: st.GetVersion(),
+		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
+		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), formatDefault),
+		DesiredState: agentDesired(a), Parked: st.GetParked(), Saved: st.GetSaved(),
+	}
+	h.Status, h.Activity = agentstate.Coarse(st.GetState())
+	h.StatusMessage, h.Unverified = s.agentMessage(a)
+	if withSpec {
+		h.Spec = a.Spec
+	}
+	return h
+}
+
+// agentMessage is what went wrong and then what the daemon waits for, as far as there is something.
+func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
+	if a.Corrupt {
+		return "its stored record does not decode, so it is left alone; see the daemon's log", true
+	}
+	line, unverified := s.deps.AgentStatus(a.ID)
+	reason := ""
+	if a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED {
+		reason = a.Status.GetReason()
+	}
+	switch {
+	case reason == "" || reason == line:
+		return line, unverified
+	case line == "":
+		return reason, unverified
+	}
+	return reason + "; " + line, unverified
+}
+
+func agentDesired(a store.Agent) string {
+	switch a.Desired.GetRun() {
+	case storev1.AgentRun_AGENT_RUN_RUN:
+		return "running"
+	case storev1.AgentRun_AGENT_RUN_STOP:
+		return desiredStopped
+	case storev1.AgentRun_AGENT_RUN_DELETE:
+		return "deleted"
+	}
+	return ""
+}
