@@ -133,14 +133,15 @@ func (b *bringUp) recordFirst() {
 }
 
 // forgetStarts forgets that what is dead was started. What is alive has outlived the engine: a primary that was released in
-// this run of its own is not looked at as one that has just begun.
+// this run of its own is not looked at as one that has just begun. What is dead begins anew and was not thawed, so that its
+// health is waited for.
 func (b *bringUp) forgetStarts() {
 	if c := b.mine.primary; c == nil || !c.Alive() {
-		b.progress.PrimaryStarted, b.progress.Released = false, false
+		b.progress.PrimaryStarted, b.progress.Released, b.progress.Thawed = false, false, false
 	}
 	for name, s := range b.progress.Services {
 		if c := b.mine.services[name]; c == nil || !c.Alive() {
-			s.Started = false
+			s.Started, b.progress.Thawed = false, false
 		}
 	}
 }

@@ -164,7 +164,7 @@ func stopReason(r Record) Reason {
 		return BecauseOutside
 	case r.Reason == "idle_ttl":
 		return BecauseIdle
-	case r.Reason == "timeout":
+	case r.Reason == reasonTimeout:
 		return BecauseTimeout
 	}
 	return BecauseStop

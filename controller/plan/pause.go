@@ -11,11 +11,15 @@ import (
 )
 
 // freezeTries is how often in a row a pass may fail before a pause that the engine refuses becomes a stop: some 13 s of
-// back-off. What an engine with live-restore left between frozen and running when it was killed can't be frozen again.
+// back-off. What an engine with live-restore left between frozen and running when it was killed can't be frozen again. One that
+// a timeout asked for stays a pause: it must not become more than what the spec says.
 const freezeTries = 8
 
 // reasonDemoted is the reason of the SANDBOX_PAUSED that tells of a demotion.
 const reasonDemoted = "demoted"
+
+// reasonTimeout is the reason of what a deadline asked for.
+const reasonTimeout = "timeout"
 
 // pause freezes a sandbox and keeps it frozen, for as long as its memory is worth it; then it is stopped and stays PAUSED.
 func pause(r Record, w World, pol Policy, now time.Time) Plan {
@@ -27,11 +31,11 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 	case !r.DemotedAt.IsZero():
 		return demoted(r, w, mine, p, pol, now)
 	case !mine.primary.Alive():
-		return diedFrozen(r, w, *mine.primary, p)
+		return diedFrozen(r, w, *mine.primary, p, now)
 	}
 	p.freeze(r, mine)
 	switch last := compare(r.EngineRun, w.Run); {
-	case len(p.Steps) > len(extra) && r.Tries >= freezeTries:
+	case len(p.Steps) > len(extra) && r.Tries >= freezeTries && r.Reason != reasonTimeout:
 		p.Steps = extra
 		p.add(Step{Kind: Demote, Reason: BecauseFreezeRefused})
 		return p
@@ -84,13 +88,18 @@ func (p *Plan) demoteInTime(r Record, pol Policy, now time.Time) {
 }
 
 // diedFrozen judges a primary that ended although it was to be frozen. The engine's or the host's death leaves a stopped
-// sandbox: its files are there, its memory is not. Anything else killed it.
-func diedFrozen(r Record, w World, primary Container, p Plan) Plan {
-	switch last := compare(r.EngineRun, w.Run); last {
-	case unclearLife:
+// sandbox: its files are there, its memory is not. One that ended before it could be frozen, and that its policy would bring
+// back, is left as it is until the resume. Anything else is a failure.
+func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Plan {
+	_, comesBack := backOff(r.Wanted.Restart, primary, r.Progress.GetRestarts(), now)
+	switch last := compare(r.EngineRun, w.Run); {
+	case last == unclearLife:
 		p.Waiting, p.Next = "the frozen primary ended, and the engine does not say whether it died with it", lifeRetry
 		return p
-	case sameLife:
+	case last == sameLife && comesBack && r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		p.add(Step{Kind: Demote, Reason: BecauseRestartPolicy})
+		return p
+	case last == sameLife:
 		code, text := death(primary, r.ExecOOM, "the primary container")
 		return p.with(failed(code, text+" while the sandbox was paused"))
 	default:
