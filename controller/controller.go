@@ -26,6 +26,13 @@ type Config struct {
 	// WatchExecs calls notify whenever the journal of an exec may have changed, with execID "" for "any", until ctx
 	// ends. Nil: execs are looked at only when something else adds their key.
 	WatchExecs func(ctx context.Context, notify func(sandboxID, execID string)) error
+	// WatchAgents calls notify whenever an agent may have said something, in the same way; see Execs.AddAgentWatch. Nil: agents
+	// are looked at only when something else adds their key.
+	WatchAgents func(ctx context.Context, notify func(sandboxID, execID string)) error
+
+	// Drained is called when a drain has nothing left to do; exit: whoever asked for it wants the daemon to end. It must not
+	// block. Nil is fine.
+	Drained func(exit bool)
 
 	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
 	ShimDir string
@@ -58,20 +65,23 @@ type Controller struct {
 	clock    *clock
 	started  time.Time
 
-	sandboxes *loop
-	execs     *loop
-	link      *engineLink
-	ops       *operations
-	odd       *oddities
-	hooks     *hookClock
-	status    *statusBoard
-	published *portBoard
+	sandboxes  *loop
+	execs      *loop
+	agents     *loop
+	drainer    *drainer
+	link       *engineLink
+	ops        *operations
+	odd        *oddities
+	hooks      *hookClock
+	status     *statusBoard
+	published  *portBoard
+	agentBoard *agentBoard
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
 }
 
-// The names of the two queues, which are metric labels.
+// The names of the queues of sandboxes and of execs, which are metric labels.
 const (
 	LoopSandboxes = "sandboxes"
 	LoopExecs     = "execs"
@@ -81,20 +91,24 @@ const (
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger, clock: newClock(cfg.Now),
-		status:    newStatusBoard(),
-		published: newPortBoard(),
-		parked:    newKeySet(),
-		odd:       newOddities(),
-		resyncNow: make(chan struct{}, 1),
+		status:     newStatusBoard(),
+		published:  newPortBoard(),
+		agentBoard: newAgentBoard(),
+		parked:     newKeySet(),
+		odd:        newOddities(),
+		resyncNow:  make(chan struct{}, 1),
 	}
 	c.hooks = newHookClock(c.clock.read)
 	c.started = c.clock.read()
 	c.settings.Store(&cfg.Settings)
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
 	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
+	c.agents = newLoop(LoopAgents, cfg, c.reconcileAgent)
+	c.drainer = newDrainer()
 	c.ops = newOperations(c.sandboxes.add)
 	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned)
 	cfg.Store.OnCommit(c.committed)
+	cfg.Store.OnAgentCommit(c.agents.add)
 	return c
 }
 
@@ -108,6 +122,12 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.watchClock(ctx) })
 	wg.Go(func() { c.sandboxes.run(ctx) })
 	wg.Go(func() { c.execs.run(ctx) })
+	wg.Go(func() { c.watchAgents(ctx) })
+	wg.Go(func() { c.drainLoop(ctx) })
+	wg.Go(func() {
+		c.hydrateAgents(ctx) // before anything is decided of any of them
+		c.agents.run(ctx)
+	})
 	wg.Wait()
 	c.ops.wait()
 }
@@ -135,9 +155,11 @@ func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) { return
 func (c *Controller) committed(sandboxID, execID string) {
 	if execID != "" {
 		c.execs.add(execID)
+		c.wakeAgentOf(execID)
 		return
 	}
 	c.sandboxes.add(sandboxID)
+	c.wakeAgentsOf(sandboxID)
 }
 
 // adopt takes up what an earlier daemon left running. It needs no engine.
@@ -189,6 +211,7 @@ func (c *Controller) journalChanged(sandboxID, execID string) {
 		c.sandboxes.add(sandboxID)
 	case execID != "":
 		c.execs.add(execID)
+		c.wakeAgentOf(execID)
 	case sandboxID != "":
 		c.wakeExecsOf(sandboxID)
 	default:

@@ -9,6 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agentstate"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -92,11 +93,16 @@ func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
 
 func (c *Controller) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
 	s := c.inForce()
-	return execjournal.Request{
+	r := execjournal.Request{
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
 		LogLimitBytes: s.LogLimit, LogLimitAction: logLimitAction(spec, s), CancelGraceMillis: s.CancelGrace.Milliseconds(),
 	}
+	if _, _, agent := agentstate.OfExec(ex.ID); agent {
+		// What an agent says is its conversation: nothing of it is dropped. The next process has a log of its own.
+		r.Inbox, r.LogLimitAction = true, execjournal.LogLimitKill
+	}
+	return r
 }
 
 func logLimitAction(spec *agboxv1.CreateSpec, s Settings) string {

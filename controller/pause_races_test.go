@@ -34,7 +34,7 @@ func (p *player) expiring(t *testing.T, onTimeout string) string {
 
 // The store lets one of the two be the first; whoever asked learns which.
 func TestAPauseAtTheMomentOfTheDeadline(t *testing.T) {
-	late := map[string]agboxv1.SandboxState{"stop": stopped, "delete": deleted}
+	late := map[string]agboxv1.SandboxState{"stop": stopped, "pause": paused, "delete": deleted}
 	withDaemon(t, func(t *testing.T, p *player) {
 		for i := range raceRounds {
 			what := []string{"stop", "pause", "delete"}[i%3]

@@ -14,6 +14,7 @@ import (
 // Store is what the controller needs of the store: reads, reports of what it found, and the two changes of intent
 // that time brings about.
 type Store interface {
+	AgentStore
 	InstanceID() string
 	InstanceIDs() []string
 	OnCommit(func(sandboxID, execID string))
@@ -68,6 +69,7 @@ type Engine interface {
 
 // Execs is the host's side of the files through which execs are started, cancelled and reported. It needs no engine.
 type Execs interface {
+	AgentFiles
 	Prepare(sandboxID string) (execjournal.Paths, error)
 	Prepared(sandboxID string) (bool, error)
 	AddWatch(sandboxID string) error

@@ -210,7 +210,9 @@ func scrape(t *testing.T, url string, want ...string) {
 
 // What a reload takes over must reach somebody: a key that is forgotten would be said to be reloaded and change nothing.
 func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
-	elsewhere := map[string]bool{"log.level": true, "runtime.event_history_limit": true} // the logger, the store
+	elsewhere := map[string]bool{ // the logger, the store, the drainer
+		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
+	}
 	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"7MiB"`}
 	words := map[string]string{
 		"runtime.interrupted_create": `"fail"`, "runtime.engine_death": `"fail"`, "runtime.orphan_sweep": `"dry-run"`,

@@ -67,6 +67,9 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	d.level = level
+	d.signals = make(chan os.Signal, 4) // those after the first, which ends ctx
+	signal.Notify(d.signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(d.signals)
 	d.load = func() (config.Config, error) { return config.Load(o.configFile, paths) }
 	return d.run(ctx, hangups)
 }
@@ -85,6 +88,7 @@ type daemon struct {
 	load     func() (config.Config, error)
 	log      *slog.Logger
 	level    *slog.LevelVar
+	signals  chan os.Signal
 	metrics  *metrics.Metrics
 	store    *store.Store
 	engine   *dockerx.Engine
@@ -96,6 +100,7 @@ type daemon struct {
 	backups  *backup.Maker
 	records  *recordfile.Dir
 	rebuild  *rebuilder
+	drainer  *drainer
 	logLimit atomic.Int64 // artifacts.exec_log_max_bytes as it is now
 	timeout  atomic.Int64 // runtime.timeout as it is now, in nanoseconds
 }
@@ -143,6 +148,9 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}
+	if _, err := s.NewEpoch(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	instance := filepath.Join(paths.DataDir, "instance")
 	if err := writeFile(instance, []byte(s.InstanceID()+"\n"), 0o600); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -165,11 +173,14 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
+	d.drainer = newDrainer(d.cfg.Drain)
 	d.ctl = controller.New(controller.Config{
-		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch,
+		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
+		Drained:      d.drainer.drained,
 		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
+	d.drainer.ctl = d.ctl
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
@@ -182,6 +193,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = apiserver.New(apiserver.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
@@ -241,6 +253,9 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	select {
 	case <-ctx.Done():
 		d.log.Info("agboxd stops")
+		d.beforeExit(loops, d.signals)
+	case <-d.drainer.done:
+		d.log.Info("agboxd stops: its agents are parked")
 	case err = <-served:
 		err = fmt.Errorf("serve: %w", err)
 	}
@@ -301,6 +316,7 @@ func (d *daemon) apply(cfg config.Config) {
 	d.ctl.SetSettings(settings(cfg))
 	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
 	d.timeout.Store(int64(cfg.Runtime.Timeout))
+	d.drainer.configure(cfg.Drain)
 }
 
 func settings(cfg config.Config) controller.Settings {
@@ -375,7 +391,15 @@ func stateNames() []string {
 }
 
 func metricSets() metrics.Sets {
-	sets := metrics.Sets{Loops: []string{controller.LoopSandboxes, controller.LoopExecs}, EngineOps: dockerx.Ops()}
+	sets := metrics.Sets{
+		Loops:     []string{controller.LoopSandboxes, controller.LoopExecs, controller.LoopAgents},
+		EngineOps: dockerx.Ops(),
+	}
+	for _, phase := range []agboxv1.DrainPhase{
+		agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,
+	} {
+		sets.DrainPhases = append(sets.DrainPhases, phase.String())
+	}
 	sets.RebuildSources = []string{string(rehydrate.FromFile), string(rehydrate.FromLabels), string(rehydrate.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))

@@ -31,6 +31,7 @@ const (
 //	stop                                end the process; STOPPED
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
+//	run, a drain parks                  end the process, unless it is in a turn
 //	run, alive                          what is not in its inbox goes there
 //	run, busy                           nothing
 //	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
@@ -46,6 +47,8 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return end("ending a process that should be gone")
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r)
+	case w.Parking && (r.State == agboxv1.AgentState_AGENT_STATE_STARTING || r.State == agboxv1.AgentState_AGENT_STATE_IDLE):
+		return end("parking")
 	case r.lives() && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}
@@ -92,7 +95,7 @@ func ended(r Record, w World, now time.Time) Plan {
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process")
 	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
-	case w.Cancelled:
+	case w.Cancelled, r.Parked:
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "it ended with its sandbox, or for a drain")
 		p.Parked = true
 		return p
@@ -183,6 +186,9 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	}
 	if left := r.ChangedAt.Add(pause).Sub(now); left > 0 && left <= pause {
 		return Plan{Kind: Wait, Next: left, Waiting: fmt.Sprintf("it is started again in %s", left.Round(time.Second))}
+	}
+	if r.Parked { // it did not come to nothing
+		return Plan{Kind: Spawn, Attempts: 1}
 	}
 	return Plan{Kind: Spawn, Attempts: r.attempts(r.ChangedAt) + 1}
 }

@@ -121,6 +121,10 @@ func TestDecide(t *testing.T) {
 			s.r.Attempts, s.r.Restart = MaxAttempts, RestartNever
 		}, "transition PROCESS_CRASHED"},
 
+		{"a drain parks an idle one", idleState, func(s *scene) { s.w.Draining, s.w.Parking = true, true }, "end"},
+		{"a drain parks one that starts", startingState, func(s *scene) { s.w.Draining, s.w.Parking = true, true }, "end"},
+		{"a drain waits for a turn", busyState, func(s *scene) { s.w.Draining, s.w.Parking = true, true }, "wait"},
+		{"marked to come back, and gone with the host", busyState, func(s *scene) { s.r.Parked = true; lost(s) }, "transition DRAIN_PARKED parked"},
 		{"busy: nothing is repeated", busyState, nil, "wait"},
 		{"busy, and the prompt is not in its inbox", busyState, func(s *scene) { s.w.Undelivered = true }, "deliver"},
 		{"busy, with another prompt", busyState, func(s *scene) { s.r.Queued = true }, "wait"},
@@ -149,7 +153,7 @@ func TestDecide(t *testing.T) {
 		{"failed in a future that is none: the clock was set back", failedState, func(s *scene) { s.r.ChangedAt = now.Add(time.Hour) }, "spawn attempt:1"},
 		{"ended by itself with 0: stays", stoppedState, nil, "wait"},
 		{"ended by itself with 0, always", stoppedState, func(s *scene) { s.r.Restart = RestartAlways }, "spawn attempt:2"},
-		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:2"},
+		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:1"},
 
 		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
 		{"delete: forget it", stoppedState, func(s *scene) { s.r.Run = del }, "remove"},

@@ -72,8 +72,8 @@ type World struct {
 	Unread bool
 	// Undelivered: something may be missing in the inbox: what it begins with, the claimed prompt, an interrupt.
 	Undelivered bool
-	// Draining: the gates are closed.
-	Draining bool
+	// Draining: the gates are closed. Parking: what is not in a turn is to end, to come back later.
+	Draining, Parking bool
 }
 
 // Kind names a step. The set is closed: it is a metric label.

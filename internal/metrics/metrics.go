@@ -41,6 +41,7 @@ type Metrics struct {
 	rebuilt     *prometheus.CounterVec
 	unrebuilt   prometheus.Gauge
 	records     prometheus.Counter
+	drains      *prometheus.CounterVec
 	queue       queueMetrics
 }
 
@@ -54,6 +55,8 @@ type Sets struct {
 	EngineOps []string
 	// RebuildSources are what records are rebuilt from.
 	RebuildSources []string
+	// DrainPhases are the phases of a drain.
+	DrainPhases []string
 }
 
 var (
@@ -88,6 +91,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		rebuilt:     f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
 		unrebuilt:   f.gauge("agboxd_rehydrate_skipped", "Objects and files that the last look of a rebuild left alone."),
 		records:     f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
+		drains:      f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
 		queue:       newQueueMetrics(f),
 	}
 	m.zero(sets)
@@ -100,6 +104,9 @@ func (m *Metrics) zero(sets Sets) {
 			m.passes.WithLabelValues(loop, r)
 		}
 		m.passSeconds.WithLabelValues(loop)
+	}
+	for _, phase := range sets.DrainPhases {
+		m.drains.WithLabelValues(phase)
 	}
 	for _, source := range sets.RebuildSources {
 		m.rebuilt.WithLabelValues(source)
@@ -189,6 +196,9 @@ func (m *Metrics) BackedUp(at time.Time, err error) {
 
 // LastBackup records when the newest scheduled backup was made.
 func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
+
+// Drained counts that a drain entered a phase.
+func (m *Metrics) Drained(phase string) { m.drains.WithLabelValues(phase).Inc() }
 
 // Rehydrated counts records that were rebuilt.
 func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }

@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/store"
+)
+
+// LoopAgents is the name of the agents' queue.
+const LoopAgents = "agents"
+
+// reconcileAgent is one pass over one agent: observe, decide, take the one step. It needs the store and files, never the
+// engine: what the engine has to say of its sandbox is in the sandbox's state.
+func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, error) {
+	now := c.clock.read()
+	a, err := c.cfg.Store.Agent(ctx, id)
+	if errdefs.IsNotFound(err) {
+		c.agentBoard.forget(id)
+		return Result{}, nil
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("load agent: %w", err)
+	}
+	if a.Corrupt {
+		c.agentBoard.set(id, "its stored record does not decode, so it is left alone; see the daemon's log")
+		return Result{}, nil
+	}
+	v, err := c.observeAgent(ctx, a)
+	if err != nil {
+		c.agentBoard.set(id, "retrying: "+message(err))
+		return Result{}, fmt.Errorf("observe agent: %w", err)
+	}
+	p := agentplan.Decide(agentRecord(a), v.world, now)
+	c.agentBoard.set(id, p.Waiting)
+	if err := v.take(ctx, p); err != nil {
+		if errdefs.IsAborted(err) { // the newer state has its own pass, for its commit added the key
+			return Result{}, nil
+		}
+		c.agentBoard.set(id, "retrying: "+message(err))
+		return Result{}, fmt.Errorf("%s: %w", p.Kind, err)
+	}
+	if p.Kind == agentplan.Read || p.Kind == agentplan.Deliver {
+		c.agents.add(id) // what follows from it is decided by the next pass, whether or not anything was recorded
+		return Result{}, nil
+	}
+	c.agentBoard.verify(id)
+	return Result{Next: p.Next}, nil
+}
+
+// agentRecord is the part of an agent's record that decisions depend on.
+func agentRecord(a store.Agent) agentplan.Record {
+	return agentplan.Record{
+		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
+		Attempts: a.Status.GetAttempts(), LastStart: fromNanos(a.Status.GetLastStartAt()),
+		ReadyAt: fromNanos(a.Status.GetReadyAt()), ChangedAt: fromNanos(a.Status.GetStateChangedAt()),
+		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
+		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
+		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
+	}
+}
+
+// defaultStartTimeout is part of the contract.
+const defaultStartTimeout = 60 * time.Second
+
+func startTimeout(spec *agboxv1.AgentSpec) time.Duration {
+	if t := spec.GetStartTimeout(); t != nil {
+		return t.AsDuration()
+	}
+	return defaultStartTimeout
+}
+
+// interrupted reports whether somebody asked for the end of the present turn.
+func interrupted(a store.Agent) bool {
+	return a.Status.GetPromptId() != "" && a.Desired.GetInterruptPromptId() == a.Status.GetPromptId()
+}
+
+// AgentStatus says in one sentence what an agent waits for, and whether it has not been looked at since the start.
+func (c *Controller) AgentStatus(agentID string) (line string, unverified bool) {
+	return c.agentBoard.get(agentID)
+}
+
+// watchAgents turns what agents say into keys. Losing the watch costs promptness only, until the next resync.
+func (c *Controller) watchAgents(ctx context.Context) {
+	if c.cfg.WatchAgents == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		err := c.cfg.WatchAgents(ctx, c.agentSpoke)
+		if ctx.Err() != nil {
+			return
+		}
+		c.log.Error("agents are not watched", "err", err)
+		if !sleep(ctx, watchRetry) {
+			return
+		}
+		c.wakeAgents()
+	}
+}
+
+func (c *Controller) agentSpoke(sandboxID, execID string) {
+	switch {
+	case execID != "":
+		c.wakeAgentOf(execID)
+	case sandboxID != "":
+		c.wakeAgentsOf(sandboxID)
+	default:
+		c.wakeAgents()
+	}
+}
+
+func (c *Controller) wakeAgents() {
+	for _, id := range c.cfg.Store.LiveAgentIDs() {
+		c.agents.add(id)
+	}
+}
+
+// wakeAgentsOf adds the keys of the agents of a sandbox.
+func (c *Controller) wakeAgentsOf(sandboxID string) {
+	for _, id := range c.cfg.Store.AgentsOf(sandboxID) {
+		c.agents.add(id)
+	}
+}
+
+// wakeAgentOf adds the key of the agent whose process an exec is, if it is one.
+func (c *Controller) wakeAgentOf(execID string) {
+	if id, _, ok := agentstate.OfExec(execID); ok {
+		c.agents.add(id)
+	}
+}
+
+// agentExec is the exec of an incarnation.
+func agentExec(a store.Agent) string {
+	return agentstate.ExecID(a.ID, a.Status.GetIncarnation())
+}
+
+// hydrateAgents takes in, before anything is decided, what the agents have printed while no daemon was there. One that can't be
+// read stops nothing: its own pass says why.
+func (c *Controller) hydrateAgents(ctx context.Context) {
+	for _, id := range c.cfg.Store.LiveAgentIDs() {
+		if err := c.readBacklog(ctx, id); err != nil && ctx.Err() == nil {
+			c.log.Warn("the output of an agent is not read yet", "agent_id", id, "err", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	c.wakeAgents()
+}
+
+// backlogReads bounds how much of one agent is read before the others have their turn.
+const backlogReads = 64
+
+func (c *Controller) readBacklog(ctx context.Context, id string) error {
+	for range backlogReads {
+		a, err := c.cfg.Store.Agent(ctx, id)
+		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
+			return err
+		}
+		v, err := c.observeAgent(ctx, a)
+		if err != nil || !v.world.Unread {
+			return err
+		}
+		if err := v.read(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

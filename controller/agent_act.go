@@ -1,0 +1,232 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/conversation"
+	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/store"
+)
+
+// take takes the step of a plan. Each may be repeated, after a crash too. What it changes in the store brings about the next
+// pass.
+func (v *agentView) take(ctx context.Context, p agentplan.Plan) error {
+	switch p.Kind {
+	case agentplan.Wait:
+		return nil
+	case agentplan.Read:
+		return v.read(ctx)
+	case agentplan.Spawn:
+		return v.spawn(ctx, p)
+	case agentplan.Claim:
+		return v.claim(ctx)
+	case agentplan.Deliver:
+		return v.deliver(ctx)
+	case agentplan.Transition:
+		return v.transition(ctx, p)
+	case agentplan.End:
+		_, err := v.cfg.Store.RequestCancel(ctx, v.execID)
+		if errdefs.IsFailedPrecondition(err) || errdefs.IsNotFound(err) {
+			return nil // it has ended meanwhile
+		}
+		return err
+	case agentplan.Remove:
+		v.cfg.Execs.DropAgentWatch(v.a.SandboxID, v.execID)
+		return v.cfg.Store.RemoveAgent(ctx, v.a.ID)
+	}
+	return fmt.Errorf("unknown step %s", p.Kind)
+}
+
+// read takes in what was observed: the events and the position, in one transaction.
+func (v *agentView) read(ctx context.Context) error {
+	var out []store.AgentOutput
+	state := v.position.GetDecoder()
+	add := func(next []byte, list []dialect.Output) {
+		state = next
+		for _, o := range list {
+			out = append(out, store.AgentOutput(o))
+		}
+	}
+	for _, l := range v.unread {
+		add(dialect.Decode(format(v.a.Spec), state, l.src, l.data))
+	}
+	if v.end {
+		add(dialect.End(format(v.a.Spec), state))
+	}
+	v.next.Decoder, v.next.Ended = state, v.end
+	return v.cfg.Store.Ingest(ctx, v.a.ID, v.a.Status.GetIncarnation(), v.position, v.next, out)
+}
+
+func format(spec *agboxv1.AgentSpec) string { return orElse(spec.GetFormat(), dialect.Native) }
+
+func (v *agentView) transition(ctx context.Context, p agentplan.Plan) error {
+	_, err := v.cfg.Store.TransitionAgent(ctx, v.a.ID, store.Transition{
+		Incarnation: v.a.Status.GetIncarnation(), Version: v.a.Status.GetVersion(), Trigger: p.Trigger, Reason: p.Reason,
+		Parked: p.Parked, NeedsAttention: p.NeedsAttention,
+	})
+	if err == nil {
+		v.log.Info("agent changed", "agent_id", v.a.ID, "trigger", p.Trigger.String(), "reason", p.Reason,
+			"incarnation", v.a.Status.GetIncarnation())
+	}
+	return err
+}
+
+// spawn records the next incarnation together with its exec, which the exec's own passes start.
+func (v *agentView) spawn(ctx context.Context, p agentplan.Plan) error {
+	n := v.a.Status.GetIncarnation() + 1
+	rung := v.rung()
+	command, _ := dialect.Launch(format(v.a.Spec), v.launch(n, rung))
+	_, err := v.cfg.Store.TransitionAgent(ctx, v.a.ID, store.Transition{
+		Incarnation: n, Version: v.a.Status.GetVersion(), Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN,
+		Reason: "started", Rung: rung, Attempts: p.Attempts,
+		Spawn: &agboxv1.CreateExecRequest{
+			SandboxId: v.a.SandboxID, Command: command, Cwd: v.a.Spec.GetWorkingDir(), EnvOverrides: agentEnv(v.a, n),
+		},
+	})
+	if errdefs.IsFailedPrecondition(err) {
+		return nil // its sandbox is not up any more; its next state adds the key
+	}
+	if err == nil {
+		v.log.Info("agent is started", "agent_id", v.a.ID, "incarnation", n, "rung", rung.String())
+	}
+	return err
+}
+
+// agentEnv is what the programs of an incarnation find in their environment.
+func agentEnv(a store.Agent, n uint64) map[string]string {
+	env := map[string]string{
+		"AGBOX_AGENT_ID": a.ID, "AGBOX_AGENT_NAME": a.Name, "AGBOX_EXEC_ID": agentstate.ExecID(a.ID, n),
+		"AGBOX_INCARNATION": fmt.Sprint(n),
+	}
+	maps.Copy(env, a.Spec.GetEnvs())
+	return env
+}
+
+// rung is how the next incarnation gets its past: one way, and it is recorded.
+func (v *agentView) rung() agboxv1.AgentRung {
+	mode := v.a.Spec.GetContext().GetMode()
+	switch {
+	case v.a.Status.GetIncarnation() == 0, mode == "none":
+		return agboxv1.AgentRung_AGENT_RUNG_COLD
+	case mode != "inject" && dialect.CanResume(format(v.a.Spec)) && v.a.Status.GetSessionId() != "" && !v.a.Status.GetSessionLost():
+		return agboxv1.AgentRung_AGENT_RUNG_NATIVE
+	}
+	return agboxv1.AgentRung_AGENT_RUNG_CONTEXT
+}
+
+// launch says how an incarnation is started. Until it is ready it says the same after a crash.
+func (v *agentView) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchParams {
+	p := dialect.LaunchParams{Command: v.a.Spec.GetCommand(), Cwd: orElse(v.a.Spec.GetWorkingDir(), workingDir)}
+	if rung == agboxv1.AgentRung_AGENT_RUNG_NATIVE {
+		p.SessionID, p.Resume = v.a.Status.GetSessionId(), true
+		return p
+	}
+	p.SessionID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(agentstate.ExecID(v.a.ID, n))).String()
+	return p
+}
+
+// claim gives the agent its next prompt. Where in its inbox, and with which past, is on record before anything is written
+// there.
+func (v *agentView) claim(ctx context.Context) error {
+	size, err := v.cfg.Execs.InboxSize(v.a.SandboxID, v.execID)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	claim := store.Claim{InboxOffset: size}
+	if v.a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_CONTEXT && size == int64(len(v.first())) {
+		claim.ContextThrough = v.a.Status.GetLastSequence()
+	}
+	_, _, err = v.cfg.Store.ClaimPrompt(ctx, v.a.ID, v.a.Status.GetVersion(), claim)
+	return err
+}
+
+// first is what the inbox of the present incarnation begins with.
+func (v *agentView) first() []byte {
+	_, first := dialect.Launch(format(v.a.Spec), v.launch(v.a.Status.GetIncarnation(), v.a.Status.GetRung()))
+	return first
+}
+
+// deliver writes into the inbox what is not there: each piece at the offset that is on record for it.
+func (v *agentView) deliver(ctx context.Context) error {
+	write := func(offset int64, data []byte) error {
+		if len(data) == 0 {
+			return nil
+		}
+		_, err := v.cfg.Execs.AppendInbox(v.a.SandboxID, v.execID, offset, data)
+		return err
+	}
+	if v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING {
+		if err := write(0, v.first()); err != nil {
+			return err
+		}
+	}
+	if v.prompt != nil {
+		line, err := v.promptLine(ctx)
+		if err != nil {
+			return err
+		}
+		if err := write(v.prompt.GetInboxOffset(), line); err != nil {
+			return err
+		}
+		if interrupted(v.a) {
+			if err := write(v.prompt.GetInboxOffset()+int64(len(line)), dialect.Interrupt(format(v.a.Spec))); err != nil {
+				return err
+			}
+		}
+	}
+	v.agentBoard.tell(v.a.ID, v.message())
+	return nil
+}
+
+// promptLine is the prompt as the agent reads it, with the past where it was claimed with one.
+func (v *agentView) promptLine(ctx context.Context) ([]byte, error) {
+	text := v.prompt.GetText()
+	if through := v.prompt.GetContextThrough(); through > 0 {
+		past, err := v.past(ctx, through)
+		if err != nil {
+			return nil, err
+		}
+		text = conversation.WithContext(past, text)
+	}
+	return dialect.Prompt(format(v.a.Spec), v.prompt.GetPromptId(), text), nil
+}
+
+// past is the context of everything up to an event.
+func (v *agentView) past(ctx context.Context, through uint64) (string, error) {
+	events, err := eventsThrough(ctx, v.cfg.Store, v.a.ID, through)
+	if err != nil {
+		return "", err
+	}
+	policy := conversation.PolicyOf(v.a.Spec.GetContext())
+	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, ""), nil
+}
+
+// eventBatch is how many events are read at once.
+const eventBatch = 256
+
+func eventsThrough(ctx context.Context, s AgentStore, id string, through uint64) (all []*agboxv1.AgentEvent, err error) {
+	for after := uint64(0); after < through; {
+		batch, err := s.AgentEvents(ctx, id, after, eventBatch)
+		if err != nil {
+			return nil, err
+		}
+		if len(batch) == 0 {
+			break
+		}
+		for _, e := range batch {
+			if e.GetSequence() <= through {
+				all = append(all, e)
+			}
+		}
+		after = batch[len(batch)-1].GetSequence()
+	}
+	return all, nil
+}

@@ -1,0 +1,188 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// agentView is what one pass sees of one agent.
+type agentView struct {
+	*Controller
+	a      store.Agent
+	execID string
+	world  agentplan.World
+	// position is how far the output has been taken in, and unread what follows; end says that nothing comes after it.
+	position *storev1.AgentPosition
+	unread   []agentLine
+	next     *storev1.AgentPosition
+	end      bool
+	// prompt is the one that the agent works on; nil: none.
+	prompt *storev1.AgentPrompt
+}
+
+// agentLine is a line of output and where it was read.
+type agentLine struct {
+	src  dialect.Source
+	data []byte
+}
+
+// readBytes bounds what one pass takes in.
+const readBytes = 4 << 20
+
+func (c *Controller) observeAgent(ctx context.Context, a store.Agent) (*agentView, error) {
+	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
+	if d := c.cfg.Store.Drain(); d != nil {
+		v.world.Draining, v.world.Parking = true, d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK
+	}
+	if err := v.observeSandbox(ctx); err != nil {
+		return nil, err
+	}
+	if a.Status.GetIncarnation() == 0 {
+		return v, nil
+	}
+	if err := v.observeProcess(ctx); err != nil {
+		return nil, err
+	}
+	if a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return v, nil // nobody will ask for what it still says
+	}
+	if err := v.observeOutput(ctx); err != nil {
+		return nil, err
+	}
+	return v, v.observeInbox(ctx)
+}
+
+func (v *agentView) observeSandbox(ctx context.Context) error {
+	rec, _, err := v.record(ctx, v.a.SandboxID)
+	if err != nil {
+		return err
+	}
+	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
+	v.world.SandboxUp = rec.Standing == plan.Live && runs(rec)
+	v.world.SandboxGone = rec.Standing == plan.Gone || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
+		rec.Desired == storev1.RunState_RUN_STATE_DELETE
+	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)
+	return nil
+}
+
+// observeProcess reads the exec of the present incarnation.
+func (v *agentView) observeProcess(ctx context.Context) error {
+	ex, err := v.cfg.Store.Exec(ctx, v.execID)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load its exec: %w", err)
+	}
+	if end := ex.End; end != nil {
+		v.world.Process, v.world.ExitCode = agentplan.Ended, int(end.GetExitCode())
+		v.world.Cancelled = end.GetState() == int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+		v.world.Lost = end.GetErrorCode() == plan.CodeExecLost
+		if end.GetErrorCode() == plan.CodeExecStartFailed {
+			v.world.Error = end.GetErrorMessage()
+		}
+		return nil
+	}
+	status, err := v.cfg.Execs.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	if err != nil {
+		return fmt.Errorf("look at its journal: %w", err)
+	}
+	v.world.Process = agentplan.Waiting // also when it has ended and the end is not on record yet
+	if phaseOf(status) == plan.Running {
+		v.world.Process = agentplan.Alive
+		if err := v.cfg.Execs.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
+			v.log.Warn("the output of an agent is not watched; resyncs look at it", "agent_id", v.a.ID, "err", err)
+		}
+	}
+	return nil
+}
+
+// observeOutput reads what follows the position.
+func (v *agentView) observeOutput(ctx context.Context) error {
+	pos, err := v.cfg.Store.AgentPosition(ctx, v.a.ID)
+	if err != nil {
+		return fmt.Errorf("load its position: %w", err)
+	}
+	if pos.GetIncarnation() != v.a.Status.GetIncarnation() {
+		pos = &storev1.AgentPosition{Incarnation: v.a.Status.GetIncarnation()}
+	}
+	v.position = pos
+	if pos.GetEnded() {
+		return nil
+	}
+	next := &storev1.AgentPosition{
+		Incarnation: pos.GetIncarnation(), StdoutOffset: pos.GetStdoutOffset(), OutboxOffset: pos.GetOutboxOffset(), Decoder: pos.GetDecoder(),
+	}
+	for _, src := range []struct {
+		file   execjournal.Source
+		kind   dialect.Source
+		offset *int64
+	}{{execjournal.Stdout, dialect.Stdout, &next.StdoutOffset}, {execjournal.Outbox, dialect.Outbox, &next.OutboxOffset}} {
+		lines, to, err := v.lines(src.file, *src.offset)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			v.unread = append(v.unread, agentLine{src.kind, l.Data})
+		}
+		*src.offset = max(*src.offset, to)
+	}
+	moved := next.GetStdoutOffset() > pos.GetStdoutOffset() || next.GetOutboxOffset() > pos.GetOutboxOffset()
+	v.end = v.world.Process == agentplan.Ended && !moved
+	v.next, v.world.Unread = next, moved || v.end
+	return nil
+}
+
+// lines reads from one file. What a container has damaged is told and passed over: it is its own agent's.
+func (v *agentView) lines(src execjournal.Source, from int64) ([]execjournal.Line, int64, error) {
+	lines, next, err := v.cfg.Execs.ReadLines(v.a.SandboxID, v.execID, src, from, readBytes)
+	if err == nil && next == from && v.world.Process == agentplan.Ended {
+		var line execjournal.Line
+		var ok bool
+		if line, ok, next, err = v.cfg.Execs.ReadRest(v.a.SandboxID, v.execID, src, from); ok {
+			lines = append(lines, line)
+		}
+	}
+	switch {
+	case errors.Is(err, execjournal.ErrMalformed):
+		v.log.Warn("the output of an agent is damaged", "agent_id", v.a.ID, "source", src.String(), "err", err)
+	case err != nil:
+		return nil, from, fmt.Errorf("read its output: %w", err)
+	}
+	return lines, next, nil
+}
+
+// observeInbox finds out whether the agent has been told all that it is to know. Whoever has told it remembers so for as long as
+// the daemon lives; afterwards it is told again, which changes nothing of an inbox that has it.
+func (v *agentView) observeInbox(ctx context.Context) (err error) {
+	if v.world.Process != agentplan.Alive && v.world.Process != agentplan.Waiting {
+		return nil
+	}
+	if v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY {
+		if v.prompt, err = v.cfg.Store.ClaimedPrompt(ctx, v.a.ID); err != nil {
+			return fmt.Errorf("load its prompt: %w", err)
+		}
+	}
+	v.world.Undelivered = !v.agentBoard.told(v.a.ID, v.message())
+	return nil
+}
+
+// message names all that the agent is to be told by now.
+func (v *agentView) message() string {
+	if v.prompt == nil {
+		return fmt.Sprintf("%d", v.a.Status.GetIncarnation())
+	}
+	return fmt.Sprintf("%d %s %d %t", v.a.Status.GetIncarnation(), v.prompt.GetPromptId(), v.prompt.GetClaims(), interrupted(v.a))
+}

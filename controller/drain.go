@@ -1,0 +1,199 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/store"
+)
+
+// drainLook is how often a drain looks at what it waits for.
+const drainLook = 100 * time.Millisecond
+
+// drainer carries out a drain. That something drains, and how far it is, is on record; what is here can be lost: who was nudged
+// is nudged again, which does no harm.
+type drainer struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	forced bool // no more waiting: somebody is in a hurry
+	nudged map[string]bool
+}
+
+func newDrainer() *drainer { return &drainer{wake: make(chan struct{}, 1), nudged: map[string]bool{}} }
+
+func (d *drainer) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// once reports whether key is new.
+func (d *drainer) once(key string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.nudged[key] {
+		return false
+	}
+	d.nudged[key] = true
+	return true
+}
+
+func (d *drainer) hurry(forced bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forced = forced
+}
+
+func (d *drainer) hurries() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.forced
+}
+
+// Drain closes the gates and begins to park agents, or only closes the gates, by mode. It returns once that is on record.
+func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
+	if _, err := c.cfg.Store.BeginDrain(ctx, o); err != nil {
+		return nil, err
+	}
+	c.drainer.hurry(false)
+	c.drainer.rouse()
+	c.wakeAgents()
+	c.log.Warn("draining", "mode", o.Mode.String(), "reason", o.Reason)
+	return c.DrainStatus(), nil
+}
+
+// HurryDrain has what still works saved now instead of waiting for it.
+func (c *Controller) HurryDrain() {
+	c.drainer.hurry(true)
+	c.drainer.rouse()
+}
+
+// Undrain opens the gates. changed is false when nothing drained.
+func (c *Controller) Undrain(ctx context.Context) (changed bool, err error) {
+	changed, err = c.cfg.Store.EndDrain(ctx)
+	c.wakeAgents()
+	return changed, err
+}
+
+// DrainStatus says how far a drain is.
+func (c *Controller) DrainStatus() *agboxv1.DrainStatus {
+	rec := c.cfg.Store.Drain()
+	if rec == nil {
+		return &agboxv1.DrainStatus{}
+	}
+	busy := c.busyAgents()
+	return &agboxv1.DrainStatus{
+		Draining: true, Mode: rec.GetMode(), Phase: rec.GetPhase(), Reason: rec.GetReason(),
+		StartedAt: timestamppb.New(time.Unix(0, rec.GetStartedAt())), WaitUntil: timestamppb.New(time.Unix(0, rec.GetWaitUntil())),
+		Busy: uint32(len(busy)), BusyAgents: busy, Parked: rec.GetParked(), Saved: rec.GetSaved(), NotSaved: rec.GetNotSaved(),
+	}
+}
+
+// BusyAgents is the number of agents in a turn.
+func (c *Controller) BusyAgents() int { return len(c.busyAgents()) }
+
+// busyAgents are the IDs of the agents in a turn, sorted.
+func (c *Controller) busyAgents() []string {
+	return c.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY)
+}
+
+func (c *Controller) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (ids []string) {
+	for _, id := range c.cfg.Store.LiveAgentIDs() {
+		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && slices.Contains(states, a.Status.GetState()) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// drainLoop carries out drains until ctx ends.
+func (c *Controller) drainLoop(ctx context.Context) {
+	for {
+		next := time.Hour // as long as a drain can last
+		if rec := c.cfg.Store.Drain(); rec != nil && rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
+			next = drainLook
+			if err := c.drainOn(ctx, rec); err != nil && ctx.Err() == nil {
+				c.log.Warn("the drain goes on later", "err", err)
+			}
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-c.drainer.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// drainOn takes a drain one step on.
+func (c *Controller) drainOn(ctx context.Context, rec *storev1.DrainRecord) error {
+	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK {
+		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+	}
+	alive := c.agentsIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY)
+	switch {
+	case len(alive) == 0:
+		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+	case rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING:
+		c.saveStragglers(ctx, rec, alive)
+		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+	case c.drainer.hurries(), c.clock.read().UnixNano() >= rec.GetWaitUntil():
+		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
+	}
+	for _, id := range alive {
+		if err := c.nudge(ctx, rec, id); err != nil {
+			c.log.Warn("an agent is not nudged", "agent_id", id, "err", err)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {
+	_, err := c.cfg.Store.SetDrainPhase(ctx, next)
+	if errdefs.IsFailedPrecondition(err) {
+		return nil // somebody ended it
+	}
+	if err != nil {
+		return fmt.Errorf("record the phase of the drain: %w", err)
+	}
+	c.log.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
+	c.cfg.Metrics.Drained(next.String())
+	c.drainer.rouse()
+	if next == agboxv1.DrainPhase_DRAIN_PHASE_DONE && c.cfg.Drained != nil {
+		c.cfg.Drained(rec.GetExit())
+	}
+	return nil
+}
+
+// nudge tells a busy agent, once in a drain, to come to an end.
+func (c *Controller) nudge(ctx context.Context, rec *storev1.DrainRecord, id string) error {
+	a, err := c.cfg.Store.Agent(ctx, id)
+	if err != nil || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY || a.Spec.GetNudge() == "" {
+		return err
+	}
+	if !c.drainer.once(fmt.Sprintf("%d %s", rec.GetStartedAt(), agentExec(a))) {
+		return nil
+	}
+	size, err := c.cfg.Execs.InboxSize(a.SandboxID, agentExec(a))
+	if err != nil {
+		return err
+	}
+	line := dialect.Prompt(format(a.Spec), "nudge", a.Spec.GetNudge())
+	_, err = c.cfg.Execs.AppendInbox(a.SandboxID, agentExec(a), size, line)
+	return err
+}

@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// Bounds of saving where a drain names none; they are part of the contract.
+const (
+	defaultSaveEach = 30 * time.Second
+	defaultSaveAll  = 60 * time.Second
+	// interruptGrace is what an agent gets to end its turn after an interrupt, before its process is ended.
+	interruptGrace = 5 * time.Second
+	// savers work side by side.
+	savers = 4
+)
+
+// gitSave is what saves the work of an agent whose spec does not say how. Outside a git work tree it saves nothing.
+var gitSave = []string{"sh", "-c", `git rev-parse --is-inside-work-tree >/dev/null 2>&1 || exit 66
+git add -A || exit
+git diff --cached --quiet || git commit -q -m "WIP: eviction save" || exit
+if git remote get-url origin >/dev/null 2>&1; then git push -q origin HEAD || exit; fi`}
+
+// saveStragglers ends what is still in a turn and saves its work, all within the time that the drain gives.
+func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
+	defer cancel()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, savers)
+	for _, id := range ids {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			c.saveOne(ctx, rec, id)
+		})
+	}
+	wg.Wait()
+}
+
+func orDuration(nanos int64, otherwise time.Duration) time.Duration {
+	if nanos > 0 {
+		return time.Duration(nanos)
+	}
+	return otherwise
+}
+
+// saveOne interrupts an agent, ends its process, saves its work and records what came of it. What it said last is read by its
+// own passes meanwhile.
+func (c *Controller) saveOne(ctx context.Context, rec *storev1.DrainRecord, id string) {
+	a, err := c.cfg.Store.Agent(ctx, id)
+	if err != nil {
+		return // it is gone
+	}
+	if _, err := c.cfg.Store.RequestInterrupt(ctx, id); err == nil {
+		c.awaitAgent(ctx, id, interruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
+	}
+	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
+		c.log.Warn("a straggler is not ended", "agent_id", id, "err", err)
+	}
+	c.awaitAgent(ctx, id, orDuration(rec.GetSaveEach(), defaultSaveEach), func(a store.Agent) bool {
+		return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
+	})
+	saved := store.NotSaved
+	if err := c.runSave(ctx, rec, a); err != nil {
+		c.log.Warn("the work of an agent is not saved", "agent_id", id, "err", err)
+	} else {
+		saved = store.Saved
+	}
+	_, err = c.cfg.Store.TransitionAgent(context.WithoutCancel(ctx), id, store.Transition{
+		Incarnation: a.Status.GetIncarnation(), Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED,
+		Reason: "parked by a drain", Parked: true, Saved: saved,
+	})
+	if err != nil {
+		c.log.Warn("what a drain made of an agent's work is not recorded", "agent_id", id, "saved", saved, "err", err)
+	}
+}
+
+// awaitAgent waits for an agent to be as wanted, for d at most.
+func (c *Controller) awaitAgent(ctx context.Context, id string, d time.Duration, is func(store.Agent) bool) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for {
+		a, err := c.cfg.Store.Agent(ctx, id)
+		if err != nil || is(a) || !sleep(ctx, drainLook) {
+			return
+		}
+	}
+}
+
+// runSave runs the save command in the agent's sandbox and waits for its end.
+func (c *Controller) runSave(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) error {
+	ctx, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveEach(), defaultSaveEach))
+	defer cancel()
+	command := a.Spec.GetSaveCommand()
+	if len(command) == 0 {
+		command = gitSave
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %d %d", agentExec(a), rec.GetEpoch(), rec.GetStartedAt())))
+	nonce := hex.EncodeToString(sum[:16])
+	execID := "_save." + nonce
+	defer func() { _ = c.cfg.Execs.Forget(a.SandboxID, execID) }() // its secrets; the rest goes with the sandbox
+	err := c.cfg.Execs.Start(a.SandboxID, execjournal.Request{
+		ExecID: execID, Nonce: nonce, Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation()),
+		LogLimitBytes: c.inForce().LogLimit, LogLimitAction: execjournal.LogLimitDrop, CancelGraceMillis: c.inForce().CancelGrace.Milliseconds(),
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		status, err := c.cfg.Execs.Look(a.SandboxID, execID, nonce)
+		switch phase := phaseOf(status); {
+		case err != nil:
+			return err
+		case phase == plan.Ended && status.Journal.ExitCode == 0 && status.Journal.ErrorCode == "":
+			return nil
+		case phase == plan.Ended:
+			return fmt.Errorf("the save command ended with code %d %s", status.Journal.ExitCode, status.Journal.Error)
+		case phase == plan.Lost, phase == plan.Foreign, phase == plan.Closed:
+			return fmt.Errorf("the save command was lost: %w", errdefs.ErrUnavailable)
+		}
+		if !sleep(ctx, drainLook) {
+			_ = c.cfg.Execs.Cancel(a.SandboxID, execID, nonce)
+			return fmt.Errorf("the save command took too long: %w", context.Cause(ctx))
+		}
+	}
+}
