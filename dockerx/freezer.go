@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,31 +22,60 @@ type hostFreezer struct {
 
 var theHostFreezer = hostFreezer{proc: "/proc", cgroup: "/sys/fs/cgroup"}
 
-// freezerFiles are where one kind of cgroup says that it is frozen itself, its parents aside, and what thaws it.
+// freezerFiles are where one kind of cgroup says that it is frozen itself, its parents aside, and what changes that.
 type freezerFiles struct {
 	dir, frozen, state string
-	thawed             string // to be written to state
+	thaws, freezes     string // to be written to state
 }
 
 // thaw thaws the container with the full ID id whose PID 1 is pid, and reports whether it was frozen. Nothing happens
 // where no cgroup of that container can be seen: the engine is on another host, or hidden from us. Errors:
 // ErrPermissionDenied.
 func (h hostFreezer) thaw(pid int, id string) (bool, error) {
-	raw, err := os.ReadFile(filepath.Join(h.proc, strconv.Itoa(pid), "cgroup"))
-	if err != nil {
-		return false, nil
-	}
 	thawed := false
-	for line := range strings.Lines(string(raw)) {
-		for _, f := range h.files(strings.TrimSpace(line), id) {
-			was, err := f.thaw()
-			if err != nil {
-				return thawed, fmt.Errorf("thaw cgroup of container %s: %w", id, err)
-			}
-			thawed = thawed || was
+	for _, f := range h.of(pid, id) {
+		if !f.isFrozen() {
+			continue
 		}
+		did, err := f.write(f.thaws)
+		if err != nil {
+			return thawed, fmt.Errorf("thaw cgroup of container %s: %w", id, err)
+		}
+		thawed = thawed || did
 	}
 	return thawed, nil
+}
+
+// freeze freezes the same container where its runtime does, and reports whether it did: not what is frozen already. Nothing
+// happens where thaw does nothing. Errors: ErrPermissionDenied.
+func (h hostFreezer) freeze(pid int, id string) (bool, error) {
+	all := h.of(pid, id)
+	if slices.ContainsFunc(all, freezerFiles.isFrozen) {
+		return false, nil
+	}
+	for _, f := range all { // beside v2 the first is that of v1, which is the one that counts
+		did, err := f.write(f.freezes)
+		if err != nil {
+			return false, fmt.Errorf("freeze cgroup of container %s: %w", id, err)
+		}
+		if did {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// of are the files of a container with that PID 1.
+func (h hostFreezer) of(pid int, id string) []freezerFiles {
+	raw, err := os.ReadFile(filepath.Join(h.proc, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return nil
+	}
+	var all []freezerFiles
+	for line := range strings.Lines(string(raw)) {
+		all = append(all, h.files(strings.TrimSpace(line), id)...)
+	}
+	return all
 }
 
 // files are those that a line of /proc/<pid>/cgroup, "6:freezer:/path" or "0::/path", leads to.
@@ -57,9 +87,9 @@ func (h hostFreezer) files(line, id string) []freezerFiles {
 	case !ours:
 		return nil
 	case controllers == "freezer":
-		return []freezerFiles{{filepath.Join(h.cgroup, "freezer", dir), "freezer.self_freezing", "freezer.state", "THAWED"}}
+		return []freezerFiles{{filepath.Join(h.cgroup, "freezer", dir), "freezer.self_freezing", "freezer.state", "THAWED", "FROZEN"}}
 	case controllers == "":
-		f := freezerFiles{filepath.Join(h.cgroup, dir), "cgroup.freeze", "cgroup.freeze", "0"}
+		f := freezerFiles{filepath.Join(h.cgroup, dir), "cgroup.freeze", "cgroup.freeze", "0", "1"}
 		hybrid := f
 		hybrid.dir = filepath.Join(h.cgroup, "unified", dir)
 		return []freezerFiles{f, hybrid}
@@ -79,13 +109,21 @@ func containerCgroup(path, id string) (string, bool) {
 	return path, true
 }
 
-// thaw thaws the cgroup if it is frozen, and reports whether it was.
-func (f freezerFiles) thaw() (bool, error) {
+func (f freezerFiles) isFrozen() bool {
 	raw, err := os.ReadFile(filepath.Join(f.dir, f.frozen))
-	if err != nil || strings.TrimSpace(string(raw)) != "1" {
+	return err == nil && strings.TrimSpace(string(raw)) == "1"
+}
+
+// write changes the state of the cgroup, and reports whether there is one.
+func (f freezerFiles) write(state string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(f.dir, f.frozen)); err != nil {
 		return false, nil
 	}
-	err = os.WriteFile(filepath.Join(f.dir, f.state), []byte(f.thawed), 0)
+	file, err := os.OpenFile(filepath.Join(f.dir, f.state), os.O_WRONLY|os.O_TRUNC, 0) // never make one
+	if err == nil {
+		_, err = file.WriteString(state)
+		err = errors.Join(err, file.Close())
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return false, fmt.Errorf("%w: %w", errdefs.ErrPermissionDenied, err)

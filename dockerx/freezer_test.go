@@ -98,3 +98,33 @@ func TestThawThatIsNotAllowed(t *testing.T) {
 	}
 	wantClass(t, err, errdefs.ErrPermissionDenied)
 }
+
+func TestFreezeOfTheCgroupThatTheRuntimeFreezes(t *testing.T) {
+	const v1 = "6:freezer:/docker/ID\n0::/docker/ID\n"
+	freezer, unified := "freezer/docker/ID/freezer.state", "unified/docker/ID/cgroup.freeze"
+	for name, tc := range map[string]struct {
+		lines string
+		files map[string]string
+		want  map[string]string // what they say afterwards
+		did   bool
+	}{
+		"v1 alone, beside v2": {v1, map[string]string{"freezer/docker/ID/freezer.self_freezing": "0\n", freezer: "THAWED\n", unified: "0\n"},
+			map[string]string{freezer: "FROZEN", unified: "0\n"}, true},
+		"v2":                 {"0::/docker/ID\n", map[string]string{"docker/ID/cgroup.freeze": "0\n"}, map[string]string{"docker/ID/cgroup.freeze": "1"}, true},
+		"v2, frozen already": {"0::/docker/ID\n", map[string]string{"docker/ID/cgroup.freeze": "1\n"}, map[string]string{"docker/ID/cgroup.freeze": "1\n"}, false},
+		"another container":  {"0::/docker/another\n", map[string]string{"docker/another/cgroup.freeze": "0\n"}, map[string]string{"docker/another/cgroup.freeze": "0\n"}, false},
+		"no file":            {"0::/docker/ID\n", nil, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := madeUpHost(t, tc.lines, tc.files)
+			if did, err := h.freeze(7, frozenID); did != tc.did || err != nil {
+				t.Errorf("%t, %v", did, err)
+			}
+			for file, want := range tc.want {
+				if got, err := os.ReadFile(filepath.Join(h.cgroup, strings.ReplaceAll(file, "ID", frozenID))); err != nil || string(got) != want {
+					t.Errorf("%s says %q, %v", file, got, err)
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package dockerx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
@@ -45,10 +46,11 @@ func (e *Engine) PauseContainer(ctx context.Context, id string) error {
 
 // UnpauseContainer thaws a frozen container. One that runs is a success; where its engine is on this host it is made sure
 // that the kernel agrees: an engine that was killed amid a pause, with live-restore, takes a frozen container for a running
-// one, and has no call that thaws it (seen, 20.10).
+// one, and has no call that thaws it; one that was killed amid an unpause takes a running container for a frozen one, and
+// refuses to thaw it for ever (both seen, 20.10).
 //
-// Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrPermissionDenied when the kernel has frozen one that
-// the engine takes for a running one, and only root may thaw it; ErrInternal when the engine did not manage;
+// Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrPermissionDenied when the engine is wrong about what the
+// kernel has frozen, and only root may mend that; ErrInternal when the engine did not manage;
 // ErrUnavailable.
 func (e *Engine) UnpauseContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpUnpauseContainer, func(ctx context.Context, c *client.Client) error {
@@ -58,8 +60,10 @@ func (e *Engine) UnpauseContainer(ctx context.Context, id string) error {
 		}
 		state, lookErr := stateOf(ctx, c, id)
 		switch {
-		case lookErr != nil || state.Paused:
+		case lookErr != nil:
 			return err
+		case state.Paused:
+			return e.unpauseThawed(ctx, c, state, err)
 		case !state.Running:
 			return precondition(err)
 		}
@@ -68,6 +72,24 @@ func (e *Engine) UnpauseContainer(ctx context.Context, id string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("unpause container %s: %w", id, err)
+	}
+	return nil
+}
+
+// unpauseThawed unpauses a container that the runtime has thawed and the engine takes for a frozen one: the runtime refuses
+// to thaw what is thawed, so it is frozen for that. Of one that the kernel has frozen, or that can't be seen, the result is
+// refusal.
+func (e *Engine) unpauseThawed(ctx context.Context, c *client.Client, state containerState, refusal error) error {
+	frozen, err := e.freezer.freeze(state.Pid, state.id)
+	if err != nil {
+		return err
+	}
+	if !frozen {
+		return refusal
+	}
+	if err = c.ContainerUnpause(ctx, state.id); err != nil {
+		_, thawErr := e.freezer.thaw(state.Pid, state.id) // as it was
+		return errors.Join(err, thawErr)
 	}
 	return nil
 }

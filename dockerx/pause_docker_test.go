@@ -72,20 +72,10 @@ func freezerOf(t *testing.T, pid int, id string) freezerFiles {
 func freezeByHand(t *testing.T, pid int, id string) freezerFiles {
 	t.Helper()
 	f := freezerOf(t, pid, id)
-	word := map[string]string{"THAWED": "FROZEN", "0": "1"}[f.thawed]
-	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(word), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(f.freezes), 0); err != nil {
 		t.Fatal(err)
 	}
 	return f
-}
-
-func (f freezerFiles) isFrozen(t *testing.T) bool {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(f.dir, f.frozen))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(raw)) == "1"
 }
 
 func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
@@ -96,24 +86,35 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 	freezer := func(when string) freezerFiles {
 		t.Helper()
 		f := freezeByHand(t, pid, id)
-		if c := detail(t, e, id); c.State != StateRunning || !f.isFrozen(t) {
-			t.Fatalf("%s: %s, frozen %t", when, c.State, f.isFrozen(t))
+		if c := detail(t, e, id); c.State != StateRunning || !f.isFrozen() {
+			t.Fatalf("%s: %s, frozen %t", when, c.State, f.isFrozen())
 		}
 		return f
 	}
 
 	f := freezer("while the engine looks on")
-	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
-		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen())
 	}
 	ticks()
 
 	f = freezer("once more")
-	if err := e.PauseContainer(t.Context(), id); err != nil || !f.isFrozen(t) || detail(t, e, id).State != StatePaused {
-		t.Errorf("pause: %v, frozen %t", err, f.isFrozen(t))
+	if err := e.PauseContainer(t.Context(), id); err != nil || !f.isFrozen() || detail(t, e, id).State != StatePaused {
+		t.Errorf("pause: %v, frozen %t", err, f.isFrozen())
 	}
-	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
-		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen())
+	}
+	ticks()
+
+	if err := e.PauseContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(f.thaws), 0); err != nil { // as a death amid an unpause does
+		t.Fatal(err)
+	}
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() || detail(t, e, id).State != StateRunning {
+		t.Errorf("unpause of what runs below the engine: %v, frozen %t", err, f.isFrozen())
 	}
 	ticks()
 
@@ -127,8 +128,8 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 	if c := detail(t, e, id); c.State != StateRunning || c.Pid != pid {
 		t.Errorf("after a death amid a pause: %s", c.State)
 	}
-	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen(t) {
-		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen(t))
+	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() {
+		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen())
 	}
 	ticks()
 }

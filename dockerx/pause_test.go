@@ -40,6 +40,7 @@ func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
 		frozen   bool // by the kernel
 		want     error
 		thawed   bool
+		refrozen bool // by us, for an engine that then thaws it
 	}{
 		"pause":                                   {do: pause, statuses: []int{204}, state: paused},
 		"pause, frozen already":                   {do: pause, statuses: []int{409}, state: paused, frozen: true},
@@ -56,6 +57,8 @@ func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
 		"unpause, not running":                    {do: unpause, statuses: []int{500}, state: ended, want: errdefs.ErrFailedPrecondition},
 		"unpause, gone":                           {do: unpause, statuses: []int{404}, want: errdefs.ErrNotFound},
 		"unpause, still frozen":                   {do: unpause, statuses: []int{500}, state: paused, frozen: true, want: errdefs.ErrInternal},
+		"unpause, thawed below the engine":        {do: unpause, statuses: []int{500, 204}, state: paused, refrozen: true},
+		"unpause, thawed below and refused again": {do: unpause, statuses: []int{500, 500}, state: paused, want: errdefs.ErrInternal},
 		"unpause, frozen below the engine":        {do: unpause, statuses: []int{500}, state: running, frozen: true, thawed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +75,8 @@ func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
 				wantClass(t, err, tc.want)
 			}
 			got, err := os.ReadFile(filepath.Join(e.freezer.cgroup, "docker", frozenID, "cgroup.freeze"))
-			if thawed := tc.frozen && strings.TrimSpace(string(got)) == "0"; err != nil || thawed != tc.thawed {
+			says := strings.TrimSpace(string(got))
+			if thawed, frozen := tc.frozen && says == "0", !tc.frozen && says == "1"; err != nil || thawed != tc.thawed || frozen != tc.refrozen {
 				t.Errorf("the freezer says %q, %v", got, err)
 			}
 			if ops, _ := seen.take(); len(ops) != 1 {
