@@ -22,7 +22,7 @@ type clock struct {
 	mu    sync.Mutex
 	wall  time.Time // as last read, without Go's monotonic part
 	mono  time.Time // at the same moment, with it
-	awake time.Time // wall time after the last jump ahead, or at the start: nobody knows what the clock did before
+	awake time.Time // wall time after the last jump, or at the start: nobody knows what the clock did before
 	jumps int
 }
 
@@ -41,16 +41,14 @@ func (c *clock) read() time.Time {
 	wall, mono := c.now().Round(0), time.Now()
 	jump := wall.Sub(c.wall) - mono.Sub(c.mono)
 	c.wall, c.mono = wall, mono
-	if jump > clockJump {
-		c.awake = wall
-	}
 	if jump > clockJump || jump < -clockJump {
+		c.awake = wall
 		c.jumps++
 	}
 	return wall
 }
 
-// awakeSince is when the clock last jumped ahead, or when this began.
+// awakeSince is when the clock last jumped, or when this began.
 func (c *clock) awakeSince() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

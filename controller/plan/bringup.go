@@ -74,9 +74,12 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	return b.run()
 }
 
-// since is t, or when the host last woke if that was later.
+// aClockApart is how far apart two readings of one clock may be that were taken side by side; with more, it was set back between.
+const aClockApart = time.Minute
+
+// since is t, or when the clock last jumped if that was later, or t is of a clock that was ahead.
 func (b *bringUp) since(t time.Time) time.Time {
-	if b.pol.AwakeSince.After(t) {
+	if b.pol.AwakeSince.After(t) || t.Sub(b.now) > aClockApart {
 		return b.pol.AwakeSince
 	}
 	return t

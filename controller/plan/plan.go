@@ -195,7 +195,7 @@ type Policy struct {
 	// FreezeDuration demotes a sandbox that has been frozen for so long, and StoppedGCAfter deletes one that has been demoted
 	// for so long; 0: never.
 	FreezeDuration, StoppedGCAfter time.Duration
-	// AwakeSince is when the clock last jumped ahead, as it does when the host wakes from sleep, or when the daemon began to look
+	// AwakeSince is when the clock last jumped, as it does when the host wakes from sleep, or when the daemon began to look
 	// at it. What had no time to happen before that is not late.
 	AwakeSince time.Time
 	// HookTimeout bounds one hook.

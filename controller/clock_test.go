@@ -1,0 +1,26 @@
+package controller
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var skew time.Duration
+		c := newClock(func() time.Time { return time.Now().Add(skew) })
+		for jumps, step := range []time.Duration{time.Hour, -2 * time.Hour, 400 * time.Millisecond, -time.Hour} {
+			time.Sleep(time.Minute)
+			skew += step
+			now := c.read()
+			if c.awakeSince().After(now) {
+				t.Errorf("after a step of %s: awake since %s, now is %s", step, c.awakeSince(), now)
+			}
+			time.Sleep(time.Minute)
+			if c.read(); jumps == 3 && c.jumped() != 3 {
+				t.Errorf("%d jumps", c.jumped())
+			}
+		}
+	})
+}
