@@ -26,12 +26,13 @@ type applyOptions struct {
 func (a *app) applyCommand() *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Make sandboxes be as manifests say",
-		Long: `Create the sandboxes of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
+		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Make sandboxes and agents be as manifests say",
+		Long: `Create the sandboxes and agents of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
 timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
 pull_policy change in place, the last five also in services.
 For the rest a sandbox must be deleted and created anew: --replace does that, also with one that has FAILED. All files in
-the old one are lost. When it is interrupted, apply again.`,
+the old one are lost. When it is interrupted, apply again. Of an agent only desired_state changes in place; --replace loses its
+conversation. Sandboxes come before agents, wherever they stand.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
 		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +47,7 @@ the old one are lost. When it is interrupted, apply again.`,
 		},
 	}
 	a.fileFlag(cmd, &o.files)
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all are READY")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run")
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and create anew what has FAILED or can't be changed in place; its files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
@@ -80,29 +81,64 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 		return err
 	}
 	failed := false
-	var there []*agboxv1.SandboxHandle
-	for _, d := range docs {
-		var sb *agboxv1.SandboxHandle
-		if o.dryRun {
-			err = a.rehearse(ctx, c, d, o.replace)
-		} else {
-			sb, err = a.applyOne(ctx, c, d, o)
-		}
+	there := &applied{declared: sandboxNamesOf(docs)}
+	for _, d := range sandboxesFirst(docs) {
+		err := a.applyDocument(ctx, c, d, o, there)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err // the next one would meet the same
 		}
 		if err != nil {
 			a.complainOf(d, err)
 			failed = true
-			continue
 		}
-		there = append(there, sb)
 	}
 	a.warnEngine(ctx, c)
 	if o.wait {
-		failed = a.waitAll(ctx, c, there, client.Ready, o.timeout) || failed
+		failed = a.waitAll(ctx, c, there.sandboxes, client.Ready, o.timeout) || failed
+		failed = a.waitApplied(ctx, there.agents, o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
+}
+
+// applied is what an apply has come to.
+type applied struct {
+	declared  []string // names of the sandboxes in the manifests
+	sandboxes []*agboxv1.SandboxHandle
+	agents    []*agboxv1.AgentHandle
+}
+
+func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) error {
+	switch {
+	case o.dryRun && d.Agent != nil:
+		return a.rehearseAgent(ctx, c, d, o.replace, there.declared)
+	case o.dryRun:
+		return a.rehearse(ctx, c, d, o.replace)
+	case d.Agent != nil:
+		one, err := a.applyAgent(ctx, c, d, o)
+		if err == nil {
+			there.agents = append(there.agents, one)
+		}
+		return err
+	}
+	sb, err := a.applyOne(ctx, c, d, o)
+	if err == nil {
+		there.sandboxes = append(there.sandboxes, sb)
+	}
+	return err
+}
+
+// waitApplied waits until agents are as is wanted of them.
+func (a *app) waitApplied(ctx context.Context, agents []*agboxv1.AgentHandle, timeout time.Duration) (failed bool) {
+	var run, stop []*agboxv1.AgentHandle
+	for _, one := range agents {
+		if one.GetDesiredState() == wantStopped {
+			stop = append(stop, one)
+		} else {
+			run = append(run, one)
+		}
+	}
+	failed = len(run) > 0 && a.waitAgents(ctx, run, client.AgentRunning, timeout)
+	return len(stop) > 0 && a.waitAgents(ctx, stop, client.AgentStopped, timeout) || failed
 }
 
 // errContended says that what was found was no longer so when it was acted on.

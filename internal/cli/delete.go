@@ -21,7 +21,7 @@ type deleteOptions struct {
 func (a *app) deleteCommand() *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
-		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files and logs",
+		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
 		Long:              "Remove sandboxes with everything they hold. The name is free at once; --wait returns when all is gone.",
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,9 +54,7 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 		if err != nil {
 			return err
 		}
-		for _, d := range docs {
-			names = append(names, d.Name)
-		}
+		return a.deleteDocuments(ctx, docs, o)
 	}
 	c, err := a.client()
 	if err != nil {
@@ -80,6 +78,37 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
+}
+
+// deleteDocuments deletes agents before their sandboxes.
+func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOptions) error {
+	var names, agents []string
+	for _, d := range docs {
+		if d.Agent != nil {
+			agents = append(agents, d.Name)
+		} else {
+			names = append(names, d.Name)
+		}
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var agentsFailed error
+	if len(agents) > 0 {
+		agentsFailed = a.askAgents(ctx, agents, deleteAgents, agentVerbOptions{wait: o.wait, ignore: o.ignore, timeout: o.timeout})
+		if client.IsUnavailable(agentsFailed) || ctx.Err() != nil {
+			return agentsFailed
+		}
+	}
+	gone, failed, err := a.deleteNamed(ctx, c, names, o)
+	if err != nil {
+		return err
+	}
+	if o.wait {
+		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
+	}
+	return outcomeOf(ctx, failed || agentsFailed != nil)
 }
 
 func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {

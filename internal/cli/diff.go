@@ -21,7 +21,7 @@ func (a *app) diffCommand() *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use: "diff -f FILE", Short: "Show what apply would change",
-		Long: `Show how manifests differ from the sandboxes of their names: "+" is new, "-" goes, "~" changes. Values of envs are not
+		Long: `Show how manifests differ from the sandboxes and agents of their names: "+" is new, "-" goes, "~" changes. Values of envs are not
 shown. Exits with 0 when nothing differs, 1 when something does, and 2 after an error.`,
 		Example: "  agbox diff -f hello.yaml && echo as written",
 		Args:    onlyFiles,
@@ -53,8 +53,9 @@ func (a *app) diff(ctx context.Context, docs []document) error {
 		return err
 	}
 	differ, failed := false, false
-	for _, d := range docs {
-		p, err := a.preview(ctx, c, d)
+	declared := sandboxNamesOf(docs)
+	for _, d := range sandboxesFirst(docs) {
+		p, err := a.previewOf(ctx, c, d, declared)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err
 		}
@@ -64,10 +65,10 @@ func (a *app) diff(ctx context.Context, docs []document) error {
 			continue
 		}
 		switch {
-		case p.old == nil:
-			fmt.Fprintf(a.Out, "sandbox/%s does not exist\n", d.Name)
+		case p.absent:
+			fmt.Fprintf(a.Out, "%s/%s does not exist\n", d.kind(), d.Name)
 		case len(p.changes) > 0:
-			fmt.Fprintf(a.Out, "sandbox/%s\n", d.Name)
+			fmt.Fprintf(a.Out, "%s/%s\n", d.kind(), d.Name)
 		default:
 			continue
 		}
@@ -85,10 +86,18 @@ func (a *app) diff(ctx context.Context, docs []document) error {
 
 // preview is what applying a document would do.
 type preview struct {
-	old     *agboxv1.SandboxHandle // nil: it would be created
+	absent  bool                   // it would be created
+	old     *agboxv1.SandboxHandle // nil for an agent, and when absent
 	changes []validate.Change
-	// immutable are the paths for which the sandbox would have to be replaced.
+	// immutable are the paths for which it would have to be replaced.
 	immutable []string
+}
+
+func (a *app) previewOf(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
+	if d.Agent != nil {
+		return a.previewAgent(ctx, c, d, declared)
+	}
+	return a.preview(ctx, c, d)
 }
 
 // preview compares a document that has passed all checks: those that can be made here, and where there is a sandbox also
@@ -105,7 +114,7 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 		if err := a.wouldCreate(ctx, c, d, ""); err != nil {
 			return preview{}, err
 		}
-		return preview{changes: validate.Diff(&agboxv1.CreateSpec{}, d.Spec)}, nil
+		return preview{absent: true, changes: validate.Diff(&agboxv1.CreateSpec{}, d.Spec)}, nil
 	}
 	_, err = c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})
 	p := preview{old: old, changes: validate.Diff(old.GetSpec(), d.Spec), immutable: client.ImmutableFields(err)}
@@ -123,7 +132,7 @@ func (a *app) rehearse(ctx context.Context, c *client.Client, d document, replac
 	}
 	what := "configured"
 	switch {
-	case p.old == nil:
+	case p.absent:
 		what = "created"
 	case replace && (len(p.immutable) > 0 || p.old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED):
 		what = "replaced"

@@ -15,8 +15,8 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// sandboxDocument is a sandbox as a manifest, with the daemon's view of it below.
-type sandboxDocument struct {
+// kindDocument is a sandbox or an agent as a manifest, with the daemon's view of it below.
+type kindDocument struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Metadata   metadata        `json:"metadata"`
@@ -31,12 +31,12 @@ type metadata struct {
 
 var protoJSON = protojson.MarshalOptions{UseProtoNames: true}
 
-func newDocument(sb *agboxv1.SandboxHandle) (sandboxDocument, error) {
+func newDocument(sb *agboxv1.SandboxHandle) (kindDocument, error) {
 	spec, status := &agboxv1.CreateSpec{}, proto.CloneOf(sb)
 	proto.Merge(spec, sb.GetSpec())
 	spec.Labels, status.Labels = nil, nil // in the metadata
 	status.Spec, status.Name, status.RequiredServices, status.OptionalServices = nil, "", nil, nil
-	doc := sandboxDocument{
+	doc := kindDocument{
 		APIVersion: manifest.APIVersion, Kind: manifest.Kind,
 		Metadata: metadata{Name: sb.GetName(), Labels: maps.Clone(sb.GetLabels())},
 	}
@@ -52,7 +52,7 @@ func newDocument(sb *agboxv1.SandboxHandle) (sandboxDocument, error) {
 
 // printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.
 func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agboxv1.SandboxHandle, single bool, output string) error {
-	docs := make([]sandboxDocument, 0, len(found))
+	docs := make([]kindDocument, 0, len(found))
 	for _, sb := range found {
 		full, err := c.GetSandbox(ctx, sb.GetSandboxId()) // lists come without specs
 		if client.IsNotFound(err) {
@@ -67,6 +67,10 @@ func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agb
 		}
 		docs = append(docs, doc)
 	}
+	return a.printKinds(docs, single, output)
+}
+
+func (a *app) printKinds(docs []kindDocument, single bool, output string) error {
 	if output == "yaml" {
 		return a.printYAML(docs)
 	}
@@ -76,7 +80,7 @@ func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agb
 	return a.printJSON(map[string]any{"apiVersion": manifest.APIVersion, "kind": "List", "items": docs})
 }
 
-func (a *app) printYAML(docs []sandboxDocument) error {
+func (a *app) printYAML(docs []kindDocument) error {
 	for i, doc := range docs {
 		text, err := doc.yaml()
 		if err != nil {
@@ -90,10 +94,10 @@ func (a *app) printYAML(docs []sandboxDocument) error {
 	return nil
 }
 
-func (d sandboxDocument) yaml() ([]byte, error) {
+func (d kindDocument) yaml() ([]byte, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
-		return nil, fmt.Errorf("encode sandbox: %w", err)
+		return nil, fmt.Errorf("encode manifest: %w", err)
 	}
 	return toYAML(text)
 }

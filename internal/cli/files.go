@@ -23,7 +23,7 @@ type document struct {
 // maxManifestBytes bounds what is read of one file; the parser's own limit is lower and has the better message.
 const maxManifestBytes = 16 << 20
 
-// readManifests reads files, directories and "-" for standard input. Every name may occur once.
+// readManifests reads files, directories and "-" for standard input. Every name may occur once for each kind.
 func (a *app) readManifests(ctx context.Context, paths []string) ([]document, error) {
 	var docs []document
 	seen := map[string]document{}
@@ -38,10 +38,11 @@ func (a *app) readManifests(ctx context.Context, paths []string) ([]document, er
 				return nil, err
 			}
 			for _, d := range more {
-				if first, twice := seen[d.Name]; twice {
-					return nil, fmt.Errorf("%s: line %d: sandbox %q is defined twice; first in %s, line %d", d.file, d.Line, d.Name, first.file, first.Line)
+				key := d.kind() + "/" + d.Name
+				if first, twice := seen[key]; twice {
+					return nil, fmt.Errorf("%s: line %d: %s %q is defined twice; first in %s, line %d", d.file, d.Line, d.kind(), d.Name, first.file, first.Line)
 				}
-				seen[d.Name] = d
+				seen[key] = d
 			}
 			docs = append(docs, more...)
 		}

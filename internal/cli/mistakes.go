@@ -26,6 +26,9 @@ func (a *app) complainOfText(label string, mistakes manifest.Errors) error {
 
 // rules returns the rules that a document breaks, as far as they can be known here.
 func (d document) rules() validate.Errors {
+	if d.Agent != nil {
+		return slices.Concat(validate.Name(d.Name), validate.Agent(d.Agent))
+	}
 	return slices.Concat(validate.Name(d.Name), validate.NameOfService(d.Name, d.Spec), validate.Create(d.Spec))
 }
 
@@ -44,10 +47,10 @@ func (a *app) complainOf(d document, err error) {
 		}
 	}
 	if len(broken) == 0 {
-		a.complain(fmt.Errorf("sandbox %s (%s, line %d): %w", d.Name, d.file, d.Line, err))
+		a.complain(fmt.Errorf("%s %s (%s, line %d): %w", d.kind(), d.Name, d.file, d.Line, err))
 	}
 	for _, one := range broken {
-		a.complain(fmt.Errorf("sandbox %s (%s, line %d): %w", d.Name, d.file, d.lineOf(one.Field), one))
+		a.complain(fmt.Errorf("%s %s (%s, line %d): %w", d.kind(), d.Name, d.file, d.lineOf(one.Field), one))
 	}
 }
 

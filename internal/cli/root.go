@@ -30,7 +30,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
 		a.pauseCommand(), a.resumeCommand(), a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
-		a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
+		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }

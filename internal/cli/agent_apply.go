@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/client"
+)
+
+// kind is "sandbox" or "agent".
+func (d document) kind() string {
+	if d.Agent != nil {
+		return "agent"
+	}
+	return "sandbox"
+}
+
+// sandboxesFirst puts what agents need before them, and leaves the order otherwise.
+func sandboxesFirst(docs []document) []document {
+	docs = slices.Clone(docs)
+	slices.SortStableFunc(docs, func(a, b document) int { return strings.Compare(b.kind(), a.kind()) })
+	return docs
+}
+
+// applyAgent creates the agent, or compares it with the one that has the name. Only what is wanted of its process can change
+// in place.
+func (a *app) applyAgent(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
+	for range 2 {
+		spec, err := a.agentSpec(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		old, err := a.agentHolder(ctx, c, d.Name)
+		if err != nil {
+			return nil, err
+		}
+		var one *agboxv1.AgentHandle
+		if old == nil {
+			one, err = a.createAgent(ctx, c, d, spec, "created")
+		} else {
+			one, err = a.changeAgent(ctx, c, old, d, spec, o)
+		}
+		if !errors.Is(err, errContended) {
+			return one, err
+		}
+	}
+	return nil, errContended
+}
+
+// agentSpec is the spec of a document with the ID of its sandbox.
+func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, error) {
+	if errs := d.rules(); len(errs) > 0 {
+		return nil, errs
+	}
+	sb, err := a.resolve(ctx, d.Agent.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	spec := proto.CloneOf(d.Agent)
+	spec.SandboxId = sb.GetSandboxId()
+	return spec, nil
+}
+
+// agentHolder returns the agent that holds the name, with its spec, or nil. One that is being deleted holds none.
+func (a *app) agentHolder(ctx context.Context, c *client.Client, name string) (*agboxv1.AgentHandle, error) {
+	all, err := a.agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	one := namedAgent(all, name)
+	if one == nil || one.GetDesiredState() == wantDeleted {
+		return nil, nil
+	}
+	one, err = c.GetAgent(ctx, one.GetAgentId())
+	if client.IsNotFound(err) {
+		return nil, nil // gone since
+	}
+	return one, err
+}
+
+func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spec *agboxv1.AgentSpec, done string) (*agboxv1.AgentHandle, error) {
+	one, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name})
+	if client.Reason(err) == "AGENT_NAME_ALREADY_EXISTS" {
+		return nil, errContended
+	}
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Out, "agent/%s %s\n", d.Name, done)
+	return one, nil
+}
+
+// agentChanges is what differs between an agent and a spec. What the spec does not say of desired_state is as it is.
+func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (changes []validate.Change, fixed []string) {
+	before, after := proto.CloneOf(old.GetSpec()), proto.CloneOf(spec)
+	before.DesiredState = old.GetDesiredState()
+	if after.GetDesiredState() == "" {
+		after.DesiredState = before.DesiredState
+	}
+	changes = validate.DiffAgent(before, after)
+	for _, one := range changes {
+		if one.Path != "desired_state" {
+			fixed = append(fixed, one.Path)
+		}
+	}
+	return changes, fixed
+}
+
+func (a *app) changeAgent(ctx context.Context, c *client.Client, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, o applyOptions) (*agboxv1.AgentHandle, error) {
+	changes, fixed := agentDifferences(old, spec)
+	switch {
+	case len(fixed) > 0 && o.replace:
+		return a.replaceAgent(ctx, c, old, d, spec, fixed, o)
+	case len(fixed) > 0:
+		return nil, agentImmutable(d, fixed)
+	case len(changes) == 0:
+		fmt.Fprintf(a.Out, "agent/%s unchanged%s\n", d.Name, agentAside(old))
+		return old, nil
+	}
+	request := c.StartAgent
+	if spec.GetDesiredState() == wantStopped {
+		request = c.StopAgent
+	}
+	err := request(ctx, old.GetAgentId())
+	if client.IsNotFound(err) || client.Reason(err) == "AGENT_INVALID_STATE" {
+		return nil, errContended
+	}
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Out, "agent/%s configured\n", d.Name)
+	return c.GetAgent(ctx, old.GetAgentId())
+}
+
+func agentImmutable(d document, fixed []string) error {
+	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the agent with its conversation and creates it anew",
+		strings.Join(fixed, ", "), d.file, d.file)
+}
+
+// replaceAgent deletes the old agent and waits until its process is gone: two would work in one directory.
+func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, fixed []string, o applyOptions) (*agboxv1.AgentHandle, error) {
+	// Whatever else is wrong with the new one is known before the old one is touched; only the name is still taken.
+	if _, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), DryRun: true}); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Err, "replacing agent/%s (%s): its conversation is lost\n", d.Name, strings.Join(fixed, ", "))
+	if err := c.DeleteAgent(ctx, old.GetAgentId()); err != nil && !client.IsNotFound(err) {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if now, err := c.WaitAgent(waiting, old.GetAgentId(), client.AgentDeleted); err != nil {
+		return nil, fmt.Errorf("%w; apply again creates it", agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
+	}
+	return a.createAgent(ctx, c, d, spec, "replaced")
+}
+
+// agentAside adds what keeps an agent from working, and the way out.
+func agentAside(one *agboxv1.AgentHandle) string {
+	switch {
+	case client.AgentComesBack(one):
+		return ""
+	case one.GetNeedsAttention(), one.GetDesiredState() == wantStopped:
+		return fmt.Sprintf(" (%s; \"agbox agent start %s\" starts it)", agentState(one), agentName(one))
+	}
+	return ""
+}
+
+// rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests make.
+func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, replace bool, declared []string) error {
+	p, err := a.previewAgent(ctx, c, d, declared)
+	if err != nil {
+		return err
+	}
+	what := "configured"
+	switch {
+	case p.absent:
+		what = "created"
+	case len(p.immutable) > 0 && replace:
+		what = "replaced"
+	case len(p.immutable) > 0:
+		fmt.Fprintf(a.Out, "agent/%s refused (dry run)\n", d.Name)
+		a.printChanges(p)
+		return agentImmutable(d, p.immutable)
+	case len(p.changes) == 0:
+		what = "unchanged"
+	}
+	fmt.Fprintf(a.Out, "agent/%s %s (dry run)\n", d.Name, what)
+	a.printChanges(p)
+	return nil
+}
+
+// previewAgent compares a document that has passed all checks that can be made.
+func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
+	spec, err := a.agentSpec(ctx, d)
+	var missing *notFoundError
+	if errors.As(err, &missing) && slices.Contains(declared, d.Agent.GetSandboxId()) {
+		return preview{absent: true, changes: newAgentFields(d.Agent)}, nil
+	}
+	if err != nil {
+		return preview{}, err
+	}
+	old, err := a.agentHolder(ctx, c, d.Name)
+	if err != nil {
+		return preview{}, err
+	}
+	if old == nil {
+		_, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true})
+		return preview{absent: true, changes: newAgentFields(spec)}, err
+	}
+	changes, fixed := agentDifferences(old, spec)
+	return preview{changes: changes, immutable: fixed}, nil
+}
+
+// newAgentFields are the fields of a new agent, without defaults.
+func newAgentFields(spec *agboxv1.AgentSpec) []validate.Change {
+	changes := validate.DiffAgent(nil, spec)
+	fields := spec.ProtoReflect()
+	return slices.DeleteFunc(changes, func(one validate.Change) bool {
+		fd := fields.Descriptor().Fields().ByTextName(one.Path)
+		return fd != nil && !fields.Has(fd)
+	})
+}
+
+// sandboxNamesOf are the names of the sandboxes among the documents.
+func sandboxNamesOf(docs []document) (list []string) {
+	for _, d := range docs {
+		if d.Agent == nil {
+			list = append(list, d.Name)
+		}
+	}
+	return list
+}

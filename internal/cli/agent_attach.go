@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/client"
+)
+
+func (a *app) agentAttachCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: "attach NAME", SuggestFor: []string{"follow", "watch", "logs", "chat", "talk"}, Short: "Follow an agent, and give it typed lines as prompts",
+		ValidArgsFunction: a.completeAgent,
+		Long: `Show what an agent says and does as it comes, and give it each line of standard input as a prompt. At the end of the input what
+was asked is still shown to its end; where nothing was asked it goes on until ^C. Neither ends the agent.`,
+		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",
+		Args:    one(oneAgent),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.attachAgent(cmd.Context(), args[0], all) },
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "begin with the whole conversation")
+	return cmd
+}
+
+// attached is one attachment.
+type attached struct {
+	*app
+	agent *agboxv1.AgentHandle
+	talk  *talk
+	open  map[string]bool // prompts of ours whose turn has not ended
+	asked bool
+	eof   bool
+}
+
+func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
+	agent, err := a.fullAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	from := agent.GetLastEventSequence()
+	if all {
+		from = 0
+	}
+	at := &attached{app: a, agent: agent, talk: newTalk(a.Out, a.Out), open: map[string]bool{}}
+	at.talk.users, at.talk.results = true, true
+	fmt.Fprintf(a.Err, "attached to agent %s, which is %s; ^C detaches\n", agentName(agent), agentState(agent))
+	if hint := asleep(agent); hint != "" {
+		fmt.Fprintln(a.Err, "note: "+hint)
+	}
+	err = at.run(ctx, from)
+	if endErr := at.talk.end(); err == nil {
+		err = endErr
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return &exitError{code: exitBrokenOut}
+	}
+	return err
+}
+
+// run goes on until the agent is gone, ctx ends, or the input has and everything that was asked was answered.
+func (at *attached) run(ctx context.Context, from uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := at.input(ctx)
+	events, failed := at.events(ctx, from)
+	for !at.eof || !at.asked || len(at.open) > 0 {
+		select {
+		case line, more := <-lines:
+			if !more {
+				at.eof, lines = true, nil
+				if isTerminal(at.Out) {
+					return nil // ^D
+				}
+				continue
+			}
+			if err := at.say(ctx, line); err != nil {
+				return err
+			}
+		case e := <-events:
+			if err := at.see(e); err != nil {
+				return err
+			}
+		case err := <-failed:
+			return err
+		}
+	}
+	return nil
+}
+
+// events hands over the agent's events, and at last the error that ended them.
+func (at *attached) events(ctx context.Context, from uint64) (<-chan *agboxv1.AgentEvent, <-chan error) {
+	events, failed := make(chan *agboxv1.AgentEvent), make(chan error, 1)
+	go func() {
+		for e, err := range at.conn.AgentEvents(ctx, at.agent.GetAgentId(), client.AgentEventOptions{From: from, Reconnect: true}) {
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case events <- e:
+			case <-ctx.Done():
+				failed <- context.Cause(ctx)
+				return
+			}
+		}
+		failed <- fmt.Errorf("agent %s was deleted", agentName(at.agent))
+	}()
+	return events, failed
+}
+
+// input hands over the lines of standard input, and closes the channel at its end. A read that is under way is left behind
+// for the end of the process.
+func (at *attached) input(ctx context.Context) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		in := bufio.NewReader(at.In)
+		for {
+			line, err := in.ReadString('\n')
+			if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
+				select {
+				case lines <- line:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// say gives the agent a prompt. One that is refused is told, and the next one may be better.
+func (at *attached) say(ctx context.Context, text string) error {
+	req := &agboxv1.PromptAgentRequest{AgentId: at.agent.GetAgentId(), Text: text, PromptId: uuid.NewString()}
+	at.asked, at.open[req.PromptId] = true, true
+	if isTerminal(at.Out) {
+		at.talk.own[req.PromptId] = true // it stands on the screen already
+	}
+	err := validate.PromptAgent(req).Err()
+	var resp *agboxv1.PromptAgentResponse
+	if err == nil {
+		resp, err = at.conn.PromptAgent(ctx, req)
+	}
+	if err != nil {
+		delete(at.open, req.PromptId)
+		if ctx.Err() != nil || client.IsNotFound(err) {
+			return err
+		}
+		at.complain(at.agentRefused(ctx, "prompt", at.agent, err))
+		return nil
+	}
+	if resp.GetAhead() > 0 {
+		fmt.Fprintf(at.Err, "queued%s\n", aheadText(resp.GetAhead()))
+	}
+	return nil
+}
+
+func (at *attached) see(e *agboxv1.AgentEvent) error {
+	switch e.GetEventType() {
+	case agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED:
+		delete(at.open, e.GetResult().GetPromptId())
+		if err := turnOutcome(at.agent, e.GetResult()); err != nil {
+			return at.aside(err.Error())
+		}
+		return at.talk.end()
+	case agboxv1.AgentEventType_AGENT_STATE_CHANGED:
+		if routine(e.GetTransition()) {
+			return nil
+		}
+		return at.aside(transitionText(e.GetTransition()))
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		return at.aside("checkpoint: " + clip(oneLine(strings.TrimSpace(e.GetCheckpoint().GetText())), toolWidth))
+	case agboxv1.AgentEventType_AGENT_TRUNCATED:
+		return at.aside("older events were dropped")
+	case agboxv1.AgentEventType_AGENT_RESET:
+		return at.aside("the agent has begun anew: it does not remember what was before")
+	}
+	return at.talk.show(e)
+}
+
+// aside writes what is not said by anybody.
+func (at *attached) aside(text string) error { return at.talk.line(at.Out, "-- "+text) }
+
+// routine tells the changes between IDLE and BUSY, which every turn has.
+func routine(t *agboxv1.AgentTransition) bool {
+	return t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED || t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED
+}

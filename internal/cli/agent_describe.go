@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/client"
+)
+
+func (a *app) agentDescribeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.completeAgent,
+		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
+		Example: "  agbox agent describe coder",
+		Args:    one(oneAgent),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.describeAgent(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) describeAgent(ctx context.Context, ref string) error {
+	one, err := a.fullAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	all, err := a.live(ctx)
+	if err != nil {
+		return err
+	}
+	a.warnEngine(ctx, a.conn)
+	a.agentFacts(one, sandboxNames(all))
+	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
+	if err := a.agentChanges(ctx, one); err != nil {
+		return err
+	}
+	return a.agentNews(ctx, one)
+}
+
+func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
+	sandbox := one.GetSandboxId()
+	if name := sandboxes[sandbox]; name != "" && name != sandbox {
+		sandbox = fmt.Sprintf("%s (%s)", name, sandbox)
+	}
+	state := agentState(one)
+	if one.GetUnverified() {
+		state += ", not looked at since the daemon started"
+	}
+	a.fact("Name", one.GetName())
+	a.fact("ID", one.GetAgentId())
+	a.fact("Sandbox", sandbox)
+	a.fact("State", state)
+	a.fact("Since", when(one.GetStateChangedAt()))
+	a.fact("Wanted", one.GetDesiredState())
+	a.factIf("Status", oneLine(one.GetStatusMessage()))
+	if one.GetNeedsAttention() {
+		a.fact("Attention", fmt.Sprintf("it is not started again by itself; \"agbox agent start %s\" does", agentName(one)))
+	}
+	if one.GetParked() {
+		a.fact("Parked", "it comes back by itself")
+	}
+	if one.GetSaved() != "" {
+		a.fact("Work", one.GetSaved()+" when it was ended")
+	}
+	a.factIf("Prompt", one.GetPromptId())
+	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
+	if n := one.GetIncarnation(); n > 0 {
+		a.fact("Exec", fmt.Sprintf("%s.%d", one.GetAgentId(), n))
+		a.factIf("Past", rungText(one.GetRung()))
+	}
+	a.fact("Restarts", restartsText(one))
+	a.fact("Created", when(one.GetCreatedAt()))
+}
+
+// rungText says how a process got its past.
+func rungText(r agboxv1.AgentRung) string {
+	switch r {
+	case agboxv1.AgentRung_AGENT_RUNG_ADOPTED:
+		return "the process lives on"
+	case agboxv1.AgentRung_AGENT_RUNG_NATIVE:
+		return "resumed by the program itself"
+	case agboxv1.AgentRung_AGENT_RUNG_CONTEXT:
+		return "told with its next prompt"
+	case agboxv1.AgentRung_AGENT_RUNG_COLD:
+		return "none"
+	}
+	return ""
+}
+
+func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
+	a.fact("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
+	a.fact("Format", spec.GetFormat())
+	a.factIf("Directory", spec.GetWorkingDir())
+	a.fact("Ready", fmt.Sprintf("by %s, within %s", spec.GetReady(), span(spec.GetStartTimeout().AsDuration())))
+	a.fact("Restart", spec.GetRestartPolicy())
+	a.fact("Interrupted", spec.GetOnInterrupted())
+	a.fact("Context", contextText(spec.GetContext()))
+	a.factIf("First prompt", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
+	a.factIf("Nudge", clip(oneLine(spec.GetNudge()), toolWidth))
+	a.factIf("Save command", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
+	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
+	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
+}
+
+func contextText(c *agboxv1.AgentContextPolicy) string {
+	text := fmt.Sprintf("%s, at most %d turns and %d characters", c.GetMode(), c.GetMaxTurns(), c.GetMaxCharacters())
+	if c.GetModelWindowTokens() > 0 {
+		text += fmt.Sprintf(", for a window of %d tokens", c.GetModelWindowTokens())
+	}
+	if len(c.GetSummaryCommand()) > 0 {
+		text += ", summary by " + oneLine(strings.Join(c.GetSummaryCommand(), " "))
+	}
+	return text
+}
+
+// agentChanges shows the newest changes of state.
+func (a *app) agentChanges(ctx context.Context, one *agboxv1.AgentHandle) error {
+	all, err := a.conn.AgentTransitions(ctx, one.GetAgentId(), 0)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.Out, "Transitions:")
+	a.printTransitions(all[max(len(all)-recentEvents, 0):], "  ")
+	return nil
+}
+
+// agentNews shows the newest events, but for changes of state.
+func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
+	var newest []string
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
+		if e.GetEventType() == agboxv1.AgentEventType_AGENT_STATE_CHANGED {
+			return
+		}
+		newest = append(newest, agentEventLine(e))
+		newest = newest[max(len(newest)-recentEvents, 0):]
+	})
+	if err != nil || len(newest) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.Out, "Events:")
+	for _, line := range newest {
+		fmt.Fprintln(a.Out, "  "+line)
+	}
+	return nil
+}
+
+// eachStored hands over the events up to the newest that the agent had when it was read.
+func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent)) error {
+	last := one.GetLastEventSequence()
+	if last == 0 {
+		return nil
+	}
+	for e, err := range a.conn.AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}) {
+		if err != nil {
+			return err
+		}
+		see(e)
+		if e.GetSequence() >= last {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
+)
+
+type agentGetOptions struct {
+	output, sandbox string
+	labels          []string
+}
+
+func (a *app) agentListCommand() *cobra.Command {
+	cmd := a.agentGetCommand()
+	cmd.Use, cmd.Short, cmd.Aliases = "list", "List agents", []string{"ls"}
+	cmd.Long = `List agents, newest first. A "?" behind a state says that the daemon has not looked at the agent since it started.`
+	cmd.Example = "  agbox agent list\n  agbox agent list --sandbox web -o wide"
+	cmd.Args, cmd.ValidArgsFunction = noArgs, cobra.NoFileCompletions
+	return cmd
+}
+
+func (a *app) agentGetCommand() *cobra.Command {
+	formats := []string{"wide", "yaml", "json", "name"}
+	var o agentGetOptions
+	cmd := &cobra.Command{
+		Use: "get [NAME...]", SuggestFor: []string{"ps", "status", "show"}, Short: "Show agents by name, or list all", ValidArgsFunction: a.completeAgents,
+		Long: `Show agents. "-o yaml" prints manifests that can be applied again. A "?" behind a state says that the daemon has not looked at
+the agent since it started.`,
+		Example: "  agbox agent get coder\n  agbox agent get coder -o yaml > coder.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(cmd, o.output, formats...); err != nil {
+				return err
+			}
+			if len(args) > 0 && (len(o.labels) > 0 || o.sandbox != "") {
+				return usagef(cmd, "expected names, or -l and --sandbox, not both")
+			}
+			return a.getAgents(cmd, args, o)
+		},
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
+	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of this sandbox")
+	completeFlag(cmd, "output", formats...)
+	onFlag(cmd, "sandbox", a.completeNames)
+	return cmd
+}
+
+func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) error {
+	ctx := cmd.Context()
+	found, failed, err := a.selectedAgents(cmd, refs, o)
+	if err != nil {
+		return err
+	}
+	a.warnEngine(ctx, a.conn)
+	if failed && len(found) == 0 {
+		return &exitError{code: exitFailed} // an empty list would look like an answer
+	}
+	if err := a.printAgents(ctx, found, len(refs) == 1, o.output); err != nil {
+		return err
+	}
+	return outcomeOf(ctx, failed)
+}
+
+// selectedAgents returns what refs name, or what the selectors match. failed tells that some ref named nothing.
+func (a *app) selectedAgents(cmd *cobra.Command, refs []string, o agentGetOptions) (found []*agboxv1.AgentHandle, failed bool, err error) {
+	ctx := cmd.Context()
+	selector, err := parseSelector(cmd, o.labels)
+	if err != nil {
+		return nil, false, err
+	}
+	c, err := a.client()
+	if err != nil {
+		return nil, false, err
+	}
+	if len(refs) == 0 {
+		id := ""
+		if o.sandbox != "" {
+			sb, err := a.resolve(ctx, o.sandbox)
+			if err != nil {
+				return nil, false, err
+			}
+			id = sb.GetSandboxId()
+		}
+		found, err = c.ListAgents(ctx, id, selector)
+		return found, false, err
+	}
+	for _, ref := range refs {
+		one, err := a.resolveAgent(ctx, ref)
+		if client.IsUnavailable(err) || ctx.Err() != nil {
+			return nil, false, err
+		}
+		if err != nil {
+			a.complain(err)
+			failed = true
+			continue
+		}
+		found = append(found, one)
+	}
+	return found, failed, nil
+}
+
+func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, single bool, output string) error {
+	switch output {
+	case "yaml", "json":
+		return a.printAgentDocuments(ctx, found, single, output)
+	case "name":
+		for _, one := range found {
+			fmt.Fprintln(a.Out, agentName(one))
+		}
+		return nil
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(a.Err, "no agents; \"agbox agent create --help\" says how to make one")
+		return nil
+	}
+	all, err := a.live(ctx)
+	if err != nil {
+		return err
+	}
+	wide := output == "wide"
+	t := &table{limit: tableWidth}
+	if wide {
+		t.limit = 0
+	}
+	if colours(a.Out) {
+		t.paint = paintAgent
+	}
+	t.add(agentHeader(wide)...)
+	for _, one := range found {
+		t.add(agentRow(one, sandboxNames(all), wide, time.Now())...)
+	}
+	t.write(a.Out)
+	return nil
+}
+
+func sandboxNames(all []*agboxv1.SandboxHandle) map[string]string {
+	names := map[string]string{}
+	for _, sb := range all {
+		names[sb.GetSandboxId()] = nameOrID(sb)
+	}
+	return names
+}
+
+func (a *app) printAgentDocuments(ctx context.Context, found []*agboxv1.AgentHandle, single bool, output string) error {
+	docs := make([]kindDocument, 0, len(found))
+	for _, one := range found {
+		full, err := a.conn.GetAgent(ctx, one.GetAgentId()) // lists come without specs
+		if client.IsNotFound(err) {
+			continue // gone since
+		}
+		if err != nil {
+			return err
+		}
+		doc, err := newAgentDocument(full)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, doc)
+	}
+	return a.printKinds(docs, single, output)
+}
+
+func newAgentDocument(one *agboxv1.AgentHandle) (kindDocument, error) {
+	spec, status := &agboxv1.AgentSpec{}, proto.CloneOf(one)
+	proto.Merge(spec, one.GetSpec())
+	spec.Labels, status.Labels, status.Spec, status.Name = nil, nil, nil, "" // labels and name are in the metadata
+	doc := kindDocument{
+		APIVersion: manifest.APIVersion, Kind: manifest.KindAgent,
+		Metadata: metadata{Name: one.GetName(), Labels: maps.Clone(one.GetLabels())},
+	}
+	var err error
+	if doc.Spec, err = manifest.AgentSpecJSON(spec); err != nil {
+		return doc, fmt.Errorf("encode spec of %s: %w", one.GetAgentId(), err)
+	}
+	var text json.RawMessage
+	if text, err = protoJSON.Marshal(status); err != nil {
+		return doc, fmt.Errorf("encode status of %s: %w", one.GetAgentId(), err)
+	}
+	doc.Status = text
+	return doc, nil
+}

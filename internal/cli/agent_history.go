@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+type conversationOptions struct {
+	asContext bool
+	last      uint32
+	output    *string
+}
+
+func (a *app) agentConversationCommand() *cobra.Command {
+	var o conversationOptions
+	cmd := &cobra.Command{
+		Use: "conversation NAME", SuggestFor: []string{"history", "messages", "log"}, Short: "Show what was said", ValidArgsFunction: a.completeAgent,
+		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process of it would be told
+of the past, with its first prompt.`,
+		Example: "  agbox agent conversation coder --last 4\n  agbox agent conversation coder --as-context",
+		Args:    one(oneAgent),
+	}
+	o.output = outputFlag(cmd, "json")
+	cmd.Flags().Uint32Var(&o.last, "last", 0, "only so many of the newest turns")
+	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "what a new process would be told")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkOutput(cmd, *o.output, "json"); err != nil {
+			return err
+		}
+		if o.asContext && (o.last > 0 || *o.output != "") {
+			return usagef(cmd, "--as-context is a text as a whole: without --last and -o")
+		}
+		return a.conversation(cmd.Context(), args[0], o)
+	}
+	return cmd
+}
+
+func (a *app) conversation(ctx context.Context, ref string, o conversationOptions) error {
+	one, err := a.resolveAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if o.asContext {
+		text, err := a.conn.AgentContext(ctx, one.GetAgentId())
+		if err == nil && text == "" {
+			fmt.Fprintf(a.Err, "a new process of agent %s would be told nothing\n", agentName(one))
+		}
+		if err != nil {
+			return err
+		}
+		return a.printText(text)
+	}
+	resp, err := a.conn.AgentConversation(ctx, one.GetAgentId(), o.last)
+	if err != nil {
+		return err
+	}
+	if resp.GetTruncated() {
+		fmt.Fprintln(a.Err, "note: older turns were dropped")
+	}
+	if *o.output == "json" {
+		return printLines(a.Out, resp.GetTurns())
+	}
+	if len(resp.GetTurns()) == 0 {
+		fmt.Fprintf(a.Err, "nothing was said yet; \"agbox agent prompt %s TEXT\" begins\n", agentName(one))
+	}
+	for i, t := range resp.GetTurns() {
+		if i > 0 {
+			fmt.Fprintln(a.Out)
+		}
+		if err := a.printTurn(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printTurn indents what was said, so that it can't be taken for a heading.
+func (a *app) printTurn(t *agboxv1.ConversationTurn) error {
+	head := t.GetRole() + "  " + localTime(t.GetAt())
+	if t.GetInterrupted() {
+		head += "  (interrupted)"
+	}
+	text := strings.ReplaceAll(strings.TrimRight(t.GetContent(), "\n"), "\n", "\n  ")
+	_, err := fmt.Fprintf(a.Out, "%s\n  %s\n", oneLine(head), harmless(text, "\n\t"))
+	return err
+}
+
+// printText prints a text that ends with a line end: as it is, but for what would harm a terminal.
+func (a *app) printText(text string) error {
+	if isTerminal(a.Out) {
+		text = harmless(text, "\n\t")
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") && isTerminal(a.Out) {
+		text += "\n"
+	}
+	_, err := io.WriteString(a.Out, text)
+	return err
+}
+
+// printLines prints one JSON object a line.
+func printLines[M proto.Message](w io.Writer, list []M) error {
+	enc := json.NewEncoder(w)
+	for _, one := range list {
+		text, err := protoJSON.Marshal(one)
+		if err == nil {
+			err = enc.Encode(json.RawMessage(text))
+		}
+		if err != nil {
+			return fmt.Errorf("print as JSON: %w", err)
+		}
+	}
+	return nil
+}
+
+func localTime(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Local().Format(time.RFC3339)
+}
+
+func (a *app) agentCheckpointCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "checkpoint NAME", Short: "Show the newest checkpoint of an agent", ValidArgsFunction: a.completeAgent,
+		Long: `Show the newest checkpoint: what the agent itself wrote down of how far it is. A new process is always told of it. Programs in the
+sandbox write one with "agbox-shim checkpoint TEXT".`,
+		Example: "  agbox agent checkpoint coder",
+		Args:    one(oneAgent),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.checkpoint(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) checkpoint(ctx context.Context, ref string) error {
+	one, err := a.resolveAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	var newest *agboxv1.AgentEvent
+	err = a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
+		if e.GetCheckpoint() != nil {
+			newest = e
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if newest == nil {
+		return fmt.Errorf("agent %s has no checkpoint; a program in its sandbox writes one with \"agbox-shim checkpoint TEXT\"", agentName(one))
+	}
+	fmt.Fprintf(a.Err, "of %s\n", when(newest.GetOccurredAt()))
+	text := newest.GetCheckpoint().GetText()
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return a.printText(text)
+}
+
+func (a *app) agentTransitionsCommand() *cobra.Command {
+	var after uint64
+	cmd := &cobra.Command{
+		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show how the state of an agent has changed, and why", ValidArgsFunction: a.completeAgent,
+		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o json",
+		Args:    one(oneAgent),
+	}
+	output := outputFlag(cmd, "json")
+	cmd.Flags().Uint64Var(&after, "after", 0, "only those with a greater number")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkOutput(cmd, *output, "json"); err != nil {
+			return err
+		}
+		one, err := a.resolveAgent(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		all, err := a.conn.AgentTransitions(cmd.Context(), one.GetAgentId(), after)
+		switch {
+		case err != nil:
+			return err
+		case *output == "json":
+			return printLines(a.Out, all)
+		case len(all) == 0:
+			fmt.Fprintln(a.Err, "no transitions")
+			return nil
+		}
+		a.printTransitions(all, "")
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) printTransitions(all []*agboxv1.AgentTransition, indent string) {
+	t := table{}
+	t.add(indent+"NUMBER", "TIME", "FROM", "TO", "TRIGGER", "PROCESS", "PAST", "REASON")
+	for _, tr := range all {
+		t.add(indent+strconv.FormatUint(tr.GetNumber(), 10), localTime(tr.GetOccurredAt()), client.AgentStateName(tr.GetFrom()), client.AgentStateName(tr.GetTo()),
+			client.AgentTriggerName(tr.GetTrigger()), strconv.FormatUint(tr.GetIncarnation(), 10), dash(client.AgentRungName(tr.GetRung())), oneLine(tr.GetReason()))
+	}
+	t.write(a.Out)
+}

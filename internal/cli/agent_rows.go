@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// Widths of an agent's row.
+const (
+	agentNameWidth    = 16
+	agentSandboxWidth = 14
+)
+
+func agentHeader(wide bool) []string {
+	if wide {
+		return []string{"NAME", "STATE", "ACTIVITY", "ID", "SANDBOX", "FORMAT", "QUEUED", "RESTARTS", "ATTEMPTS", "AGE", "STATUS"}
+	}
+	return []string{"NAME", "STATE", "ACTIVITY", "SANDBOX", "RESTARTS", "AGE", "STATUS"}
+}
+
+// agentRow is one row; sandboxes are names by ID.
+func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, now time.Time) []string {
+	sandbox := cmp.Or(sandboxes[one.GetSandboxId()], one.GetSandboxId())
+	old := age(one.GetCreatedAt().AsTime(), now)
+	if wide {
+		return []string{
+			dash(one.GetName()), agentState(one), dash(agentActivity(one)), one.GetAgentId(), sandbox, one.GetFormat(), strconv.Itoa(int(one.GetQueuedPrompts())),
+			strconv.FormatUint(restarts(one), 10), strconv.Itoa(int(one.GetAttempts())), old, oneLine(agentTrouble(one)),
+		}
+	}
+	name := one.GetName()
+	if name == "" {
+		name = one.GetAgentId()[:min(len(one.GetAgentId()), idWidth)]
+	}
+	return []string{
+		clip(name, agentNameWidth), agentState(one), dash(agentActivity(one)), clip(sandbox, agentSandboxWidth), restartsText(one), old, oneLine(agentTrouble(one)),
+	}
+}
+
+// agentState is the state; "?" says that the daemon has not looked since it started.
+func agentState(one *agboxv1.AgentHandle) string {
+	return client.AgentStateName(one.GetState()) + doubt(one)
+}
+
+func agentActivity(one *agboxv1.AgentHandle) string {
+	if one.GetActivity() == "" {
+		return ""
+	}
+	return one.GetActivity() + doubt(one)
+}
+
+func doubt(one *agboxv1.AgentHandle) string {
+	if one.GetUnverified() {
+		return "?"
+	}
+	return ""
+}
+
+// restarts is how many processes came after the first one.
+func restarts(one *agboxv1.AgentHandle) uint64 {
+	return max(one.GetIncarnation(), 1) - 1
+}
+
+// restartsText is "2", or "2 (3 tries)" while starts come to nothing.
+func restartsText(one *agboxv1.AgentHandle) string {
+	text := strconv.FormatUint(restarts(one), 10)
+	if n := one.GetAttempts(); n > 1 {
+		text += fmt.Sprintf(" (%d tries)", n)
+	}
+	return text
+}
+
+// agentTrouble is what keeps an agent from being as wanted, what waits for it, or "".
+func agentTrouble(one *agboxv1.AgentHandle) string {
+	var parts []string
+	if one.GetNeedsAttention() {
+		parts = append(parts, "needs attention")
+	}
+	down := one.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || one.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
+	up := !down && one.GetState() != agboxv1.AgentState_AGENT_STATE_PENDING
+	switch {
+	case one.GetDesiredState() == wantDeleted:
+		parts = append(parts, "deleting")
+	case one.GetDesiredState() == wantStopped && up:
+		parts = append(parts, "stopping")
+	case one.GetParked() && down:
+		parts = append(parts, parkedText(one))
+	}
+	if one.GetStatusMessage() != "" {
+		parts = append(parts, one.GetStatusMessage())
+	}
+	if n := one.GetQueuedPrompts(); n > 0 {
+		parts = append(parts, prompts(int(n))+" queued")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// parkedText is of one that comes back by itself, after a drain, with its sandbox, or since somebody has just asked for it.
+func parkedText(one *agboxv1.AgentHandle) string {
+	if one.GetSaved() == "" {
+		return "comes back"
+	}
+	return "comes back, work " + one.GetSaved()
+}
+
+func prompts(n int) string {
+	if n == 1 {
+		return "1 prompt"
+	}
+	return fmt.Sprintf("%d prompts", n)
+}
+
+// paintAgent colours the state by its word.
+func paintAgent(column int, cell string) string {
+	colour := ""
+	switch word := strings.TrimSuffix(strings.TrimSpace(cell), "?"); {
+	case column != 1:
+	case word == "IDLE", word == "BUSY":
+		colour = "32"
+	case word == "FAILED":
+		colour = "31"
+	case word == "STOPPED":
+		colour = "2"
+	case word == "PENDING", word == "STARTING":
+		colour = "33"
+	}
+	if colour == "" {
+		return cell
+	}
+	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+}

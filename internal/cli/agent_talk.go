@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// Kinds of the parts of a message.
+const (
+	partText       = "text"
+	partToolCall   = "tool_call"
+	partToolResult = "tool_result"
+)
+
+// toolWidth is how much of a tool's call and result is shown.
+const toolWidth = 100
+
+// talk writes a conversation as it comes: what the agent says to out, as far as it is new, and the tools it uses, in a line
+// each, to side. Reasoning is left out.
+type talk struct {
+	out, side io.Writer
+	// results also shows what tools answered, and users what the user said, but for the prompts in own.
+	results, users bool
+	own            map[string]bool
+	// safe removes control characters: out is a terminal.
+	safe bool
+
+	roles map[messageKey]string
+	shown map[messageKey]string // of the part that is being shown
+	part  map[messageKey]uint32
+	inRow bool // a line has begun
+	last  messageKey
+}
+
+type messageKey struct {
+	incarnation uint64
+	id          string
+}
+
+func newTalk(out, side io.Writer) *talk {
+	return &talk{
+		out: out, side: side, safe: isTerminal(out), own: map[string]bool{},
+		roles: map[messageKey]string{}, shown: map[messageKey]string{}, part: map[messageKey]uint32{},
+	}
+}
+
+// show writes what an event has to say. Errors are those of writing.
+func (t *talk) show(e *agboxv1.AgentEvent) error {
+	switch e.GetEventType() {
+	case agboxv1.AgentEventType_AGENT_MESSAGE_CREATED:
+		m := e.GetMessage()
+		key := messageKey{e.GetIncarnation(), m.GetMessageId()}
+		t.roles[key] = m.GetRole()
+		if m.GetRole() == roleUser && t.own[m.GetPromptId()] {
+			t.roles[key] = roleHidden
+		}
+	case agboxv1.AgentEventType_AGENT_MESSAGE_PART_UPDATED:
+		return t.showPart(messageKey{e.GetIncarnation(), e.GetPart().GetMessageId()}, e.GetPart())
+	case agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED:
+		key := messageKey{e.GetIncarnation(), e.GetMessage().GetMessageId()}
+		delete(t.roles, key)
+		delete(t.shown, key)
+		delete(t.part, key)
+	}
+	return nil
+}
+
+const (
+	roleUser   = "user"
+	roleHidden = "hidden"
+)
+
+func (t *talk) showPart(key messageKey, p *agboxv1.AgentMessagePart) error {
+	role := t.roles[key]
+	switch {
+	case role == roleHidden, role == roleUser && !t.users:
+		return nil
+	case role == roleUser:
+		return t.line(t.out, "> "+strings.ReplaceAll(strings.TrimRight(p.GetText(), "\n"), "\n", "\n> "))
+	case p.GetKind() == partText:
+		return t.text(key, p)
+	case p.GetKind() == partToolCall:
+		return t.line(t.side, fmt.Sprintf("[%s] %s", p.GetToolName(), clip(oneLine(p.GetText()), toolWidth)))
+	case p.GetKind() == partToolResult && t.results:
+		return t.line(t.side, "  -> "+clip(oneLine(strings.TrimSpace(p.GetText())), toolWidth))
+	}
+	return nil
+}
+
+// text writes what a snapshot adds to the one before. Parts of one message are one text, messages begin on lines of their own.
+func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
+	if t.inRow && t.last != key {
+		if err := t.newline(t.out); err != nil {
+			return err
+		}
+	}
+	if t.part[key] != p.GetPart() {
+		t.shown[key] = ""
+	}
+	more, grown := strings.CutPrefix(p.GetText(), t.shown[key])
+	if !grown {
+		more = "\n" + p.GetText() // it was written anew
+	}
+	t.part[key], t.shown[key], t.last = p.GetPart(), p.GetText(), key
+	return t.write(more)
+}
+
+func (t *talk) write(text string) error {
+	if text == "" {
+		return nil
+	}
+	t.inRow = !strings.HasSuffix(text, "\n")
+	if t.safe {
+		text = harmless(text, "\n\t")
+	}
+	_, err := io.WriteString(t.out, text)
+	return err
+}
+
+// line writes whole lines, which may come between two pieces of a text.
+func (t *talk) line(w io.Writer, text string) error {
+	if err := t.end(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, harmless(text, "\n\t"))
+	return err
+}
+
+// end ends a line that has begun.
+func (t *talk) end() error {
+	if !t.inRow {
+		return nil
+	}
+	return t.newline(t.out)
+}
+
+func (t *talk) newline(w io.Writer) error {
+	t.inRow = false
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// agentEventLine is "12  2026-01-02T15:04:05Z  STATE_CHANGED  IDLE -> BUSY ..." on one line.
+func agentEventLine(e *agboxv1.AgentEvent) string {
+	parts := []string{
+		fmt.Sprintf("%-4d", e.GetSequence()), localTime(e.GetOccurredAt()),
+		fmt.Sprintf("%-20s", strings.TrimPrefix(e.GetEventType().String(), "AGENT_")),
+	}
+	switch d := e.GetDetails().(type) {
+	case *agboxv1.AgentEvent_Message:
+		parts = append(parts, d.Message.GetRole(), d.Message.GetPromptId())
+	case *agboxv1.AgentEvent_Part:
+		parts = append(parts, d.Part.GetKind(), d.Part.GetToolName(), clip(strings.TrimSpace(d.Part.GetText()), toolWidth))
+	case *agboxv1.AgentEvent_Transition:
+		parts = append(parts, transitionText(d.Transition))
+	case *agboxv1.AgentEvent_Checkpoint:
+		parts = append(parts, clip(strings.TrimSpace(d.Checkpoint.GetText()), toolWidth))
+	case *agboxv1.AgentEvent_Result:
+		parts = append(parts, d.Result.GetOutcome(), d.Result.GetError())
+	case *agboxv1.AgentEvent_Truncation:
+		parts = append(parts, fmt.Sprintf("through %d: %s", d.Truncation.GetThroughSequence(), d.Truncation.GetReason()))
+	}
+	return oneLine(strings.Join(nonEmpty(parts), "  "))
+}
+
+func nonEmpty(list []string) (out []string) {
+	for _, one := range list {
+		if one != "" {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// transitionText is "IDLE -> BUSY (PROMPT_RECEIVED: reason)".
+func transitionText(t *agboxv1.AgentTransition) string {
+	why := client.AgentTriggerName(t.GetTrigger())
+	if t.GetReason() != "" {
+		why += ": " + t.GetReason()
+	}
+	return fmt.Sprintf("%s -> %s (%s)", client.AgentStateName(t.GetFrom()), client.AgentStateName(t.GetTo()), why)
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func created(id, role, promptID string) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_CREATED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{MessageId: id, Role: role, PromptId: promptID}},
+	}
+}
+
+func part(id string, n uint32, kind, text string) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_PART_UPDATED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Part{Part: &agboxv1.AgentMessagePart{MessageId: id, Part: n, Kind: kind, Text: text, ToolName: "sh"}},
+	}
+}
+
+func completed(id string) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{MessageId: id}},
+	}
+}
+
+func result(promptID, outcome, text string) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Result{Result: &agboxv1.AgentResult{PromptId: promptID, Outcome: outcome, Error: text}},
+	}
+}
+
+func TestTalkShowsWhatIsNew(t *testing.T) {
+	var out, side bytes.Buffer
+	talk := newTalk(&out, &side)
+	for _, e := range []*agboxv1.AgentEvent{
+		created("p", "user", "prompt-1"), part("p", 0, "text", "a question"), completed("p"),
+		created("m.1", "assistant", ""), part("m.1", 0, "reasoning", "hm"), part("m.1", 1, "text", "one"), part("m.1", 1, "text", "one two"),
+		part("m.1", 1, "text", "one two"), part("m.1", 2, "text", " three"), part("m.1", 3, "tool_call", "ls\n-l"), part("m.1", 4, "tool_result", "files"),
+		part("m.1", 5, "text", "four"), completed("m.1"),
+		created("m.2", "assistant", ""), part("m.2", 0, "text", "five\n"), part("m.2", 0, "text", "six"),
+	} {
+		if err := talk.show(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := talk.end(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "one two three\nfour\nfive\n\nsix\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if want := "[sh] ls -l\n"; side.String() != want {
+		t.Errorf("beside it: got %q, want %q", side.String(), want)
+	}
+	if len(talk.roles) != 1 || len(talk.shown) != 1 {
+		t.Errorf("keeps messages that are complete: %v", talk.roles)
+	}
+}
+
+func TestTalkShowsBothSides(t *testing.T) {
+	var out bytes.Buffer
+	talk := newTalk(&out, &out)
+	talk.users, talk.results, talk.own["mine"] = true, true, true
+	for _, e := range []*agboxv1.AgentEvent{
+		created("p", "user", "prompt-1"), part("p", 0, "text", "a\nb"), created("q", "user", "mine"), part("q", 0, "text", "typed"),
+		created("m.1", "assistant", ""), part("m.1", 0, "text", "x"), part("m.1", 1, "tool_result", "\x1b[2J\nok"),
+	} {
+		if err := talk.show(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "> a\n> b\nx\n  ->  [2J ok\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
+	var out bytes.Buffer
+	turn := &turn{talk: newTalk(&out, &out), prompt: "mine", begun: make(chan struct{})}
+	all := []*agboxv1.AgentEvent{
+		part("m.1", 0, "text", "to somebody else"), result("other", "end_turn", ""), created("p", "user", "mine"), part("p", 0, "text", "hi"),
+		created("m.2", "assistant", ""), part("m.2", 0, "text", "yes"), result("other", "end_turn", ""), result("mine", "end_turn", ""),
+	}
+	for i, e := range all {
+		done, err := turn.observe(e)
+		if err != nil || done != (i == len(all)-1) {
+			t.Fatalf("event %d: %v, %v", i, done, err)
+		}
+	}
+	if out.String() != "yes" || turn.result.GetOutcome() != "end_turn" {
+		t.Errorf("got %q, %v", out.String(), turn.result)
+	}
+}
+
+func TestTurnOutcome(t *testing.T) {
+	agent := &agboxv1.AgentHandle{Name: "bot"}
+	for want, r := range map[string]*agboxv1.AgentResult{
+		"":                           {Outcome: "end_turn"},
+		"the turn failed":            {Outcome: "error"},
+		"the turn failed: no credit": {Outcome: "error", Error: "no credit"},
+		`the turn was interrupted; "agbox agent transitions bot" says why`: {Outcome: "interrupted"},
+	} {
+		got := ""
+		if err := turnOutcome(agent, r); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if err := turnOutcome(agent, &agboxv1.AgentResult{Outcome: "max_tokens"}); err != nil {
+		t.Errorf("the program's own word: %v", err)
+	}
+}
+
+func TestAgentEventLine(t *testing.T) {
+	transition := &agboxv1.AgentEvent{
+		Sequence: 7, EventType: agboxv1.AgentEventType_AGENT_STATE_CHANGED, Details: &agboxv1.AgentEvent_Transition{Transition: &agboxv1.AgentTransition{
+			From: agboxv1.AgentState_AGENT_STATE_IDLE, To: agboxv1.AgentState_AGENT_STATE_FAILED,
+			Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED, Reason: "exit\ncode 3",
+		}},
+	}
+	for want, e := range map[string]*agboxv1.AgentEvent{
+		"STATE_CHANGED         IDLE -> FAILED (PROCESS_CRASHED: exit code 3)": transition,
+		"MESSAGE_PART_UPDATED  tool_call  sh  ls -l":                          part("m.1", 0, "tool_call", "ls\n-l\n"),
+		"ASSISTANT_COMPLETED   error  no credit":                              result("p", "error", "no credit"),
+		"MESSAGE_CREATED       user  prompt-1":                                created("p", "user", "prompt-1"),
+	} {
+		if got := agentEventLine(e); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

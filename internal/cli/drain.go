@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// drainLook is the pause between looks at how far a drain is.
+const drainLook = 500 * time.Millisecond
+
+type drainOptions struct {
+	mode, reason string
+	wait         time.Duration
+	exit         bool
+}
+
+func (a *app) drainCommand() *cobra.Command {
+	var o drainOptions
+	cmd := group("drain", "Let agents save their work before the daemon or the host ends", `Drain the daemon: no agent is started and no prompt is given any more; prompts are still queued. Sandboxes and commands are not
+touched.
+
+  park    idle agents end; busy ones are told their nudge and have --wait to finish, then their work is saved by force. They come
+          back by themselves after "agbox undrain" or the next start of the daemon.
+  detach  nothing ends but the daemon; everything works on, and is there after the next start.
+
+Returns when nothing is left to do. A drain ends with "agbox undrain", with the end of the daemon, and after an hour.`)
+	cmd.Example = "  agbox drain --reason \"kernel update\" && systemctl reboot\n  agbox drain --mode detach --exit\n  agbox drain status"
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		req, err := o.request(cmd)
+		if err != nil {
+			return err
+		}
+		return a.drain(cmd.Context(), req)
+	}
+	cmd.Flags().StringVar(&o.mode, "mode", "park", "park or detach")
+	cmd.Flags().DurationVar(&o.wait, "wait", 0, "how long busy agents may finish (default the daemon's drain.wait)")
+	cmd.Flags().BoolVar(&o.exit, "exit", false, "end the daemon when the drain is done")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why; it is recorded")
+	completeFlag(cmd, "mode", "park", "detach")
+	cmd.AddCommand(a.drainStatusCommand())
+	return cmd
+}
+
+func (o drainOptions) request(cmd *cobra.Command) (*agboxv1.DrainRequest, error) {
+	req := &agboxv1.DrainRequest{Reason: o.reason, Exit: o.exit}
+	switch o.mode {
+	case "park":
+		req.Mode = agboxv1.DrainMode_DRAIN_MODE_PARK
+	case "detach":
+		req.Mode = agboxv1.DrainMode_DRAIN_MODE_DETACH
+	default:
+		return nil, usagef(cmd, "unknown mode %q; known: park, detach", o.mode)
+	}
+	if cmd.Flags().Changed("wait") {
+		if o.mode == "detach" {
+			return nil, usagef(cmd, "--wait is for --mode park: a detach waits for nobody")
+		}
+		req.Wait = durationpb.New(o.wait)
+	}
+	return req, nil
+}
+
+func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	now, err := c.Drain(ctx, req)
+	if client.Reason(err) == "DRAIN_INVALID_STATE" {
+		return fmt.Errorf("%w; \"agbox drain status\" shows how far it is, \"agbox undrain\" ends it", err)
+	}
+	if err != nil {
+		return err
+	}
+	last, ended, err := a.watchDrain(ctx, c, a.namedBusy(ctx, now), req.GetExit())
+	a.notes.clear()
+	if isInterrupt(ctx) {
+		fmt.Fprintln(a.Err, "the drain goes on; \"agbox undrain\" ends it")
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "drained: %s\n", drainSum(last))
+	if ended {
+		fmt.Fprintln(a.Out, "agboxd has ended")
+	}
+	return nil
+}
+
+// watchDrain shows how far the drain is until it is done, and with exit until the daemon is gone. It returns what was seen
+// last.
+func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.DrainStatus, exit bool) (last *agboxv1.DrainStatus, ended bool, err error) {
+	for {
+		done := now.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE
+		switch {
+		case !now.GetDraining():
+			return now, false, fmt.Errorf("the drain was ended by somebody else: %s", drainSum(now))
+		case done && !exit:
+			return now, false, nil
+		case done:
+			a.notes.say("drained; waiting for agboxd to end")
+		default:
+			a.notes.say(drainText(now, time.Now()))
+		}
+		if err := pause(ctx, drainLook); err != nil {
+			return now, false, err
+		}
+		next, err := c.DrainStatus(ctx)
+		if client.IsUnavailable(err) && exit {
+			return now, true, nil
+		}
+		if err != nil {
+			return now, false, err
+		}
+		if exit && done && !next.GetDraining() {
+			return now, true, nil // it has ended and was started again between two looks
+		}
+		now = a.namedBusy(ctx, next)
+	}
+}
+
+// namedBusy calls the busy agents by their names, as far as they can be looked up.
+func (a *app) namedBusy(ctx context.Context, s *agboxv1.DrainStatus) *agboxv1.DrainStatus {
+	if len(s.GetBusyAgents()) == 0 {
+		return s
+	}
+	all, err := a.agents(ctx)
+	if err != nil {
+		return s
+	}
+	for i, id := range s.GetBusyAgents() {
+		if one := agentWithID(all, id); one != nil {
+			s.BusyAgents[i] = agentName(one)
+		}
+	}
+	return s
+}
+
+// drainText is "waiting for 2 busy agents (a, b), at most 9m30s; 3 parked".
+func drainText(s *agboxv1.DrainStatus, now time.Time) string {
+	if s.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING {
+		return fmt.Sprintf("saving the work of %s; %s", busyText(s), drainSum(s))
+	}
+	text := "waiting for " + busyText(s)
+	if s.GetWaitUntil() != nil {
+		text += ", at most " + span(max(s.GetWaitUntil().AsTime().Sub(now), 0))
+	}
+	return text + "; " + drainSum(s)
+}
+
+func busyText(s *agboxv1.DrainStatus) string {
+	text := fmt.Sprintf("%d busy agents", s.GetBusy())
+	if s.GetBusy() == 1 {
+		text = "1 busy agent"
+	}
+	if names := s.GetBusyAgents(); len(names) > 0 {
+		text += " (" + clip(oneLine(strings.Join(names, ", ")), toolWidth) + ")"
+	}
+	return text
+}
+
+// drainSum is "3 parked, 1 saved, 1 not saved".
+func drainSum(s *agboxv1.DrainStatus) string {
+	text := fmt.Sprintf("%d parked", s.GetParked())
+	if s.GetSaved() > 0 {
+		text += fmt.Sprintf(", %d saved", s.GetSaved())
+	}
+	if s.GetNotSaved() > 0 {
+		text += fmt.Sprintf(", %d not saved", s.GetNotSaved())
+	}
+	return text
+}
+
+func (a *app) drainStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "Show whether the daemon drains, and how far it is", Args: noArgs}
+	output := outputFlag(cmd, "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkOutput(cmd, *output, "json"); err != nil {
+			return err
+		}
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		s, err := c.DrainStatus(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case *output == "json":
+			return printLines(a.Out, []*agboxv1.DrainStatus{s})
+		case !s.GetDraining():
+			fmt.Fprintln(a.Out, "not draining")
+			return nil
+		}
+		a.showDrain(a.namedBusy(cmd.Context(), s))
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) showDrain(s *agboxv1.DrainStatus) {
+	a.fact("Mode", strings.ToLower(strings.TrimPrefix(s.GetMode().String(), "DRAIN_MODE_")))
+	a.fact("Phase", strings.TrimPrefix(s.GetPhase().String(), "DRAIN_PHASE_"))
+	a.factIf("Reason", oneLine(s.GetReason()))
+	a.fact("Since", when(s.GetStartedAt()))
+	if s.GetWaitUntil() != nil && s.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
+		at := s.GetWaitUntil().AsTime()
+		a.fact("Wait until", fmt.Sprintf("%s (%s)", at.Local().Format(time.RFC3339), ahead(at, time.Now())))
+	}
+	a.fact("Agents", fmt.Sprintf("%d busy, %s", s.GetBusy(), drainSum(s)))
+	a.factIf("Busy", oneLine(strings.Join(s.GetBusyAgents(), ", ")))
+}
+
+func (a *app) undrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "undrain", Short: "End a drain: what was parked comes back", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			changed, err := c.Undrain(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case changed:
+				fmt.Fprintln(a.Out, "the drain has ended")
+			default:
+				fmt.Fprintln(a.Out, "not draining")
+			}
+			return nil
+		},
+	}
+}
