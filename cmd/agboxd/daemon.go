@@ -101,8 +101,9 @@ type daemon struct {
 	records  *recordfile.Dir
 	rebuild  *rebuilder
 	drainer  *drainer
-	logLimit atomic.Int64 // artifacts.exec_log_max_bytes as it is now
-	timeout  atomic.Int64 // runtime.timeout as it is now, in nanoseconds
+	logLimit atomic.Int64  // artifacts.exec_log_max_bytes as it is now
+	timeout  atomic.Int64  // runtime.timeout as it is now, in nanoseconds
+	patience time.Duration // rebuildPatience
 }
 
 // assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
@@ -114,7 +115,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
+	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
@@ -279,7 +280,7 @@ func (d *daemon) finishRebuild(ctx context.Context) {
 
 // awaitRebuild gives a rebuild its time before anything is served: with an engine that answers it takes a moment.
 func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
-	timer := time.NewTimer(rebuildPatience)
+	timer := time.NewTimer(d.patience)
 	defer timer.Stop()
 	select {
 	case <-done:

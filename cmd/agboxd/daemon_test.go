@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/config"
+)
+
+// serving runs a daemon whose engine is away, and whose patience has no length.
+func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
+	s.Helper()
+	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
+	s.must(err)
+	s.Cleanup(func() { os.RemoveAll(run) })
+	s.paths.Socket = filepath.Join(run, "s")
+	cfg, err := config.Load("", s.paths)
+	s.must(err)
+	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.logs
+	shim := filepath.Join(run, shimName)
+	s.must(os.WriteFile(shim, []byte("shim"), 0o755))
+	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.log)
+	s.must(err)
+	d.patience = 0
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx, nil) }()
+	conn, err := grpc.NewClient("unix://"+s.paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	s.must(err)
+	s.Cleanup(func() { cancel(); s.must(errors.Join(conn.Close(), <-ended)) })
+	return d, agboxv1.NewSandboxServiceClient(conn)
+}
+
+// TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone, while what is known is served.
+func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
+	s := newSite(t)
+	s.live()
+	s.must(os.Remove(s.paths.Database))
+	d, c := s.serving()
+	ctx := t.Context()
+	calls := map[string]func() error{
+		"a create": func() error {
+			_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x"}})
+			return err
+		},
+		"an exec": func() error {
+			_, err := c.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: "ready", Command: []string{"true"}})
+			return err
+		},
+		"one not found":     func() error { _, err := c.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: "nope"}); return err },
+		"an exec not found": func() error { _, err := c.GetExec(ctx, &agboxv1.GetExecRequest{ExecId: "nope"}); return err },
+		"one found": func() error {
+			_, err := c.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: "frozen"})
+			return err
+		},
+	}
+	want := func(when string, wants map[string]codes.Code) {
+		t.Helper()
+		for name, code := range wants {
+			if err := calls[name](); status.Code(err) != code {
+				t.Errorf("%s: %s: %v, want %s", when, name, err, code)
+			}
+		}
+	}
+	want("before", map[string]codes.Code{
+		"a create": codes.Unavailable, "an exec": codes.Unavailable, "one not found": codes.Unavailable, "an exec not found": codes.Unavailable,
+		"one found": codes.OK,
+	})
+	if body := readyz(d); !strings.Contains(body, "[-]records: the database was lost") {
+		t.Errorf("readyz says %q", body)
+	}
+	if err := d.store.RebuildDone(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want("after", map[string]codes.Code{
+		"a create": codes.OK, "an exec": codes.OK, "one not found": codes.NotFound, "an exec not found": codes.NotFound, "one found": codes.OK,
+	})
+	if body := readyz(d); !strings.Contains(body, "[+]records ok") {
+		t.Errorf("readyz says %q", body)
+	}
+}
+
+func readyz(d *daemon) string {
+	w := httptest.NewRecorder()
+	httpHandler(d.registry, d.checks).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	return w.Body.String()
+}
+
+func TestADryRunNeedsAnEngineAndChangesNothing(t *testing.T) {
+	file := homed(t)
+	if err := os.WriteFile(file, []byte("[docker]\nhost = \"unix:///nowhere/docker.sock\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := outcome("rehydrate"); code != exitUsage || !strings.Contains(errs, "--dry-run") {
+		t.Errorf("%d, %q", code, errs)
+	}
+	if code, out, errs := outcome("rehydrate", "--dry-run"); code != exitRuntime || out != "" || strings.Count(errs, "\n") != 1 {
+		t.Errorf("%d, %q, %q", code, out, errs)
+	}
+	if _, err := os.Stat(filepath.Join(os.Getenv("XDG_DATA_HOME"), "agents-sandbox")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it made a data directory: %v", err)
+	}
+}
+
+// TestTheDaemonServesAfterItsPatience, or as soon as there is nothing to wait for.
+func TestTheDaemonServesAfterItsPatience(t *testing.T) {
+	s := newSite(t)
+	for name, tc := range map[string]struct {
+		done, stopped bool
+		want          time.Duration
+	}{
+		"the engine is away":   {want: rebuildPatience},
+		"there is no rebuild":  {done: true},
+		"the daemon is to end": {stopped: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &daemon{log: s.log, patience: rebuildPatience}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			if tc.done {
+				close(done)
+			}
+			if tc.stopped {
+				cancel()
+			}
+			begun := time.Now()
+			if d.awaitRebuild(ctx, done); time.Since(begun) != tc.want {
+				t.Errorf("%s: it waits %s", name, time.Since(begun))
+			}
+		})
+	}
+}
