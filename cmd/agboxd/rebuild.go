@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -114,7 +115,7 @@ func knownFiles(runRoot string, log *slog.Logger) ([]rehydrate.Known, error) {
 	}
 	known := make([]rehydrate.Known, 0, len(found))
 	for _, f := range found {
-		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs})
+		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs, Torn: f.Torn, TornExecs: f.TornExecs})
 	}
 	return known, nil
 }
@@ -133,21 +134,32 @@ func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
 		r.log.Error("records can't be taken; they are left as they are", "err", err)
 		err = nil
 	}
-	took := map[string]bool{}
-	for _, id := range adopted {
-		took[id] = true
-	}
+	r.tell(ctx, out, adopted)
+	return err
+}
+
+// tell logs what became of a plan, and counts it.
+func (r *rebuilder) tell(ctx context.Context, out rehydrate.Output, adopted []string) {
 	for _, s := range out.Sandboxes {
-		if id := s.Record.GetSandboxId(); took[id] {
-			r.adopted(s.Source, 1)
-			r.log.Info("record rebuilt", "sandbox_id", id, "source", string(s.Source), "defaulted", s.Defaulted)
+		id := s.Record.GetSandboxId()
+		if !slices.Contains(adopted, id) {
+			continue
 		}
+		r.adopted(s.Source, 1)
+		defaulted := s.Defaulted
+		if sb, err := r.store.Sandbox(ctx, id); err == nil { // the store knows which names and execs others have
+			defaulted = sb.Desired.GetRehydrated().GetDefaulted()
+		}
+		r.log.Info("record rebuilt", "sandbox_id", id, "source", string(s.Source), "defaulted", defaulted)
 	}
 	for _, s := range out.Skipped {
-		r.log.Warn("left alone by the rebuild", "kind", s.Kind, "object_id", s.ID, "sandbox_id", s.SandboxID, "reason", s.Reason)
+		level := slog.LevelInfo // hardly anything but other daemons'
+		if s.Unreadable {
+			level = slog.LevelWarn
+		}
+		r.log.Log(ctx, level, "left alone by the rebuild", "kind", s.Kind, "object_id", s.ID, "sandbox_id", s.SandboxID, "reason", s.Reason)
 	}
 	r.skipped(len(out.Skipped))
-	return err
 }
 
 // sleep waits for d and reports whether ctx is still alive.

@@ -83,7 +83,7 @@ func wantOnly(t testing.TB, root string, r *storev1.SandboxRecord, execs ...*sto
 	t.Helper()
 	found, problems := read(t, root)
 	f := found[r.GetSandboxId()]
-	if len(problems) != 0 || len(found) != 1 || f.Torn || !proto.Equal(f.Record, r) {
+	if len(problems) != 0 || len(found) != 1 || f.Torn || f.TornExecs || !proto.Equal(f.Record, r) {
 		t.Fatalf("%d found, one is %v, torn %v; problems %v", len(found), f.Record, f.Torn, problems)
 	}
 	wantExecs(t, f, execs...)

@@ -23,8 +23,8 @@ type Found struct {
 	Record *storev1.SandboxRecord
 	// Execs have valid IDs, a request to this sandbox and a nonce; of each ID the newest, in the order of the first.
 	Execs []*storev1.ExecRecord
-	// Torn: the newest change may be missing. A Problem tells of it, too.
-	Torn bool
+	// Torn: the newest change may be missing. TornExecs: that of an exec may be. A Problem tells of it, too.
+	Torn, TornExecs bool
 }
 
 // Problem is something that could not be read. Err is ErrDataLoss for what is torn, damaged or in the wrong place,
@@ -155,7 +155,7 @@ func (r *reader) execs(dirfd int, dir string, f *Found) {
 		f.Execs = append(f.Execs, e)
 		return nil
 	})
-	f.Torn = f.Torn || !whole
+	f.TornExecs = !whole || left != nil
 	if left != nil {
 		r.problem(path, left)
 	}

@@ -49,7 +49,7 @@ func TestAFileThatWasCutAnywhereGivesThePreviousGoodOne(t *testing.T) {
 		must(t, os.Truncate(execsPath, n))
 		found, problems := read(t, root)
 		frames, exact := whole(execEnds, n)
-		if f := found["box"]; len(f.Execs) != frames || (len(problems) == 0) != exact || f.Torn == exact {
+		if f := found["box"]; len(f.Execs) != frames || (len(problems) == 0) != exact || f.TornExecs == exact || f.Torn {
 			t.Fatalf("cut to %d, %d frames: %v, problems %v", n, frames, f, problems)
 		}
 	}
@@ -206,8 +206,8 @@ func TestExecsOfALaterReleaseAreLeftOutAndKept(t *testing.T) {
 	must(t, os.WriteFile(path, must2(encodeFrame(kindExec, frame{2, []byte("who knows")})), 0o600))
 	d.Exec("box", execRecord("box", "a"))
 	f, problems := read(t, root)
-	if len(problems) != 1 || !errdefs.IsFailedPrecondition(problems[0].Err) {
-		t.Errorf("problems %v", problems)
+	if len(problems) != 1 || !errdefs.IsFailedPrecondition(problems[0].Err) || !f["box"].TornExecs {
+		t.Errorf("problems %v, torn %v", problems, f["box"].TornExecs)
 	}
 	wantExecs(t, f["box"], execRecord("box", "a"))
 }

@@ -106,7 +106,7 @@ func (o *Output) settleExecs(in Input) {
 			o.Skipped = append(o.Skipped, Skipped{
 				Kind: "exec", ID: id, SandboxID: s.Record.GetSandboxId(), Reason: "another sandbox has an exec of that ID",
 			})
-			s.guessExecs()
+			s.guess("execs")
 			return true
 		})
 	}
@@ -140,12 +140,5 @@ func (o *Output) ranks(in Input) func(Sandbox, *storev1.ExecRecord) int {
 	}
 	return func(s Sandbox, e *storev1.ExecRecord) int {
 		return max(byJournal, better[key{s.Record.GetSandboxId(), e.GetExecId()}])
-	}
-}
-
-func (s *Sandbox) guessExecs() {
-	if !slices.Contains(s.Defaulted, "execs") {
-		s.Defaulted = append(slices.Clone(s.Defaulted), "execs")
-		slices.Sort(s.Defaulted)
 	}
 }

@@ -12,6 +12,8 @@ import (
 type Known struct {
 	Record *storev1.SandboxRecord
 	Execs  []*storev1.ExecRecord
+	// Torn: a part of the file could not be read, so the newest change may be missing. TornExecs: the same of its execs.
+	Torn, TornExecs bool
 	// Traces are what the files of its execs tell; Gather fills them in.
 	Traces []execjournal.Trace
 }

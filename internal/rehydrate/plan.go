@@ -66,7 +66,7 @@ func Plan(in Input, now time.Time) Output {
 	instances, former := in.instances(in.Known, in.Found)
 	out := Output{Skipped: slices.Clone(in.Skipped), Former: former}
 	for _, k := range in.Known {
-		out.Sandboxes = append(out.Sandboxes, fromFile(k, now))
+		out.Sandboxes = append(out.Sandboxes, in.fromFile(k, now))
 	}
 	var rebuilt []Sandbox
 	for _, f := range in.Found {
@@ -127,8 +127,15 @@ func (f Found) unclear(p parts) bool {
 }
 
 // fromFile adds to a record file the execs that only their own files know.
-func fromFile(k Known, now time.Time) Sandbox {
+func (in Input) fromFile(k Known, now time.Time) Sandbox {
 	s := Sandbox{Source: FromFile, Rebuilt: store.Rebuilt{Record: k.Record, Execs: slices.Clone(k.Execs)}}
+	if k.Torn {
+		s.Record = in.stale(k.Record, now)
+		s.guess("record", "last_sequence", "state_changed_at", "deadline_at")
+	}
+	if k.TornExecs {
+		s.guess("execs")
+	}
 	if k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return s
 	}
@@ -139,7 +146,7 @@ func fromFile(k Known, now time.Time) Sandbox {
 	for _, t := range k.Traces {
 		if e := execOf(k.Record.GetSandboxId(), t, now); e != nil && !have[e.GetExecId()] {
 			s.Execs = append(s.Execs, e)
-			s.Defaulted = []string{"execs"}
+			s.guess("execs")
 		}
 	}
 	return s

@@ -59,8 +59,7 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 		Version: 1, SandboxId: r.f.ID, Instance: r.in.Instance, CreatedAt: r.created().UnixNano(), Spec: r.spec,
 		State: int32(v.state), StateChangedAt: r.now.UnixNano(), ErrorCode: v.code, ErrorMessage: v.message,
 		Progress: v.progress, Preparing: v.attempt == storev1.Attempt_ATTEMPT_CREATE,
-		// Larger than any that was: events are fewer than the seconds since 1970.
-		LastSequence: uint64(max(r.now.Unix(), 2)),
+		LastSequence: sequenceFloor(r.now),
 		Desired: &storev1.Desired{
 			RunState: v.want, Generation: 1, Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: r.name(),
 			EngineRun: v.life, ToolMounts: r.tools,
@@ -70,7 +69,7 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 		rec.Desired.RequestedAt = rec.CreatedAt
 	}
 	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
-		rec.Desired.DeadlineAt = r.deadline()
+		rec.Desired.DeadlineAt = r.in.deadline(r.spec, r.now)
 		rec.IdleSince = r.idleSince()
 	}
 	return rec
@@ -95,17 +94,20 @@ func (p parts) all() []dockerx.ContainerDetail {
 	return all
 }
 
-// deadline begins anew.
-func (r *rebuild) deadline() int64 {
-	timeout := r.in.Timeout
-	if r.spec.GetTimeout() != nil {
-		timeout = r.spec.GetTimeout().AsDuration()
+// deadline of a lifetime that begins anew; 0: never.
+func (in Input) deadline(spec *agboxv1.CreateSpec, now time.Time) int64 {
+	timeout := in.Timeout
+	if spec.GetTimeout() != nil {
+		timeout = spec.GetTimeout().AsDuration()
 	}
 	if timeout <= 0 {
 		return 0
 	}
-	return r.now.Add(timeout).UnixNano()
+	return now.Add(timeout).UnixNano()
 }
+
+// sequenceFloor is larger than any sequence that was: events are fewer than the seconds since 1970.
+func sequenceFloor(now time.Time) uint64 { return uint64(max(now.Unix(), 2)) }
 
 // idleSince is the later of the start and the last end of an exec; zero while one is active. What a journal says of times
 // to come is not believed.
