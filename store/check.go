@@ -126,7 +126,7 @@ const ExitNoVerdict = 75
 
 // checkInChild runs program on path. The file is not touched. Errors: ErrDataLoss when the child found damage or died
 // of it; ErrUnavailable when there is no verdict: the child could not start or says so, was killed from outside, found no
-// memory, or took too long.
+// memory or no thread, or took too long.
 func checkInChild(ctx context.Context, program []string, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -143,15 +143,21 @@ func checkInChild(ctx context.Context, program []string, path string) error {
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, ctx.Err(), errdefs.ErrUnavailable)
 	case !errors.As(err, &exit), killedFromOutside(exit):
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, err, errdefs.ErrUnavailable)
-	case exit.ExitCode() == ExitNoVerdict, strings.Contains(out.first(), noMemory):
+	case exit.ExitCode() == ExitNoVerdict, isStarved(out.first()):
 		return fmt.Errorf("check %s after an unclean end: %s (%w): %w", path, out.first(), exit, errdefs.ErrUnavailable)
 	}
-	return fmt.Errorf("%s is damaged: %s (%w): it was left as it is; keep a copy, then restore a backup in its place, "+
-		"or move it away to start empty: %w", path, out.first(), exit, errdefs.ErrDataLoss)
+	return fmt.Errorf("%s is damaged: %s (%w): %w", path, out.first(), exit, errdefs.ErrDataLoss)
 }
 
-// noMemory is in the first line of a Go program that got none.
-const noMemory = "out of memory"
+// isStarved reports whether the first line of a Go program that died says that the host gave it no memory or no thread.
+func isStarved(line string) bool {
+	for _, words := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread"} {
+		if strings.Contains(line, words) {
+			return true
+		}
+	}
+	return false
+}
 
 // killedFromOutside tells the OOM killer and operators from faults of the child's own.
 func killedFromOutside(exit *exec.ExitError) bool {

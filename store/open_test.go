@@ -32,6 +32,10 @@ func init() {
 		fmt.Fprintln(os.Stderr, "runtime: out of memory: cannot allocate 8589934592-byte block")
 		return 2
 	}
+	children["no thread"] = func() int {
+		fmt.Fprintln(os.Stderr, "runtime: failed to create new OS thread (have 5 already; errno=11)")
+		return 2
+	}
 	children["fault"] = fault
 	children["never"] = func() int { panic("the check ran") }
 }
@@ -148,6 +152,7 @@ func TestNoVerdictIsNotDamage(t *testing.T) {
 		"killed from outside": childProgram(t, "kill"),
 		"it says so":          childProgram(t, "unsure"),
 		"no memory":           childProgram(t, "no memory"),
+		"no thread":           childProgram(t, "no thread"),
 		"no such program":     {"/does/not/exist"},
 	} {
 		markUnclean(t, o.Path)

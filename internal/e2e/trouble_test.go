@@ -117,20 +117,30 @@ func TestWhatTheDaemonCanNotReadIsOneSentenceAndAnExitCode(t *testing.T) {
 	d.await(id, ready)
 	d.stop()
 	d.refuses(2, d.home, "--config", d.home) // a directory
-	whole := must(os.ReadFile(d.database()))(t)
 	storetest.Put(t, d.database(), "meta", "schema", binary.BigEndian.AppendUint64(nil, 1000))
 	d.refuses(4, "newer")
-	for _, damage := range [][]byte{[]byte("short"), bytes.Repeat([]byte("noise"), 20000)} {
+	storetest.Put(t, d.database(), "meta", "schema", binary.BigEndian.AppendUint64(nil, 1))
+	d.start()
+	d.sh(id, "true")
+	d.remove(id)
+}
+
+func TestADamagedDatabaseIsKeptAndItsRecordsAreThere(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	for i, damage := range [][]byte{[]byte("short"), bytes.Repeat([]byte("noise"), 20000)} {
+		d.stop()
 		if err := os.WriteFile(d.database(), damage, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.refuses(4, "ids.db")
+		d.start()
+		d.sh(id, "true")
+		if kept := must(filepath.Glob(d.database() + ".damaged-*"))(t); len(kept) != i+1 {
+			t.Errorf("kept are %v", kept)
+		}
 	}
-	if err := os.WriteFile(d.database(), whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.start()
-	d.sh(id, "true")
 	d.remove(id)
 }
 
