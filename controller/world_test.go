@@ -73,12 +73,15 @@ func (w *world) start(fuse int) error {
 		return err
 	}
 	w.store = s
+	if _, err := s.NewEpoch(context.Background()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	life := &daemonLife{cancel: cancel, done: make(chan struct{})}
 	f := &fuseBox{left: fuse, blow: cancel}
 	cfg := controller.Config{
 		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{w.journals(), f, w.shim},
-		WatchExecs: w.shim.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
+		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
 		ResyncInterval: time.Minute, Workers: 4, Now: w.now,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -172,6 +175,7 @@ type fakeShim struct {
 	notify func(sandboxID, execID string)
 	ran    map[string]int
 	ends   map[string]execjournal.Journal
+	said   *said
 }
 
 // fakeBox is one life of one container.
@@ -183,6 +187,7 @@ type fakeBox struct {
 
 	mu      sync.Mutex
 	cancels map[string]chan struct{}
+	inboxes map[string]chan struct{}
 	frozen  bool
 	turned  chan struct{} // closed and made anew when it is frozen or thawed
 }
@@ -221,6 +226,7 @@ func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	s := &fakeShim{
 		engine: engine, wall: wall, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
 		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
+		said: &said{answered: map[string]int{}, notify: func(string, string) {}},
 	}
 	engine.OnStart(s.booted)
 	engine.OnStop(s.died)
@@ -242,6 +248,20 @@ func (s *fakeShim) watch(ctx context.Context, notify func(sandboxID, execID stri
 	return nil
 }
 
+// watch is the same for what agents print.
+func (s *said) watch(ctx context.Context, notify func(sandboxID, execID string)) error {
+	set := func(f func(string, string)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.notify = f
+	}
+	set(notify)
+	notify("", "")
+	<-ctx.Done()
+	set(func(string, string) {})
+	return nil
+}
+
 func (s *fakeShim) tell(sandboxID, execID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +275,7 @@ func (s *fakeShim) booted(d dockerx.ContainerDetail) {
 	}
 	b := &fakeBox{
 		id: d.ID, dead: make(chan struct{}), term: make(chan struct{}), wake: make(chan struct{}, 1),
-		cancels: map[string]chan struct{}{}, turned: make(chan struct{}),
+		cancels: map[string]chan struct{}{}, inboxes: map[string]chan struct{}{}, turned: make(chan struct{}),
 	}
 	b.wake <- struct{}{}
 	for _, m := range spec.Mounts {
@@ -410,13 +430,10 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 
 func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, cancel chan struct{}) {
 	defer f.free()
-	var millis, code int
-	if _, err := fmt.Sscanf(strings.TrimPrefix(strings.Join(req.Command, " "), "sh -c "), "sleep %d %d", &millis, &code); err != nil {
-		panic(err)
-	}
+	what, code := s.execute(b, req, cancel)
 	end := f.journal
 	end.State, end.ExitCode = execjournal.StateEnded, code
-	switch b.outlast(time.Duration(millis)*time.Millisecond, cancel) {
+	switch what {
 	case died:
 		return // no end: the lock is free now
 	case wasCancelled:
@@ -438,33 +455,71 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	}
 }
 
-// What ended a command.
+// execute runs a command and says how it ended.
+func (s *fakeShim) execute(b *fakeBox, req execjournal.Request, cancel <-chan struct{}) (what, code int) {
+	switch {
+	case req.Command[0] == "agent":
+		return newFakeAgent(s, b, req, cancel).run()
+	case req.Command[0] == "summarize":
+		return s.summarize(b, req, cancel)
+	case strings.Contains(strings.Join(req.Command, " "), "git rev-parse"):
+		return b.outlast(0, cancel), 66 // there is no work tree
+	}
+	var millis int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(strings.Join(req.Command, " "), "sh -c "), "sleep %d %d", &millis, &code); err != nil {
+		panic(err)
+	}
+	return b.outlast(time.Duration(millis)*time.Millisecond, cancel), code
+}
+
+// What ended a command, or its wait.
 const (
 	byItself = iota
 	died
 	wasCancelled
 	wasStopped
+	fed
 )
 
 // outlast runs a command for the given time, in which a freeze does not count.
 func (b *fakeBox) outlast(left time.Duration, cancel <-chan struct{}) int {
+	what, _ := b.await(left, cancel, nil)
+	return what
+}
+
+// await is outlast for one that also waits for more to read, and for ever if left is negative.
+func (b *fakeBox) await(left time.Duration, cancel, more <-chan struct{}) (what int, rest time.Duration) {
 	for b.thawed() {
 		_, turned := b.now()
+		var over <-chan time.Time
+		if left >= 0 {
+			over = time.After(left)
+		}
 		begun := time.Now()
 		select {
 		case <-b.dead:
-			return died
+			return died, 0
 		case <-cancel:
-			return wasCancelled
+			return wasCancelled, 0
 		case <-b.term:
-			return wasStopped
+			return wasStopped, 0
+		case <-more:
+			return fed, b.lessThan(left, begun)
 		case <-turned:
-			left -= time.Since(begun)
-		case <-time.After(left):
-			return byItself
+			left = b.lessThan(left, begun)
+		case <-over:
+			return byItself, 0
 		}
 	}
-	return died
+	return died, 0
+}
+
+// lessThan is what remains of a time; all of one without an end.
+func (*fakeBox) lessThan(left time.Duration, begun time.Time) time.Duration {
+	if left < 0 {
+		return left
+	}
+	return max(left-time.Since(begun), 0)
 }
 
 // The ports of a daemon that may be killed.

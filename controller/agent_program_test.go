@@ -1,0 +1,297 @@
+package controller_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+// given is a prompt that an agent's process has read.
+type given struct{ execID, promptID, text string }
+
+// said keeps what the agents of a world were told, for tests.
+type said struct {
+	mu       sync.Mutex
+	given    []given
+	answered map[string]int // results by prompt
+	notify   func(sandboxID, execID string)
+}
+
+// prompts are those that processes have read, nudges aside, in order.
+func (s *said) prompts(promptID string) (list []given) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.given {
+		if g.promptID == promptID {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (s *said) tell(sandboxID, execID string) {
+	s.mu.Lock()
+	notify := s.notify
+	s.mu.Unlock()
+	notify(sandboxID, execID)
+}
+
+// fakeAgent is one process that speaks native. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it ends
+// so instead, before incarnation until=N; mute, it never is ready; stubborn, it needs all of the grace to end.
+type fakeAgent struct {
+	s       *fakeShim
+	b       *fakeBox
+	execID  string
+	number  int
+	flags   map[string]string
+	cancel  <-chan struct{}
+	more    <-chan struct{}
+	read    int64
+	pending [][]byte
+}
+
+type nativeLine struct {
+	Type     string `json:"type"`
+	PromptID string `json:"prompt_id,omitempty"`
+	Text     string `json:"text,omitempty"`
+	Outcome  string `json:"outcome,omitempty"`
+}
+
+func newFakeAgent(s *fakeShim, b *fakeBox, req execjournal.Request, cancel <-chan struct{}) *fakeAgent {
+	a := &fakeAgent{s: s, b: b, execID: req.ExecID, flags: map[string]string{}, cancel: cancel, more: b.feed(req.ExecID)}
+	for _, word := range req.Command[1:] {
+		k, v, _ := strings.Cut(word, "=")
+		a.flags[k] = v
+	}
+	a.number, _ = strconv.Atoi(req.Env["AGBOX_INCARNATION"])
+	return a
+}
+
+func (a *fakeAgent) flag(name string, otherwise int) int {
+	if n, err := strconv.Atoi(a.flags[name]); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// run returns how it ended, and its code if it was by itself.
+func (a *fakeAgent) run() (what, code int) {
+	boot := time.Duration(a.flag("boot", 50)) * time.Millisecond
+	if what := a.wait(boot); what != byItself {
+		return what, 0
+	}
+	if _, dies := a.flags["die"]; dies && a.number < a.flag("until", 1<<30) {
+		return byItself, a.flag("die", 1)
+	}
+	if _, mute := a.flags["mute"]; mute {
+		return a.wait(-1), 0
+	}
+	a.say(nativeLine{Type: "ready"})
+	for {
+		l, what := a.next(-1)
+		if what != fed {
+			return what, 0
+		}
+		if l.Type != "prompt" {
+			continue // there is no turn to interrupt
+		}
+		if what, code := a.turn(l); what != fed {
+			return what, code
+		}
+	}
+}
+
+// turn works on a prompt. what is fed when it has its result.
+func (a *fakeAgent) turn(l nativeLine) (what, code int) {
+	text := l.Text
+	if _, behind, ok := strings.Cut(text, "</agbox-context>\n\n"); ok {
+		text = behind
+	}
+	words := append(strings.Fields(text), "")
+	n, _ := strconv.Atoi(words[1])
+	took := time.Duration(n) * time.Millisecond
+	switch words[0] {
+	case "crash", "exit":
+		if what := a.wait(took); what != byItself {
+			return what, 0
+		}
+		return byItself, map[string]int{"crash": 1, "exit": 0}[words[0]]
+	case "crash-before":
+		if a.number < n {
+			return byItself, 1
+		}
+		took = 100 * time.Millisecond
+	case "result-then-die":
+		a.result(l, "end_turn")
+		return byItself, 1
+	case "result-then-exit":
+		a.result(l, "end_turn")
+		return byItself, 0
+	case "checkpoint":
+		a.say(nativeLine{Type: "checkpoint", Text: words[1]})
+	case "work":
+	case "hang", "deaf", "until-nudged":
+		took = -1
+	default:
+		took = 100 * time.Millisecond
+	}
+	a.say(nativeLine{Type: "message_part.updated", Text: "about " + text})
+	return a.work(l, words[0], took)
+}
+
+func (a *fakeAgent) work(l nativeLine, kind string, took time.Duration) (what, code int) {
+	end := time.Now().Add(took)
+	for {
+		left := time.Duration(-1)
+		if took >= 0 {
+			left = max(time.Until(end), 0)
+		}
+		more, what := a.next(left)
+		switch {
+		case what == byItself:
+			a.say(nativeLine{Type: "message_part.updated", Text: "you said " + l.Text})
+			a.result(l, "end_turn")
+			return fed, 0
+		case what != fed:
+			return what, 0
+		case more.Type == "interrupt" && kind != "deaf":
+			a.result(l, "interrupted")
+			return fed, 0
+		case more.Type == "prompt" && kind == "until-nudged":
+			a.result(l, "end_turn")
+			return fed, 0
+		}
+	}
+}
+
+func (a *fakeAgent) result(l nativeLine, outcome string) {
+	a.say(nativeLine{Type: "assistant.completed", Outcome: outcome})
+	a.s.said.mu.Lock()
+	defer a.s.said.mu.Unlock()
+	a.s.said.answered[l.PromptID]++
+}
+
+func (a *fakeAgent) say(l nativeLine) {
+	data, err := json.Marshal(l)
+	if err != nil {
+		panic(err)
+	}
+	f, err := os.OpenFile(filepath.Join(a.b.logs, execjournal.StdoutName(a.execID)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return // its sandbox is being removed
+	}
+	defer f.Close()
+	_, _ = f.Write(append(data, '\n'))
+	defer a.s.said.tell(a.b.sandbox, a.execID)
+}
+
+// wait lets time go by, for ever when d is negative; what it is told meanwhile it reads later.
+func (a *fakeAgent) wait(d time.Duration) int {
+	for {
+		what, left := a.b.await(d, a.cancel, a.more)
+		if what != fed {
+			return a.ended(what)
+		}
+		d = left
+	}
+}
+
+// next is the next line of the inbox, or byItself after d, or what ended it.
+func (a *fakeAgent) next(d time.Duration) (nativeLine, int) {
+	for {
+		if l, ok := a.line(); ok {
+			return l, fed
+		}
+		what, left := a.b.await(d, a.cancel, a.more)
+		if what != fed {
+			return nativeLine{}, a.ended(what)
+		}
+		d = left
+	}
+}
+
+func (a *fakeAgent) ended(what int) int {
+	if _, stubborn := a.flags["stubborn"]; stubborn && what == wasCancelled {
+		if a.b.outlast(9*time.Second, nil) == died {
+			return died
+		}
+	}
+	return what
+}
+
+// line takes a whole line that is there.
+func (a *fakeAgent) line() (l nativeLine, ok bool) {
+	for {
+		data, err := os.ReadFile(filepath.Join(a.b.ctl, execjournal.ExecDir, execjournal.InboxName(a.execID)))
+		if err != nil || int64(len(data)) <= a.read {
+			return l, false
+		}
+		line, _, whole := bytes.Cut(data[a.read:], []byte("\n"))
+		if !whole {
+			return l, false
+		}
+		a.read += int64(len(line)) + 1
+		if err := json.Unmarshal(line, &l); err != nil {
+			panic(fmt.Sprintf("%s was told %q", a.execID, line))
+		}
+		if l.Type == "prompt" {
+			a.s.said.mu.Lock()
+			a.s.said.given = append(a.s.said.given, given{a.execID, l.PromptID, l.Text})
+			a.s.said.mu.Unlock()
+		}
+		return l, true
+	}
+}
+
+// feed is the channel that says that the inbox of an exec has grown.
+func (b *fakeBox) feed(execID string) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inboxes[execID] == nil {
+		b.inboxes[execID] = make(chan struct{}, 1)
+	}
+	return b.inboxes[execID]
+}
+
+// fed says that an inbox was written.
+func (s *fakeShim) fed(sandboxID, execID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.boxes {
+		if b.sandbox == sandboxID {
+			select {
+			case b.feed(execID) <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// summarize is a summary command: it counts the lines of its standard input, after MS, once that has ended.
+func (s *fakeShim) summarize(b *fakeBox, req execjournal.Request, cancel <-chan struct{}) (what, code int) {
+	took, _ := strconv.Atoi(req.Command[1])
+	if what := b.outlast(time.Duration(took)*time.Millisecond, cancel); what != byItself {
+		return what, 0
+	}
+	dir := filepath.Join(b.ctl, execjournal.ExecDir)
+	if _, err := os.Stat(filepath.Join(dir, execjournal.ClosedName(req.ExecID))); err != nil {
+		return byItself, 2
+	}
+	data, err := os.ReadFile(filepath.Join(dir, execjournal.InboxName(req.ExecID)))
+	if err != nil {
+		return byItself, 3
+	}
+	text := fmt.Sprintf("in short: %d lines\n", bytes.Count(data, []byte("\n")))
+	if err := os.WriteFile(filepath.Join(b.logs, execjournal.StdoutName(req.ExecID)), []byte(text), 0o600); err != nil {
+		return byItself, 4
+	}
+	return byItself, 0
+}
