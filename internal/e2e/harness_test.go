@@ -161,6 +161,13 @@ func subnetPool(home string) string {
 
 func (d *daemon) start() {
 	d.Helper()
+	d.launch()
+	d.dial()
+}
+
+// launch starts the daemon and does not wait for it.
+func (d *daemon) launch() {
+	d.Helper()
 	d.writeConfig()
 	cmd := d.command()
 	cmd.Stdout, cmd.Stderr = d.log, d.log
@@ -170,7 +177,6 @@ func (d *daemon) start() {
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }()
 	d.cmd, d.done = cmd, done
-	d.dial()
 }
 
 // command is an agboxd for the daemon's directories.

@@ -1,0 +1,173 @@
+//go:build docker
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func (d *daemon) data(name string) string { return filepath.Join(d.home, "data/agents-sandbox", name) }
+
+// What a rebuild may have to do without.
+const (
+	theDatabase = "ids.db"
+	theUUID     = "instance"
+	theRecords  = "s/*/record"
+	theExecs    = "s/*/execs"
+)
+
+// lose removes files of a daemon that does not run; its log begins anew, so that only what comes counts.
+func (d *daemon) lose(patterns ...string) {
+	d.Helper()
+	for _, p := range patterns {
+		files := must(filepath.Glob(d.data(p)))(d)
+		if len(files) == 0 {
+			d.Fatalf("there is no %s", p)
+		}
+		for _, f := range files {
+			if err := os.Remove(f); err != nil {
+				d.Fatal(err)
+			}
+		}
+	}
+	d.log = &logFile{}
+}
+
+// view is all that can be seen of one sandbox.
+type view struct {
+	handle     *agboxv1.SandboxHandle
+	execs      map[string]*agboxv1.ExecStatus
+	logs       map[string]string
+	containers []string
+}
+
+// viewed looks at a sandbox and at some of its execs.
+func (d *daemon) viewed(id string, execs ...string) view {
+	d.Helper()
+	containers, _ := d.engineHolds(id)
+	slices.Sort(containers)
+	v := view{d.sandbox(id), map[string]*agboxv1.ExecStatus{}, map[string]string{}, containers}
+	for _, execID := range execs {
+		e := must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: execID}))(d).GetExec()
+		v.execs[execID], v.logs[execID] = e, d.read(e.GetStdoutLogPath())+"|"+d.read(e.GetStderrLogPath())
+	}
+	return v
+}
+
+// sameAfter compares with before, field by field, but for what the rebuild itself adds and what blank blanks out.
+func (d *daemon) sameAfter(what string, was view, blank func(*agboxv1.SandboxHandle)) {
+	d.Helper()
+	is := d.viewed(was.handle.GetSandboxId(), slices.Collect(maps.Keys(was.execs))...)
+	if is.handle.GetRehydrated() == nil || is.handle.GetLastEventSequence() <= was.handle.GetLastEventSequence() {
+		d.Errorf("%s: it was not rebuilt: %v", what, is.handle)
+	}
+	compared := func(v view) *agboxv1.SandboxHandle {
+		h := proto.CloneOf(v.handle)
+		h.Rehydrated, h.LastEventSequence, h.StatusMessage = nil, 0, ""
+		blank(h)
+		return h
+	}
+	if got, want := compared(is), compared(was); !proto.Equal(got, want) {
+		d.Errorf("%s: it is\n%v\nand was\n%v", what, got, want)
+	}
+	if !slices.Equal(is.containers, was.containers) {
+		d.Errorf("%s: its containers are %v and were %v", what, is.containers, was.containers)
+	}
+	for id, e := range was.execs {
+		d.sameExec(what, is.execs[id], e, is.handle.GetRehydrated().GetDefaulted())
+		if is.logs[id] != was.logs[id] {
+			d.Errorf("%s: exec %s has said %q, and before %q", what, id, is.logs[id], was.logs[id])
+		}
+	}
+}
+
+// sameExec allows for what a sandbox without record file can't know: when an exec was accepted, and the command of one that has
+// ended.
+func (d *daemon) sameExec(what string, is, was *agboxv1.ExecStatus, guessed []string) {
+	d.Helper()
+	is, was = proto.CloneOf(is), proto.CloneOf(was)
+	is.LastEventSequence, was.LastEventSequence = 0, 0
+	if len(guessed) > 0 {
+		is.CreatedAt, was.CreatedAt = nil, nil
+	}
+	if slices.Contains(guessed, "execs") && len(is.GetCommand()) == 0 {
+		was.Command = nil
+	}
+	if !proto.Equal(is, was) {
+		d.Errorf("%s: exec is %v, and was %v", what, is, was)
+	}
+}
+
+func exactly(*agboxv1.SandboxHandle) {}
+
+// wantRebuilt checks what was guessed of a sandbox, and that the log, the event and describe say the same.
+func (d *daemon) wantRebuilt(id, source string, guessed ...string) {
+	d.Helper()
+	got := d.sandbox(id).GetRehydrated().GetDefaulted()
+	if !slices.Equal(got, guessed) {
+		d.Errorf("%s: guessed is %v, want %v", id, got, guessed)
+	}
+	log := d.log.tail(1 << 20)
+	if !strings.Contains(log, fmt.Sprintf(`"sandbox_id":%q,"source":%q`, id, source)) {
+		d.Errorf("the log does not say that %s was rebuilt from %s: %s", id, source, log)
+	}
+	out := d.agbox("describe", id)
+	for _, field := range guessed {
+		if !strings.Contains(out, field) {
+			d.Errorf("describe does not name %s: %s", field, out)
+		}
+	}
+	if e := d.firstEvent(id); e.GetEventType() != agboxv1.EventType_SANDBOX_REHYDRATED || !slices.Equal(e.GetRehydrated().GetDefaulted(), guessed) {
+		d.Errorf("%s: its history begins with %v", id, e)
+	}
+}
+
+// firstEvent is the oldest that is retained.
+func (d *daemon) firstEvent(id string) *agboxv1.SandboxEvent {
+	d.Helper()
+	stream := must(d.SubscribeSandboxEvents(d.ctx(), &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id}))(d)
+	return must(stream.Recv())(d)
+}
+
+// dryRun runs agboxd rehydrate --dry-run and returns the line of each sandbox, and the rest.
+func (d *daemon) dryRun() (lines map[string]string, rest string) {
+	d.Helper()
+	out, err := d.command("rehydrate", "--dry-run").Output()
+	if err != nil {
+		d.Fatalf("%v\n%s", err, out)
+	}
+	lines = map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		switch fields := strings.Fields(line); {
+		case strings.HasPrefix(line, "skipped: "), strings.HasPrefix(line, "former "):
+			rest += line
+		case len(fields) > 2:
+			lines[fields[0]] = strings.Join(fields[1:], " ")
+		}
+	}
+	return lines, rest
+}
+
+func (d *daemon) asleep(id string) {
+	d.Helper()
+	must(d.PauseSandbox(d.ctx(), &agboxv1.PauseSandboxRequest{SandboxId: id}))(d)
+	d.await(id, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+}
+
+// until sets a deadline.
+func (d *daemon) until(id string, at time.Time) {
+	d.Helper()
+	when := &agboxv1.SetSandboxTimeoutRequest_DeadlineAt{DeadlineAt: timestamppb.New(at)}
+	must(d.SetSandboxTimeout(d.ctx(), &agboxv1.SetSandboxTimeoutRequest{SandboxId: id, When: when}))(d)
+}

@@ -1,0 +1,228 @@
+//go:build docker
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// cut truncates the database anywhere in what was ever used of it and returns what is left.
+func (d *daemon) cut() string {
+	d.Helper()
+	whole := bytes.TrimRight([]byte(d.read(d.data(theDatabase))), "\x00")
+	left := whole[:rand.IntN(len(whole))]
+	if err := os.Truncate(d.data(theDatabase), int64(len(left))); err != nil {
+		d.Fatal(err)
+	}
+	return string(left)
+}
+
+// loseSome loses the database and the record files of some sandboxes.
+func (d *daemon) loseSome(ids ...string) {
+	d.Helper()
+	lost := []string{theDatabase}
+	for _, record := range must(filepath.Glob(d.data(theRecords)))(d) {
+		held := d.read(record)
+		if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(held, id) }) {
+			lost = append(lost, strings.TrimPrefix(record, d.data("")+"/"))
+		}
+	}
+	if len(lost) != 1+len(ids) {
+		d.Fatalf("of %v there are %v", ids, lost)
+	}
+	d.lose(lost...)
+}
+
+// Without an engine what is on file is served, and nobody is told that something is not there.
+func TestARebuildWaitsForTheEngine(t *testing.T) {
+	t.Parallel()
+	sock := filepath.Join(must(os.MkdirTemp("", "agbox-e2e-sock-"))(t), "d.sock")
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(sock)) })
+	stop := forward(t, sock, "/var/run/docker.sock")
+	d := newDaemon(t, "unix://"+sock, "")
+	d.host = "" // behind the socket is the engine that is there
+	filed, unfiled := d.create(nil), d.create(nil)
+	d.await(filed, ready)
+	d.await(unfiled, ready)
+	was := d.viewed(unfiled)
+	d.kill()
+	stop()
+	d.loseSome(unfiled)
+	if out, err := d.command("rehydrate", "--dry-run").CombinedOutput(); err == nil || bytes.Count(out, []byte("\n")) != 1 {
+		t.Errorf("a dry run without an engine: %v, %s", err, out)
+	}
+	d.host = "unix://" + sock
+	d.start()
+	d.host = ""
+	if s := d.state(filed); s != ready {
+		t.Errorf("what is on file is %s", s)
+	}
+	for name, call := range map[string]func() error{
+		"one that may be there": func() error {
+			_, err := d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: unfiled})
+			return err
+		},
+		"a create": func() error {
+			_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: baseImage}})
+			return err
+		},
+		"an exec": func() error {
+			_, err := d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: filed, Command: []string{"true"}})
+			return err
+		},
+	} {
+		if err := call(); !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "being rebuilt") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	forward(t, sock, "/var/run/docker.sock")
+	d.eventually("the other one comes back", func() error {
+		_, err := d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: unfiled})
+		return err
+	})
+	d.sameAfter("later", was, guessed(""))
+	d.eventually("execs are taken", func() error {
+		_, err := d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: filed, Command: []string{"true"}})
+		return err
+	})
+	d.sh(unfiled, "true")
+	d.remove(filed)
+	d.remove(unfiled)
+}
+
+// TestARebuildKilledAnywhereGoesOn: each time the database is lost again, and half of the record files are.
+func TestARebuildKilledAnywhereGoesOn(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	ids := map[string]view{}
+	for i := range 4 {
+		id := d.named(fmt.Sprintf("box-%d", i), &agboxv1.CreateSpec{Labels: map[string]string{"n": fmt.Sprint(i)}})
+		d.await(id, ready)
+		e := d.exec(id, "sh", "-c", "echo said; exit 4")
+		d.ended(e.GetExecId())
+		ids[id] = d.viewed(id, e.GetExecId())
+	}
+	for i := range 10 {
+		d.kill()
+		if i%3 != 2 { // otherwise the new one goes on
+			_ = os.Remove(d.data(theDatabase))
+		}
+		n := 0
+		for _, record := range must(filepath.Glob(d.data(theRecords)))(t) {
+			if n++; n%2 == i%2 {
+				_ = os.Remove(record)
+			}
+		}
+		d.log = &logFile{}
+		d.launch()
+		time.Sleep(rand.N(600 * time.Millisecond)) // the moment of death is what is random here
+	}
+	d.kill()
+	d.start()
+	list := must(d.ListSandboxes(d.ctx(), &agboxv1.ListSandboxesRequest{}))(t).GetSandboxes()
+	if len(list) != len(ids) {
+		t.Errorf("%d sandboxes, want %d: %v", len(list), len(ids), list)
+	}
+	for id, was := range ids {
+		d.sameAfter("at last", was, guessed(""))
+		d.sh(id, "true")
+		d.remove(id)
+	}
+}
+
+// A full disk delays a rebuild and spoils nothing.
+func TestAFullDiskDelaysARebuild(t *testing.T) {
+	t.Parallel()
+	home, fill := smallDisk(t)
+	d := newDaemonIn(t, home, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	was := d.viewed(id)
+	d.kill()
+	kept := d.cut()
+	_ = exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=4k").Run() // until the disk is full
+	for range 2 {
+		if out, err := d.command().CombinedOutput(); err == nil || !strings.Contains(string(out), "no space left") {
+			t.Errorf("on a full disk: %v, %s", err, out)
+		}
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	d.sameAfter("with space again", was, exactly)
+	if asides := must(filepath.Glob(d.data("ids.db.damaged-*")))(t); len(asides) != 1 || d.read(asides[0]) != kept {
+		t.Errorf("kept are %v", asides)
+	}
+	d.remove(id)
+}
+
+// The end of the engine is nobody's failure, also not when the records went with it. Who was still able to heed the TERM of the
+// next engine looks like one that was stopped: it is not run, and nothing of it is lost.
+func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	d := newDaemon(t, e.Host(), "")
+	filed, heeds, halted := d.create(nil), d.create(nil), d.create(nil)
+	deaf := d.create(&agboxv1.CreateSpec{Command: []string{"sh", "-c", `trap "" TERM; while :; do sleep 1; done`}})
+	all := []string{filed, heeds, halted, deaf}
+	for _, id := range all {
+		d.await(id, ready)
+	}
+	d.halt(halted)
+	d.sh(heeds, "echo kept >/workspace/note")
+	d.kill()
+	e.Kill()
+	d.loseSome(heeds, halted, deaf)
+	e.Start()
+	d.start()
+	for _, id := range []string{filed, deaf} {
+		d.eventually("restarted", func() error {
+			if events := d.retained(id); events != "REHYDRATED RESTARTED" {
+				return fmt.Errorf("%s: %s", events, d.sandbox(id).GetStatusMessage())
+			}
+			return nil
+		})
+		d.await(id, ready)
+	}
+	for _, id := range []string{heeds, halted} {
+		if s, guessed := d.state(id), d.sandbox(id).GetRehydrated().GetDefaulted(); s != stopped || !slices.Contains(guessed, "state") {
+			t.Errorf("it is %s, guessed are %v", s, guessed)
+		}
+	}
+	d.resume(heeds)
+	if got := d.sh(heeds, "cat /workspace/note"); got != "kept\n" {
+		t.Errorf("got %q", got)
+	}
+	for _, id := range all {
+		d.remove(id)
+	}
+}
+
+// retained are the types of the events from the rebuild on.
+func (d *daemon) retained(id string) string {
+	d.Helper()
+	last := d.sandbox(id).GetLastEventSequence()
+	stream := must(d.SubscribeSandboxEvents(d.ctx(), &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id}))(d)
+	var names []string
+	for {
+		e := must(stream.Recv())(d)
+		names = append(names, strings.TrimPrefix(e.GetEventType().String(), "SANDBOX_"))
+		if e.GetSequence() >= last {
+			return strings.Join(names, " ")
+		}
+	}
+}
