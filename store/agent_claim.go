@@ -17,6 +17,8 @@ type Claim struct {
 	InboxOffset int64
 	// ContextThrough: events up to it are the past that is told with it; 0: none is.
 	ContextThrough uint64
+	// Summary is what the older turns of that past are told as; empty: a digest.
+	Summary string
 }
 
 // ClaimPrompt makes an IDLE agent BUSY with the first prompt that waits, in one transaction with the user's message: of
@@ -55,6 +57,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 		return nil, fmt.Errorf("agent %s: no prompt waits: %w", d.ID, errdefs.ErrNotFound)
 	}
 	p.Incarnation, p.InboxOffset, p.ContextThrough = st.GetIncarnation(), c.InboxOffset, c.ContextThrough
+	p.Summary = valid(c.Summary)
 	p.Claims++
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
@@ -72,7 +75,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 // tellPrompt appends the user's message.
 func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
 	m := &agboxv1.AgentMessage{
-		MessageId: fmt.Sprintf("prompt.%d.%d", n, p.GetClaims()), Role: roleUser, PromptId: p.GetPromptId(),
+		MessageId: fmt.Sprintf("%s%d.%d", promptMessage, n, p.GetClaims()), Role: roleUser, PromptId: p.GetPromptId(),
 	}
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_CREATED, Details: &agboxv1.AgentEvent_Message{Message: m},
@@ -88,4 +91,8 @@ func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
 	})
 }
 
-const roleUser = "user"
+const (
+	roleUser = "user"
+	// promptMessage begins the IDs of the user's messages, and of no other.
+	promptMessage = "prompt."
+)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -79,10 +80,10 @@ func (d *agentDraft) compactOpen() {
 	}
 }
 
-// lastOfMessages is the newest event of a message of the present incarnation.
+// lastOfMessages is the newest event of a message that the present incarnation has said: the user's may come in between.
 func (d *agentDraft) lastOfMessages() (last *agboxv1.AgentEvent) {
 	look := func(ev *agboxv1.AgentEvent) bool {
-		if ev != nil && ev.GetIncarnation() == d.Status.GetIncarnation() && messageOf(ev) != "" {
+		if id := messageOf(ev); id != "" && ev.GetIncarnation() == d.Status.GetIncarnation() && !strings.HasPrefix(id, promptMessage) {
 			last = ev
 		}
 		return last == nil && (ev == nil || ev.GetIncarnation() == d.Status.GetIncarnation())

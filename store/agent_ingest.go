@@ -114,23 +114,25 @@ func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
 		d.append(ev)
 	}
 	if o.Ready {
-		if err := d.takeTrigger(agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, "it said that it is ready"); err != nil {
+		if err := d.takeTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"}); err != nil {
 			return err
 		}
 	}
 	if o.Result {
-		return d.takeTrigger(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED, "its turn has ended")
+		return d.takeTrigger(Transition{
+			Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED, Reason: "its turn has ended", outcome: ev.GetResult().GetOutcome(),
+		})
 	}
 	return nil
 }
 
 // takeTrigger applies a trigger where the table has an answer.
-func (d *agentDraft) takeTrigger(trigger agboxv1.AgentTrigger, reason string) error {
-	_, changed, err := agentstate.Next(d.Status.GetState(), trigger, d.tableOptions())
+func (d *agentDraft) takeTrigger(tr Transition) error {
+	_, changed, err := agentstate.Next(d.Status.GetState(), tr.Trigger, d.tableOptions())
 	if err != nil || !changed {
 		return nil //nolint:nilerr // illegal: it came too late to mean anything
 	}
-	return d.transition(Transition{Trigger: trigger, Reason: reason})
+	return d.transition(tr)
 }
 
 // position reads how far an agent was read. Errors: ErrDataLoss.

@@ -38,17 +38,53 @@ func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, 
 // RequestInterrupt wants the present turn of a BUSY agent to end: it is not given again then. changed is false when that was
 // asked for already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when it is not BUSY.
 func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, err error) {
-	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
-		prompt := d.Status.GetPromptId()
+	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
+		if d.Desired.GetInterruptPromptId() == prompt && !d.Desired.GetInterruptToSave() {
+			return false
+		}
+		d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, false
+		return true
+	})
+}
+
+// RequestFreeze is RequestInterrupt so that the agent's work can be saved: the prompt counts as cut off, also when the program
+// says that it has ended the turn for it. An interrupt that was asked for already stays what it is. Errors: as RequestInterrupt.
+func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
+	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
+		if d.Desired.GetInterruptPromptId() == prompt {
+			return false
+		}
+		d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
+		return true
+	})
+}
+
+// RequestNudge wants a BUSY agent to be told the nudge of its spec, once in a turn. changed is false when that was asked for
+// already, or it has none. Errors: as RequestInterrupt.
+func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
+	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
+		if d.Desired.GetNudgePromptId() == prompt || d.Spec.GetNudge() == "" {
+			return false
+		}
+		d.Desired.NudgePromptId, d.Status.NudgedIncarnation = prompt, d.Status.GetIncarnation()
+		return true
+	})
+}
+
+// turnIntent changes what is wanted of the present turn, also of an agent that is to be deleted.
+func (s *Store) turnIntent(ctx context.Context, id string, fn func(d *agentDraft, promptID string) bool) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		d, err := t.agent(id)
 		switch {
+		case err != nil:
+			return false, err
 		case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
 			return false, agentNotBusy(id)
-		case d.Desired.GetInterruptPromptId() == prompt:
+		case !fn(d, d.Status.GetPromptId()):
 			return false, nil
 		}
-		d.Desired.InterruptPromptId = prompt
 		d.intend(d.Desired.GetRun())
-		return true, nil
+		return true, d.save()
 	})
 }
 

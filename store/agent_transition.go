@@ -35,6 +35,8 @@ type Transition struct {
 	NeedsAttention bool
 	// Hold: the prompt whose turn is cut off is held.
 	Hold bool
+
+	outcome string // of a RESULT_RECEIVED
 }
 
 // TransitionAgent applies a trigger, by the table of package agentstate, in one transaction with everything that follows:
@@ -104,7 +106,7 @@ func (d *agentDraft) transition(tr Transition) error {
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED:
 		st.ReadyAt = d.now.UnixNano()
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
-		err = d.endTurn()
+		err = d.endTurn(tr.outcome)
 	case st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY:
 		err = d.cutTurn(tr.Hold)
 	}

@@ -17,15 +17,19 @@ const (
 	maxClaims = 2
 )
 
-// endTurn forgets the prompt that has its result.
-func (d *agentDraft) endTurn() error {
-	n, _, err := d.claimed()
+// endTurn forgets the prompt that has its result, unless that is the end of a turn that the daemon has cut off.
+func (d *agentDraft) endTurn(outcome string) error {
+	promptID := d.Status.GetPromptId()
+	n, p, err := d.claimed()
 	if err != nil {
 		return err
 	}
 	d.Status.PromptId = ""
-	if n == 0 {
+	switch {
+	case n == 0:
 		return nil
+	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
+		return d.giveBack(n, p, false)
 	}
 	return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 }
@@ -45,18 +49,23 @@ func (d *agentDraft) cutTurn(hold bool) error {
 		return err
 	}
 	d.Status.PromptId = ""
-	switch bucket := prefixAgentPrompts + d.ID; {
+	switch {
 	case n == 0:
 		return nil
-	case d.Desired.GetInterruptPromptId() == promptID:
-		return d.deleteNumbered(bucket, n)
-	case hold, d.Spec.GetOnInterrupted() == onInterruptedHold, p.GetClaims() >= maxClaims:
-		return d.hold(n, p)
-	default:
-		p.Incarnation, p.InboxOffset, p.ContextThrough = 0, 0, 0
-		d.Queued++
-		return d.putNumbered(bucket, n, p)
+	case d.Desired.GetInterruptPromptId() == promptID && !d.Desired.GetInterruptToSave():
+		return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 	}
+	return d.giveBack(n, p, hold)
+}
+
+// giveBack decides on the prompt of a turn that was cut off.
+func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) error {
+	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
+		return d.hold(n, p)
+	}
+	p.Incarnation, p.InboxOffset, p.ContextThrough, p.Summary = 0, 0, 0, ""
+	d.Queued++
+	return d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 
 // hold keeps a prompt to be looked at only. Of many, the oldest goes.

@@ -109,7 +109,12 @@ func TestKilledInTheMiddleOfWrites(t *testing.T) {
 // killAWriter returns the acknowledgements of a child that was killed at a random moment.
 func killAWriter(t *testing.T, path string) (acked []string) {
 	t.Helper()
-	program := childProgram(t, "crash")
+	return killAWriterAs(t, "crash", path)
+}
+
+func killAWriterAs(t *testing.T, child, path string) (acked []string) {
+	t.Helper()
+	program := childProgram(t, child)
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = append(os.Environ(), pathEnv+"="+path)
 	cmd.Stderr = os.Stderr

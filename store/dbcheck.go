@@ -66,7 +66,7 @@ func (c *checker) run() error {
 	if err := c.meta(); err != nil {
 		return err
 	}
-	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt} {
+	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketAgentID} {
 		c.each(bucket, func(key string, v []byte) {
 			_, err := decodeInt(v)
 			_ = c.noted(bucket, key, "", err) // it was told
@@ -77,6 +77,7 @@ func (c *checker) run() error {
 	}
 	c.each(bucketNames, c.name)
 	c.each(bucketExecRefs, c.ref)
+	c.agents()
 	return nil
 }
 
@@ -105,12 +106,13 @@ func (c *checker) meta() error {
 	if c.noted(bucketMeta, keyInstance, "", err) == nil && instance.GetUuid() == "" {
 		c.say(bucketMeta, keyInstance, "there is no UUID in it")
 	}
-	for _, key := range []string{keyEngineMarker, keyRebuild} {
+	for _, key := range []string{keyEngineMarker, keyRebuild, keyEpoch} {
 		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
 			_, err := decodeInt(v)
 			_ = c.noted(bucketMeta, key, "", err) // it was told
 		}
 	}
+	_ = c.drain() // it was told
 	return nil
 }
 

@@ -19,11 +19,16 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 // leaves says what each kind of value must decode as; "" is an 8-byte integer.
 var leaves = map[string]proto.Message{
 	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil,
+	"meta/epoch": nil, "meta/drain": &storev1.DrainRecord{},
 	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
 	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{}, "sandbox-progress": &storev1.Progress{},
 	"sandbox-names": &storev1.NameRef{}, "exec-refs": &storev1.ExecRef{},
 	"events": &agboxv1.SandboxEvent{}, "exec-config": &agboxv1.CreateExecRequest{},
 	"exec-desired": &storev1.ExecDesired{}, "exec-status": &storev1.ExecEnd{},
+	"agent-ids": nil, "agent-config": &agboxv1.AgentSpec{}, "agent-desired": &storev1.AgentDesired{},
+	"agent-status": &storev1.AgentStatus{}, "agent-position": &storev1.AgentPosition{},
+	"agent-prompts": &storev1.AgentPrompt{}, "agent-prompt-ids": &storev1.AgentPromptRef{},
+	"agent-transitions": &agboxv1.AgentTransition{}, "agent-events": &agboxv1.AgentEvent{},
 }
 
 func TestTheFileIsAsDrawn(t *testing.T) {
@@ -62,12 +67,20 @@ func oneOfEverything(t *testing.T, s *Store) {
 	s.SetEventHistoryLimit(0)
 	makeDeleted(t, s, "gone")
 	must(t, s.SetMarkerWritten(ctx))
+	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
+	makeBusy(t, s, "agent", "p-1")
+	_, err = s.NewEpoch(ctx)
+	must(t, err)
+	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	must(t, err)
 }
 
 func drawLeaf(w *strings.Builder, bucket string, k, v []byte) error {
 	kind, _, perSandbox := strings.Cut(bucket, ":")
 	key := string(k)
-	if kind == "events" {
+	switch kind {
+	case "events", "agent-events", "agent-transitions", "agent-prompts":
 		seq, err := decodeInt(k)
 		if err != nil {
 			return err
