@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/internal/naming"
 	"github.com/agbox/agbox/store"
 )
 
@@ -116,6 +119,41 @@ func TestAnyEngineWillDoWhereNoSandboxCanBe(t *testing.T) {
 			t.Errorf("the problem is %q", got)
 		}
 	})
+}
+
+// A record that was written anew after a rebuild names the store of then, and the containers may name one before it: until the
+// rebuild has found that out, a sandbox seems to have none.
+func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		kept, deleted := p.readyBox(t), p.readyBox(t)
+		former := p.store.InstanceID()
+		records := []store.Rebuilt{p.copyOf(t, kept), p.copyOf(t, deleted)}
+		for _, r := range records {
+			r.Record.Instance = ""
+		}
+		p.loseStore(t, "", records...)
+		if err := p.start(-1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.store.RequestDelete(t.Context(), deleted, "test"); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute)
+		p.wantState(t, kept, ready)
+		p.wantState(t, deleted, agboxv1.SandboxState_SANDBOX_STATE_DELETING)
+		if err := errors.Join(p.store.RememberInstances(t.Context(), []string{former}), p.store.RebuildDone(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		p.daemon.TakeUp()
+		pass(time.Minute)
+		p.wantState(t, kept, ready)
+		p.wantState(t, deleted, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+		for _, c := range p.engine.Containers() {
+			if c.Labels[naming.SandboxID] == deleted {
+				t.Errorf("container %s is left", c.Name)
+			}
+		}
+	}, func(c *controller.Config) { c.ResyncInterval = time.Hour })
 }
 
 // The engine's events were followed before it was known that there are objects of a former instance.

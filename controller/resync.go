@@ -71,8 +71,8 @@ const resyncRetry = 2 * time.Second
 // every event that was lost, and at the start it is the recovery.
 func (c *Controller) resync(ctx context.Context) error {
 	run, problem := c.link.life()
-	if problem != "" {
-		return nil // its return asks for another one
+	if problem != "" || c.cfg.Store.RebuildPending() {
+		return nil // its return, or the end of the rebuild, asks for another one
 	}
 	worlds, err := c.observeAll(ctx, run)
 	if err != nil {

@@ -29,6 +29,10 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		c.status.set(id, engineAway) // no verdict
 		return Result{}, nil
 	}
+	if c.cfg.Store.RebuildPending() { // nor before it is known which objects are ours
+		c.status.set(id, recordsAway)
+		return Result{}, nil
+	}
 	c.parked.remove(id)
 	w, err := c.observe(ctx, &rec, sb, run)
 	if err != nil {
