@@ -302,7 +302,8 @@ func (d *daemon) gatherer() rehydrate.Gatherer {
 	set := rehydrateSettings(d.cfg, info)
 	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), run
 	return rehydrate.Gatherer{
-		Engine: d.engine, Files: d.execs, Log: d.log, Instance: d.store.InstanceID(), Settings: set,
+		Engine: d.engine, Files: d.execs, Log: d.log, Settings: set,
+		Instance: d.store.InstanceID(), Former: d.store.InstanceIDs(),
 		Reserved: func(id string) bool {
 			known, err := d.store.Reserved(context.Background(), id)
 			return err == nil && known

@@ -34,8 +34,9 @@ type Gatherer struct {
 	Engine Engine
 	Files  Files
 	Log    *slog.Logger
-	// Instance is the UUID of this store.
+	// Instance is the UUID of this store, and Former are others that it knows to be its own.
 	Instance string
+	Former   []string
 	// Reserved reports whether the store has ever had a sandbox of that ID; nil: none.
 	Reserved func(sandboxID string) bool
 	Settings Settings
@@ -43,7 +44,7 @@ type Gatherer struct {
 
 // GatherKnown adds to the record files what the files of their execs tell. It asks no engine.
 func (g Gatherer) GatherKnown(known []Known) Input {
-	in := Input{Instance: g.Instance, Settings: g.Settings}
+	in := Input{Instance: g.Instance, Former: slices.Clone(g.Former), Settings: g.Settings}
 	for _, k := range known {
 		id := k.Record.GetSandboxId()
 		if g.reserved(id) {
@@ -59,7 +60,8 @@ func (g Gatherer) GatherKnown(known []Known) Input {
 
 // Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
 // then, 16 at a time, what is needed of sandboxes that neither the store nor a record file knows. A container that can't be
-// inspected, while the engine answers otherwise, is skipped. Errors: those of the lists.
+// inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
+// instance nobody knows. Errors: those of the lists.
 func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	in := g.GatherKnown(known)
 	containers, err := g.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})
@@ -68,6 +70,9 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	}
 	networks, err := g.Engine.ListNetworks(ctx, map[string]string{naming.SandboxID: ""})
 	if err != nil {
+		return Input{}, err
+	}
+	if err := g.meet(ctx, &in, containers, known); err != nil {
 		return Input{}, err
 	}
 	w := g.unknown(&in, known, containers, networks)
@@ -87,6 +92,15 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 
 func (g Gatherer) reserved(id string) bool { return g.Reserved != nil && g.Reserved(id) }
 
+// recorded tells the sandboxes that the store or a record file knows.
+func (g Gatherer) recorded(known []Known) func(id string) bool {
+	files := map[string]bool{}
+	for _, k := range known {
+		files[k.Record.GetSandboxId()] = true
+	}
+	return func(id string) bool { return files[id] || g.reserved(id) }
+}
+
 // sight is one sandbox on the way to a Found.
 type sight struct {
 	Found
@@ -97,13 +111,10 @@ type sights map[string]*sight
 
 // unknown sorts what was listed by sandbox, without those that are known.
 func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Container, networks []dockerx.Network) sights {
-	skip := map[string]bool{}
-	for _, k := range known {
-		skip[k.Record.GetSandboxId()] = true
-	}
 	w := sights{}
+	recorded := g.recorded(known)
 	of := func(id string) *sight {
-		if skip[id] || g.reserved(id) {
+		if recorded(id) {
 			return nil
 		}
 		if w[id] == nil {
@@ -170,7 +181,7 @@ func (w sights) narrow(in *Input, known []Known) sights {
 	for _, s := range w {
 		found = append(found, s.Found)
 	}
-	instances, _ := in.instances(known, found)
+	instances := in.instances(known, found)
 	owned := sights{}
 	for id, s := range w {
 		ours := slices.ContainsFunc(s.Containers, func(c dockerx.ContainerDetail) bool { return owns(s.Ctl, c) })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -282,5 +283,42 @@ func TestGatherKnownAsksNoEngine(t *testing.T) {
 	out := Plan(h.GatherKnown([]Known{known("box-1")}), now)
 	if len(out.Sandboxes) != 1 || len(out.Sandboxes[0].Execs) != 1 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// A record that was written anew after a rebuild names the store of then, and its containers the one before.
+func TestTheInstanceOfASandboxOnRecordIsTakenFromItsContainer(t *testing.T) {
+	for name, files := range map[string][]Known{"in its file": {known("box-1")}, "in the store": nil} {
+		h := newHost(t)
+		h.make("box-1", h.files)
+		h.Instance = "22222222-2222-4222-8222-222222222222"
+		h.Reserved = func(id string) bool { return files == nil && id == "box-1" }
+		for _, k := range files {
+			k.Record.Instance = h.Instance
+		}
+		if out := h.plan(files...); !slices.Equal(out.Former, []string{ours}) || len(out.Sandboxes) != len(files) {
+			t.Errorf("%s: former %v, %d sandboxes", name, out.Former, len(out.Sandboxes))
+		}
+	}
+}
+
+func TestTheInstanceOfAnotherDaemonsSandboxIsNotOurs(t *testing.T) {
+	h := newHost(t)
+	h.make("box-1", execjournal.New(t.TempDir(), t.TempDir()))
+	h.Instance = "22222222-2222-4222-8222-222222222222"
+	k := known("box-1")
+	k.Record.Instance = h.Instance
+	if out := h.plan(k); len(out.Former) != 0 {
+		t.Errorf("former %v", out.Former)
+	}
+}
+
+func TestAnInstanceThatTheStoreKnowsNeedsNoInspection(t *testing.T) {
+	h := newHost(t)
+	h.make("box-1", h.files)
+	h.Instance, h.Former = "22222222-2222-4222-8222-222222222222", []string{ours}
+	h.Reserved = func(string) bool { return true }
+	if out := h.plan(); len(out.Former) != 1 || h.engine.Calls(dockerx.OpInspectContainer) != 0 {
+		t.Errorf("former %v, %d inspections", out.Former, h.engine.Calls(dockerx.OpInspectContainer))
 	}
 }

@@ -38,8 +38,9 @@ type Found struct {
 
 // Input is all that Plan depends on but the time.
 type Input struct {
-	// Instance is the UUID of this store.
+	// Instance is the UUID of this store, and Former are others that are known to be its own.
 	Instance string
+	Former   []string
 	Known    []Known
 	Found    []Found
 	// Images are those of containers without a readable label, by ID, as far as they are there: they tell an image's own

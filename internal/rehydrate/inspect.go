@@ -3,6 +3,7 @@ package rehydrate
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -55,13 +56,17 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 	for _, f := range failed {
 		s := w[f.container.Labels[naming.SandboxID]]
 		s.Unreadable = append(s.Unreadable, f.container)
-		g.Log.Warn("a container can't be read: it is skipped", "sandbox_id", f.container.Labels[naming.SandboxID],
-			"container_id", f.container.ID, "err", f.err)
-		unread := skippedContainer(f.container, "it can't be inspected")
-		unread.Unreadable = true
-		in.Skipped = append(in.Skipped, unread)
+		in.unreadable(g.Log, f)
 	}
 	return nil
+}
+
+func (in *Input) unreadable(log *slog.Logger, f failure) {
+	log.Warn("a container can't be read: it is skipped", "sandbox_id", f.container.Labels[naming.SandboxID],
+		"container_id", f.container.ID, "err", f.err)
+	unread := skippedContainer(f.container, "it can't be inspected")
+	unread.Unreadable = true
+	in.Skipped = append(in.Skipped, unread)
 }
 
 // failure is a container that could not be inspected.

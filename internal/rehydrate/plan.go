@@ -63,7 +63,8 @@ func (o Output) Rebuilt() []store.Rebuilt {
 //	  dead or being removed                FAILED, CONTAINER_MISSING
 //	not ours, or not readable              skipped
 func Plan(in Input, now time.Time) Output {
-	instances, former := in.instances(in.Known, in.Found)
+	instances := in.instances(in.Known, in.Found)
+	former := slices.DeleteFunc(slices.Sorted(maps.Keys(instances)), func(uuid string) bool { return uuid == in.Instance })
 	out := Output{Skipped: slices.Clone(in.Skipped), Former: former}
 	for _, k := range in.Known {
 		out.Sandboxes = append(out.Sandboxes, in.fromFile(k, now))
@@ -91,9 +92,12 @@ func Plan(in Input, now time.Time) Output {
 	return out
 }
 
-// instances are this store's, and the former ones: those that record files and primaries of ours name.
-func (in Input) instances(known []Known, found []Found) (all map[string]bool, former []string) {
-	all = map[string]bool{}
+// instances are this store's, those that it knows, and those that record files and primaries of ours name.
+func (in Input) instances(known []Known, found []Found) map[string]bool {
+	all := map[string]bool{in.Instance: true}
+	for _, uuid := range in.Former {
+		all[uuid] = true
+	}
 	for _, k := range known {
 		all[k.Record.GetInstance()] = true
 	}
@@ -105,12 +109,7 @@ func (in Input) instances(known []Known, found []Found) (all map[string]bool, fo
 		}
 	}
 	delete(all, "")
-	delete(all, in.Instance)
-	former = slices.Sorted(maps.Keys(all))
-	if in.Instance != "" {
-		all[in.Instance] = true
-	}
-	return all, former
+	return all
 }
 
 // unclear reports that what could not be inspected may be a part of the record: without its primary nothing is known, and
