@@ -36,8 +36,9 @@ type rebuilder struct {
 	engine  func() (problem string)
 	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
 	adopted func(source rehydrate.Source, n int)
-	skipped func(n int)
+	skipped func(n int) // that could not be read
 	log     *slog.Logger
+	unread  int // of what belongs to record files
 }
 
 // sentence is what callers are told while records may be missing; empty when none is.
@@ -55,7 +56,8 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	}
 	known, err := knownFiles(r.runRoot, r.log)
 	if err == nil {
-		err = r.adopt(ctx, r.gather().GatherKnown(known))
+		r.unread, err = r.adopt(ctx, r.gather().GatherKnown(known))
+		r.skipped(r.unread)
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild the records: %w", err)
@@ -98,7 +100,9 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	if err := r.same(ctx, g.Settings.EngineRun); err != nil { // or nothing that it did not list is known to be gone
 		return err
 	}
-	if err := r.adopt(ctx, in); err != nil {
+	unread, err := r.adopt(ctx, in)
+	r.skipped(r.unread + unread)
+	if err != nil {
 		return err
 	}
 	return r.store.RebuildDone(ctx)
@@ -122,11 +126,11 @@ func knownFiles(runRoot string, log *slog.Logger) ([]rehydrate.Known, error) {
 
 // adopt records what is to be adopted. A record that is none of a live sandbox is told and stops nothing: whatever the engine
 // has of it may still be found.
-func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
+func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) (unread int, err error) {
 	out := rehydrate.Plan(in, time.Now())
 	if len(out.Former) > 0 {
 		if err := r.store.RememberInstances(ctx, out.Former); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	adopted, err := r.store.Adopt(ctx, out.Rebuilt())
@@ -134,13 +138,13 @@ func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) error {
 		r.log.Error("records can't be taken; they are left as they are", "err", err)
 		err = nil
 	}
-	r.tell(ctx, out, adopted)
-	return err
+	r.tell(ctx, out.Sandboxes, adopted)
+	return r.tellSkipped(ctx, out.Skipped), err
 }
 
 // tell logs what became of a plan, and counts it.
-func (r *rebuilder) tell(ctx context.Context, out rehydrate.Output, adopted []string) {
-	for _, s := range out.Sandboxes {
+func (r *rebuilder) tell(ctx context.Context, list []rehydrate.Sandbox, adopted []string) {
+	for _, s := range list {
 		id := s.Record.GetSandboxId()
 		if !slices.Contains(adopted, id) {
 			continue
@@ -152,14 +156,27 @@ func (r *rebuilder) tell(ctx context.Context, out rehydrate.Output, adopted []st
 		}
 		r.log.Info("record rebuilt", "sandbox_id", id, "source", string(s.Source), "defaulted", defaulted)
 	}
-	for _, s := range out.Skipped {
-		level := slog.LevelInfo // hardly anything but other daemons'
-		if s.Unreadable {
-			level = slog.LevelWarn
+}
+
+// tellSkipped tells of each thing that may be ours, and counts what could not be read. The rest is other daemons', and may be a
+// lot.
+func (r *rebuilder) tellSkipped(ctx context.Context, list []rehydrate.Skipped) (unread int) {
+	others := 0
+	for _, s := range list {
+		level := slog.LevelWarn
+		switch {
+		case s.Unreadable:
+			unread++
+		case s.Kind == "container" || s.Kind == "network":
+			level = slog.LevelDebug
+			others++
 		}
 		r.log.Log(ctx, level, "left alone by the rebuild", "kind", s.Kind, "object_id", s.ID, "sandbox_id", s.SandboxID, "reason", s.Reason)
 	}
-	r.skipped(len(out.Skipped))
+	if others > 0 {
+		r.log.Info("objects that are not ours are left alone; agboxd rehydrate --dry-run lists them", "count", others)
+	}
+	return unread
 }
 
 // sleep waits for d and reports whether ctx is still alive.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/naming"
 	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/rehydrate"
 	"github.com/agbox/agbox/store"
@@ -136,6 +138,35 @@ func TestTheFormerUUIDStaysOurs(t *testing.T) {
 		t.Errorf("ours are %v, and before was %s", got, former)
 	}
 	s.must(records.Close())
+}
+
+// TestWhatMayBeOursIsCountedAndTold: objects of other daemons are no trouble, however many there are.
+func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
+	s := newSite(t)
+	records := s.open()
+	fake := dockertest.NewFake()
+	defer func() { s.must(errors.Join(fake.Close(), records.Close())) }()
+	fake.AddImage("x", dockerx.Image{})
+	for i := range 50 {
+		id := fmt.Sprintf("theirs-%d", i)
+		_, err := fake.CreateContainer(t.Context(), dockerx.ContainerSpec{Name: naming.Primary(id), Image: "x", Labels: map[string]string{
+			naming.SandboxID: id, naming.Component: naming.ComponentPrimary, naming.Instance: "another",
+		}})
+		s.must(err)
+	}
+	r, counted := s.rebuilder(records), -1
+	r.unread, r.skipped = 2, func(n int) { counted = n }
+	gather := r.gather
+	r.gather = func() rehydrate.Gatherer { g := gather(); g.Engine = fake; return g }
+	for _, unreadable := range []int{0, 1} {
+		fake.Fail(dockerx.OpInspectContainer, 51*unreadable, nil, false) // each once, and one of them once more
+		s.said.Reset()
+		s.must(r.fromEngine(t.Context()))
+		said := s.said.String()
+		if counted < 2+unreadable || strings.Count(said, "left alone by the rebuild") != counted-2 || strings.Contains(said, "count=50") != (unreadable == 0) {
+			t.Errorf("%d are counted; the log says %s", counted, said)
+		}
+	}
 }
 
 // trouble is an engine that has some.

@@ -89,7 +89,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		backups:     f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
 		backedUp:    f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
 		rebuilt:     f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
-		unrebuilt:   f.gauge("agboxd_rehydrate_skipped", "Objects and files that the last look of a rebuild left alone."),
+		unrebuilt:   f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
 		records:     f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
 		drains:      f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
 		queue:       newQueueMetrics(f),
@@ -203,7 +203,7 @@ func (m *Metrics) Drained(phase string) { m.drains.WithLabelValues(phase).Inc() 
 // Rehydrated counts records that were rebuilt.
 func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }
 
-// RehydrateSkipped records how much a rebuild left alone.
+// RehydrateSkipped records how much a rebuild could not read.
 func (m *Metrics) RehydrateSkipped(n int) { m.unrebuilt.Set(float64(n)) }
 
 // RecordFileFailed counts one error of a record file.
