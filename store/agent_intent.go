@@ -62,29 +62,30 @@ func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err
 // RequestNudge wants a BUSY agent to be told the nudge of its spec, once in a turn. changed is false when that was asked for
 // already, or it has none. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
-	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
-		if d.Desired.GetNudgePromptId() == prompt || d.Spec.GetNudge() == "" {
-			return false
-		}
-		d.Desired.NudgePromptId, d.Status.NudgedIncarnation = prompt, d.Status.GetIncarnation()
-		return true
-	})
+	return s.turnIntent(ctx, id, func(d *agentDraft, _ string) bool { return d.nudge() })
 }
 
-// turnIntent changes what is wanted of the present turn, also of an agent that is to be deleted.
+// nudge wants the present turn to be told the nudge; false: there is no turn, or nothing new to tell.
+func (d *agentDraft) nudge() bool {
+	prompt := d.Status.GetPromptId()
+	if prompt == "" || d.Desired.GetNudgePromptId() == prompt || d.Spec.GetNudge() == "" {
+		return false
+	}
+	d.Desired.NudgePromptId, d.Status.NudgedIncarnation = prompt, d.Status.GetIncarnation()
+	return true
+}
+
+// turnIntent changes what is wanted of the present turn.
 func (s *Store) turnIntent(ctx context.Context, id string, fn func(d *agentDraft, promptID string) bool) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		d, err := t.agent(id)
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
 		switch {
-		case err != nil:
-			return false, err
 		case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
 			return false, agentNotBusy(id)
 		case !fn(d, d.Status.GetPromptId()):
 			return false, nil
 		}
 		d.intend(d.Desired.GetRun())
-		return true, d.save()
+		return true, nil
 	})
 }
 
@@ -112,14 +113,19 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
 	return true, d.save()
 }
 
-// deleteAgentsOf wants all agents of a sandbox gone. What does not decode stays as it is.
+// deleteAgentsOf wants all agents of a sandbox gone. Who is busy is nudged: what it can bring out of the sandbox in time is not
+// lost. What does not decode stays as it is.
 func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
 		if a == nil || a.Corrupt {
 			continue
 		}
-		if _, err := t.deleteAgent(t.draft(a)); err != nil {
+		d := t.draft(a)
+		if d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
+			d.nudge()
+		}
+		if _, err := t.deleteAgent(d); err != nil {
 			return err
 		}
 	}

@@ -89,8 +89,12 @@ type AgentDesired struct {
 	SandboxId string `protobuf:"bytes,5,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The present turn is to be interrupted: the prompt that is meant; empty: none.
 	InterruptPromptId string `protobuf:"bytes,6,opt,name=interrupt_prompt_id,json=interruptPromptId,proto3" json:"interrupt_prompt_id,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// That interrupt is the daemon's own, so that work can be saved: the prompt counts as cut off and is given again.
+	InterruptToSave bool `protobuf:"varint,7,opt,name=interrupt_to_save,json=interruptToSave,proto3" json:"interrupt_to_save,omitempty"`
+	// The present turn is to be told the spec's nudge: the prompt that is meant; empty: none.
+	NudgePromptId string `protobuf:"bytes,8,opt,name=nudge_prompt_id,json=nudgePromptId,proto3" json:"nudge_prompt_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentDesired) Reset() {
@@ -165,6 +169,20 @@ func (x *AgentDesired) GetInterruptPromptId() string {
 	return ""
 }
 
+func (x *AgentDesired) GetInterruptToSave() bool {
+	if x != nil {
+		return x.InterruptToSave
+	}
+	return false
+}
+
+func (x *AgentDesired) GetNudgePromptId() string {
+	if x != nil {
+		return x.NudgePromptId
+	}
+	return ""
+}
+
 // AgentStatus is what became of an agent. TransitionAgent is the only writer of state; version rises with every write.
 type AgentStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -204,9 +222,12 @@ type AgentStatus struct {
 	// The initial prompt was queued.
 	InitialPrompted bool `protobuf:"varint,22,opt,name=initial_prompted,json=initialPrompted,proto3" json:"initial_prompted,omitempty"`
 	// Prompts that have ever been queued: the key of the next one.
-	Prompts       uint64 `protobuf:"varint,23,opt,name=prompts,proto3" json:"prompts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Prompts uint64 `protobuf:"varint,23,opt,name=prompts,proto3" json:"prompts,omitempty"`
+	// The newest incarnation that was nudged. To its program the nudge may be a prompt of its own, so what it answers from then on
+	// can't be told apart: it gets no further prompt.
+	NudgedIncarnation uint64 `protobuf:"varint,24,opt,name=nudged_incarnation,json=nudgedIncarnation,proto3" json:"nudged_incarnation,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
@@ -400,6 +421,13 @@ func (x *AgentStatus) GetPrompts() uint64 {
 	return 0
 }
 
+func (x *AgentStatus) GetNudgedIncarnation() uint64 {
+	if x != nil {
+		return x.NudgedIncarnation
+	}
+	return 0
+}
+
 // AgentPrompt is one prompt, queued or being worked on. It goes when its turn has ended, but for its ID.
 type AgentPrompt struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -414,7 +442,9 @@ type AgentPrompt struct {
 	// Events up to this sequence are the past that the incarnation is told with it; 0: none is.
 	ContextThrough uint64 `protobuf:"varint,7,opt,name=context_through,json=contextThrough,proto3" json:"context_through,omitempty"`
 	// Its turn was cut off, and it is not given again unless asked to.
-	Held          bool `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
+	Held bool `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
+	// What a summary command made of the older turns of that past; empty: they are told as a digest.
+	Summary       string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -503,6 +533,13 @@ func (x *AgentPrompt) GetHeld() bool {
 		return x.Held
 	}
 	return false
+}
+
+func (x *AgentPrompt) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
 }
 
 // AgentPromptRef keeps a prompt ID for as long as its agent: a retry must find it.
@@ -778,7 +815,7 @@ var File_agbox_store_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\xe0\x01\n" +
+	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\xb4\x02\n" +
 	"\fAgentDesired\x12*\n" +
 	"\x03run\x18\x01 \x01(\x0e2\x18.agbox.store.v1.AgentRunR\x03run\x12\x1e\n" +
 	"\n" +
@@ -788,7 +825,9 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x05 \x01(\tR\tsandboxId\x12.\n" +
-	"\x13interrupt_prompt_id\x18\x06 \x01(\tR\x11interruptPromptId\"\x94\x06\n" +
+	"\x13interrupt_prompt_id\x18\x06 \x01(\tR\x11interruptPromptId\x12*\n" +
+	"\x11interrupt_to_save\x18\a \x01(\bR\x0finterruptToSave\x12&\n" +
+	"\x0fnudge_prompt_id\x18\b \x01(\tR\rnudgePromptId\"\xc3\x06\n" +
 	"\vAgentStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.agbox.v1.AgentStateR\x05state\x12(\n" +
 	"\x10state_changed_at\x18\x02 \x01(\x03R\x0estateChangedAt\x12\x18\n" +
@@ -815,7 +854,8 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\vevent_bytes\x18\x15 \x01(\x04R\n" +
 	"eventBytes\x12)\n" +
 	"\x10initial_prompted\x18\x16 \x01(\bR\x0finitialPrompted\x12\x18\n" +
-	"\aprompts\x18\x17 \x01(\x04R\aprompts\"\xf5\x01\n" +
+	"\aprompts\x18\x17 \x01(\x04R\aprompts\x12-\n" +
+	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\"\x8f\x02\n" +
 	"\vAgentPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1b\n" +
@@ -824,7 +864,8 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\finbox_offset\x18\x05 \x01(\x03R\vinboxOffset\x12\x16\n" +
 	"\x06claims\x18\x06 \x01(\rR\x06claims\x12'\n" +
 	"\x0fcontext_through\x18\a \x01(\x04R\x0econtextThrough\x12\x12\n" +
-	"\x04held\x18\b \x01(\bR\x04held\"I\n" +
+	"\x04held\x18\b \x01(\bR\x04held\x12\x18\n" +
+	"\asummary\x18\t \x01(\tR\asummary\"I\n" +
 	"\x0eAgentPromptRef\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1f\n" +
 	"\vtext_sha256\x18\x02 \x01(\fR\n" +

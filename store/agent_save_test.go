@@ -1,0 +1,84 @@
+package store
+
+import (
+	"testing"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+func withBusy(t *testing.T, nudge string) *Store {
+	t.Helper()
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	spec := agentSpec("box")
+	spec.Nudge = nudge
+	_, err := s.CreateAgent(ctx, "agent", "", spec)
+	must(t, err)
+	makeIdle(t, s, "agent")
+	makeBusy(t, s, "agent", "p-1")
+	return s
+}
+
+// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt that somebody asked for ends the prompt, one that saves work does not.
+func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		ask     func(*Store) error
+		outcome string
+		want    int
+	}{
+		{"the daemon's", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "interrupted", 1},
+		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "end_turn", 0},
+		{"somebody's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0},
+		{"somebody's after the daemon's", func(s *Store) error {
+			_, err := s.RequestFreeze(ctx, "agent")
+			must(t, err)
+			changed, err := s.RequestInterrupt(ctx, "agent")
+			if !changed {
+				t.Error("nothing new")
+			}
+			return err
+		}, "interrupted", 0},
+		{"nobody's", func(*Store) error { return nil }, "interrupted", 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := withBusy(t, "")
+			must(t, row.ask(s))
+			ingest(t, s, "agent", resultOutput(row.outcome))
+			if a := agent1(t, s, "agent"); a.Queued != row.want || a.Status.GetState() != agentIdle {
+				t.Errorf("%d wait, it is %s", a.Queued, a.Status.GetState())
+			}
+		})
+	}
+}
+
+func TestANudgeIsWantedOnceInATurn(t *testing.T) {
+	s := withBusy(t, "finish")
+	for _, want := range []bool{true, false} {
+		changed, err := s.RequestNudge(ctx, "agent")
+		must(t, err)
+		if a := agent1(t, s, "agent"); changed != want || a.Desired.GetNudgePromptId() != "p-1" || a.Status.GetNudgedIncarnation() != 1 {
+			t.Errorf("changed %v: %v", changed, a)
+		}
+	}
+	s = withBusy(t, "")
+	if changed, err := s.RequestNudge(ctx, "agent"); changed || err != nil {
+		t.Errorf("without a nudge: %v, %v", changed, err)
+	}
+}
+
+// TestOnlyTheDeleteOfASandboxNudges: whoever deletes the agent itself wants nothing of it any more.
+func TestOnlyTheDeleteOfASandboxNudges(t *testing.T) {
+	s := withBusy(t, "finish")
+	_, err := s.RequestDelete(ctx, "box", "")
+	must(t, err)
+	if a := agent1(t, s, "agent"); a.Desired.GetNudgePromptId() != "p-1" || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
+		t.Errorf("%v", a)
+	}
+	s = withBusy(t, "finish")
+	_, err = s.RequestAgentDelete(ctx, "agent")
+	must(t, err)
+	if a := agent1(t, s, "agent"); a.Desired.GetNudgePromptId() != "" {
+		t.Errorf("%v", a)
+	}
+}
