@@ -58,7 +58,6 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	}
 	p.Incarnation, p.InboxOffset, p.ContextThrough = st.GetIncarnation(), c.InboxOffset, c.ContextThrough
 	p.Summary = valid(c.Summary)
-	p.Summary = valid(c.Summary)
 	p.Claims++
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
