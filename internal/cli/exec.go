@@ -174,14 +174,12 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 	cancelled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cancelled)
-		a.requestCancel(c, execID)
-		time.AfterFunc(cancelPatience, giveUp)
+		a.cancelAttached(c, execID, giveUp)
 	})
 	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: a.Out}, {path: paths.GetStderrLogPath(), out: a.Err}}}
 	showErr := f.run(end.done)
 	if showErr != nil {
-		a.requestCancel(c, execID)
-		time.AfterFunc(cancelPatience, giveUp)
+		a.cancelAttached(c, execID, giveUp)
 		<-end.done
 	}
 	if !stop() {
@@ -193,7 +191,7 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 	case showErr != nil:
 		return &exitError{code: exitNotRun, err: fmt.Errorf("exec %s was cancelled: %w", execID, showErr)}
 	}
-	return a.outcome(ctx, execID, end)
+	return a.outcome(ctx, c, execID, end)
 }
 
 // execEnd is the end of an exec that is being waited for. exec and err may be read once done is closed.
@@ -213,28 +211,12 @@ func awaitExec(ctx context.Context, c *client.Client, execID string) *execEnd {
 	return end
 }
 
-// requestCancel asks until it is recorded, or says how to do it by hand.
-func (a *app) requestCancel(c *client.Client, execID string) {
-	ctx, cancel := context.WithTimeout(context.Background(), acceptPatience)
-	defer cancel()
-	for {
-		err := c.CancelExec(ctx, execID)
-		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
-			return
-		}
-		if !client.IsUnavailable(err) || pause(ctx, retryEvery) != nil {
-			a.complain(fmt.Errorf("cancel exec %s: %w; it may go on, \"agbox cancel %s\" ends it", execID, err, execID))
-			return
-		}
-	}
-}
-
 // outcome turns the end of an exec into an exit code.
-func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
+func (a *app) outcome(ctx context.Context, c *client.Client, execID string, end *execEnd) error {
 	var signal *Interrupted
 	if errors.As(context.Cause(ctx), &signal) {
 		if end.err != nil {
-			a.complain(fmt.Errorf("exec %s has not ended yet; \"agbox cancel --wait %s\" waits for it", execID, execID))
+			a.complain(notEnded(execID, frozenWith(c, execID)))
 		}
 		return &exitError{code: signal.ExitCode()}
 	}

@@ -130,6 +130,9 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	if err := c.CancelExec(ctx, execID); err != nil {
 		return a.notAnExec(ctx, execID, err)
 	}
+	if frozen := frozenWith(c, execID); frozen != "" {
+		fmt.Fprintf(a.Err, "exec/%s ends later: %s\n", execID, frozen)
+	}
 	if !wait {
 		fmt.Fprintf(a.Out, "exec/%s cancelling\n", execID)
 		return nil

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// requestCancel asks until it is recorded, or says how to do it by hand.
+func (a *app) requestCancel(c *client.Client, execID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), acceptPatience)
+	defer cancel()
+	for {
+		err := c.CancelExec(ctx, execID)
+		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
+			return
+		}
+		if !client.IsUnavailable(err) || pause(ctx, retryEvery) != nil {
+			a.complain(fmt.Errorf("cancel exec %s: %w; it may go on, \"agbox cancel %s\" ends it", execID, err, execID))
+			return
+		}
+	}
+}
+
+// cancelAttached cancels the exec and gives up once its end is overdue: at once where it can't come, in a frozen sandbox.
+func (a *app) cancelAttached(c *client.Client, execID string, giveUp func()) {
+	a.requestCancel(c, execID)
+	patience := cancelPatience
+	if frozenWith(c, execID) != "" {
+		patience = 0
+	}
+	time.AfterFunc(patience, giveUp)
+}
+
+// frozenWith says what an exec waits for that is frozen with its sandbox; empty: it is not, or nobody knows.
+func frozenWith(c *client.Client, execID string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	e, err := c.GetExec(ctx, execID)
+	if err != nil || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+		return ""
+	}
+	sb, err := c.GetSandbox(ctx, e.GetSandboxId())
+	if err != nil || sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_PAUSED || sb.GetDemotedAt() != nil || sb.GetDesiredState() != "" {
+		return ""
+	}
+	return fmt.Sprintf("sandbox %s is PAUSED; \"agbox resume %s\" lets it go on", nameOrID(sb), nameOrID(sb))
+}
+
+// notEnded is why an exec that was cancelled is not waited for any more.
+func notEnded(execID, frozen string) error {
+	if frozen != "" {
+		return fmt.Errorf("exec %s is cancelled, but has not ended: %s", execID, frozen)
+	}
+	return fmt.Errorf("exec %s has not ended yet; \"agbox cancel --wait %s\" waits for it", execID, execID)
+}
