@@ -85,7 +85,7 @@ func (p *player) auditedLife(t *testing.T) {
 		next.MemoryLimit = "64MiB"
 		return next, []string{"memory_limit"}, true, nil
 	}
-	if _, _, err := p.store.UpdateSpec(t.Context(), id, change); err != nil {
+	if _, _, err := p.store.UpdateSpec(t.Context(), id, 0, change); err != nil {
 		t.Fatal(err)
 	}
 	pass(time.Second)

@@ -277,7 +277,7 @@ func (p *player) do(a act) error {
 		p.harm(a.n)
 		p.engine.SetHealth(p.service(a.n), dockerx.HealthUnhealthy)
 	case "update":
-		_, _, _ = p.store.UpdateSpec(ctx, p.box(a.n), func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+		_, _, _ = p.store.UpdateSpec(ctx, p.box(a.n), 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 			next := proto.CloneOf(old)
 			next.PidsLimit = uint32(100 + a.n)
 			for _, svc := range next.GetRequiredServices() {

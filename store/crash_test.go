@@ -77,7 +77,7 @@ func oneLife(s *Store, id string, ack func(string, ...any)) error {
 		return err
 	}
 	ack("exec exec-%s ended", id)
-	if _, _, err := s.UpdateSpec(ctx, id, setCPU(2)); err != nil {
+	if _, _, err := s.UpdateSpec(ctx, id, 0, setCPU(2)); err != nil {
 		return err
 	}
 	ack("sandbox %s 6", id)

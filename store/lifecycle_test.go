@@ -264,7 +264,7 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	}
 	own := func(ttl *durationpb.Duration) {
 		t.Helper()
-		_, _, err := s.UpdateSpec(ctx, "box", func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+		_, _, err := s.UpdateSpec(ctx, "box", 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 			old.IdleTtl = ttl
 			return old, []string{"idle_ttl"}, false, nil
 		})

@@ -339,7 +339,7 @@ func TestAnUpdateOfTheTimeoutCountsFromItself(t *testing.T) {
 			}
 			retime := func(to *durationpb.Duration, def time.Duration) {
 				t.Helper()
-				_, _, err := s.UpdateSpecWith(ctx, "box", def, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+				_, _, err := s.UpdateSpec(ctx, "box", def, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 					old.Timeout = to
 					return old, []string{"timeout"}, false, nil
 				})

@@ -84,16 +84,11 @@ func (m *machine) resumed(sb *modelSandbox) {
 // reported is what a report changes beside what it says.
 func (m *machine) reported(sb *modelSandbox, typ agboxv1.EventType, timeout time.Duration) {
 	now := m.clock.at.UnixNano()
-	switch {
-	case typ == agboxv1.EventType_SANDBOX_READY && (!sb.deadlineSet || sb.deadline != 0) && sb.deadline <= now:
+	if typ == agboxv1.EventType_SANDBOX_READY && (!sb.deadlineSet || sb.deadline != 0) && sb.deadline <= now {
 		sb.deadline, sb.deadlineSet = 0, false
 		if timeout > 0 {
 			sb.deadline = now + int64(timeout)
 		}
-	case typ == agboxv1.EventType_SANDBOX_STOPPED && sb.run == storev1.RunState_RUN_STATE_PAUSE:
-		sb.run, sb.deadline, sb.deadlineSet, sb.demotedAt = storev1.RunState_RUN_STATE_STOP, 0, false, 0
-		sb.progress = proto.CloneOf(sb.progress)
-		sb.progress.Frozen, sb.progress.Stopping = false, false
 	}
 }
 
@@ -191,7 +186,7 @@ func (m *machine) updateTimeout() {
 	if rapid.Bool().Draw(m.t, "the daemon's") {
 		timeout = -1
 	}
-	_, changed, err := m.s.UpdateSpecWith(ctx, id, modelDefault, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+	_, changed, err := m.s.UpdateSpec(ctx, id, modelDefault, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		was := old.GetTimeout()
 		old.Timeout = modelLife{timeout: timeout}.specTimeout()
 		if proto.Equal(was, old.GetTimeout()) {

@@ -222,7 +222,7 @@ func (m *machine) updateSpec() {
 	id, sb := m.pick()
 	team := rapid.SampledFrom([]string{"a", "b"}).Draw(m.t, "team")
 	cpu := rapid.SampledFrom([]float64{1, 2}).Draw(m.t, "cpu")
-	updated, changed, err := m.s.UpdateSpec(ctx, id, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+	updated, changed, err := m.s.UpdateSpec(ctx, id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		var paths []string
 		if old.GetCpuLimit() != cpu {
 			paths = append(paths, "cpu_limit")

@@ -15,11 +15,11 @@ import (
 
 // Report appends the events that a reconcile pass calls for, in one transaction with what they change. A SANDBOX_DELETED
 // also records the time of deletion; after it the sandbox is no longer live. A SANDBOX_READY begins the sandbox's lifetime.
-// What was asked for never changes here, nor does the generation; but a SANDBOX_STOPPED of one that was to hold still ends
-// the pause: it is wanted stopped, and has no deadline. A report without anything new writes nothing. Errors: ErrAborted when
-// the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that are
-// not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, or a SANDBOX_DELETED
-// while execs are active or it has agents; ErrDataLoss; ErrUnavailable.
+// What was asked for never changes here, nor does the generation. A report without anything new writes nothing. Errors:
+// ErrAborted when the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for
+// events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, a
+// SANDBOX_STOPPED of one that is to hold still, or a SANDBOX_DELETED while execs are active or it has agents; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -85,10 +85,13 @@ func (t *txn) report(id string, r Report) error {
 	if have := sb.Desired.GetGeneration(); have != r.Generation {
 		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, r.Generation, errdefs.ErrAborted)
 	}
-	if has(r.Events, agboxv1.EventType_SANDBOX_PAUSED) && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_PAUSE {
-		return fmt.Errorf("report on sandbox %s: paused, and nobody wants that: %w", id, errdefs.ErrFailedPrecondition)
+	unwanted := agboxv1.EventType_SANDBOX_PAUSED
+	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE {
+		unwanted = agboxv1.EventType_SANDBOX_STOPPED
 	}
-	r = sb.endPause(r)
+	if has(r.Events, unwanted) {
+		return fmt.Errorf("report on sandbox %s: %s, and nobody wants that: %w", id, unwanted, errdefs.ErrFailedPrecondition)
+	}
 	learned, err := t.learn(sb, r)
 	if err != nil {
 		return err
@@ -116,23 +119,6 @@ func has(events []*agboxv1.SandboxEvent, typ agboxv1.EventType) bool {
 	return slices.ContainsFunc(events, func(ev *agboxv1.SandboxEvent) bool { return ev.GetEventType() == typ })
 }
 
-// pauseEnds reports whether r tells that a sandbox which was to hold still is stopped instead.
-func (sb *Sandbox) pauseEnds(r Report) bool {
-	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE && has(r.Events, agboxv1.EventType_SANDBOX_STOPPED)
-}
-
-// endPause is r with a progress in which nothing is frozen or being stopped, if the pause ends with it.
-func (sb *Sandbox) endPause(r Report) Report {
-	if !sb.pauseEnds(r) {
-		return r
-	}
-	if r.Progress == nil {
-		r.Progress = proto.CloneOf(sb.Progress)
-	}
-	r.Progress.Frozen, r.Progress.Stopping = false, false
-	return r
-}
-
 // learn stages what a pass found out beside the intent, and what follows from it.
 func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 	d := proto.CloneOf(sb.Desired)
@@ -144,9 +130,6 @@ func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 	}
 	if d.GetRunState() == storev1.RunState_RUN_STATE_RUN && has(r.Events, agboxv1.EventType_SANDBOX_READY) {
 		begin(d, r.Timeout, t.now)
-	}
-	if sb.pauseEnds(r) {
-		d.RunState, d.DemotedAt, d.DeadlineAt, d.DeadlineSet = storev1.RunState_RUN_STATE_STOP, 0, 0, false
 	}
 	if proto.Equal(d, sb.Desired) {
 		return false, nil

@@ -20,18 +20,13 @@ type SpecChange func(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed
 // errSpecMoved: another update came between.
 var errSpecMoved = errors.New("the spec has changed since it was read")
 
-// UpdateSpec is UpdateSpecWith where a spec without a timeout means none.
-func (s *Store) UpdateSpec(ctx context.Context, id string, change SpecChange) (sb Sandbox, changed []string, err error) {
-	return s.UpdateSpecWith(ctx, id, 0, change)
-}
-
-// UpdateSpecWith replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
+// UpdateSpec replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
 // generation of an intent that is otherwise the same. What change has seen is what it replaces: after a lost race it is
 // called again. changed is what change said of the spec that is now recorded. Where the timeout changes and SetTimeout would be
 // allowed, the deadline becomes the new one from now, or timeout where the spec has none (0: for ever), with
 // SANDBOX_TIMEOUT_SET. Errors: those of change; Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE (being deleted);
 // ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
-func (s *Store) UpdateSpecWith(ctx context.Context, id string, timeout time.Duration, change SpecChange) (sb Sandbox, changed []string, err error) {
+func (s *Store) UpdateSpec(ctx context.Context, id string, timeout time.Duration, change SpecChange) (sb Sandbox, changed []string, err error) {
 	for {
 		sb, changed, err = s.tryUpdateSpec(ctx, id, timeout, change)
 		if !errors.Is(err, errSpecMoved) { // each further round means that another update was recorded

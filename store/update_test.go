@@ -36,7 +36,7 @@ func TestAnUpdateIsOneTransaction(t *testing.T) {
 	c.pass(time.Minute)
 	told := 0
 	s.OnCommit(func(string, string) { told++ })
-	sb, changed, err := s.UpdateSpec(ctx, "box", setCPU(2))
+	sb, changed, err := s.UpdateSpec(ctx, "box", 0, setCPU(2))
 	if err != nil || !slices.Equal(changed, []string{"cpu_limit"}) || told != 1 {
 		t.Fatalf("%v, %v, told %d times", changed, err, told)
 	}
@@ -56,7 +56,7 @@ func TestAnUpdateIsOneTransaction(t *testing.T) {
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_SPEC_CHANGED || ev.GetSandboxState() != 0 || !slices.Equal(ev.GetSpecChange().GetFields(), []string{"cpu_limit"}) {
 		t.Fatalf("%v", ev)
 	}
-	if _, changed, err := s.UpdateSpec(ctx, "box", setCPU(2)); len(changed) > 0 || err != nil || get1(t, s, "box").LastSequence != 4 {
+	if _, changed, err := s.UpdateSpec(ctx, "box", 0, setCPU(2)); len(changed) > 0 || err != nil || get1(t, s, "box").LastSequence != 4 {
 		t.Fatalf("the same again: %v, %v", changed, err)
 	}
 	if err := s.Report(ctx, "box", Report{Generation: 1, LimitsApplied: true}); !errdefs.IsAborted(err) {
@@ -75,26 +75,26 @@ func TestAnUpdateThatIsRefusedWritesNothing(t *testing.T) {
 	refuse := func(*agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		return nil, []string{"x"}, true, own
 	}
-	if _, _, err := s.UpdateSpec(ctx, "box", refuse); !errors.Is(err, own) {
+	if _, _, err := s.UpdateSpec(ctx, "box", 0, refuse); !errors.Is(err, own) {
 		t.Fatal(err)
 	}
 	nothing := func(*agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		return nil, []string{"x"}, true, nil
 	}
-	if _, _, err := s.UpdateSpec(ctx, "box", nothing); !errdefs.IsInvalidArgument(err) {
+	if _, _, err := s.UpdateSpec(ctx, "box", 0, nothing); !errdefs.IsInvalidArgument(err) {
 		t.Fatal(err)
 	}
 	if sb := get1(t, s, "box"); sb.LastSequence != 3 || sb.Desired.GetGeneration() != 1 {
 		t.Fatalf("%+v", sb)
 	}
-	_, _, err := s.UpdateSpec(ctx, "nobody", setCPU(1))
+	_, _, err := s.UpdateSpec(ctx, "nobody", 0, setCPU(1))
 	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox nobody was not found")
 	_, err = s.RequestDelete(ctx, "box", "delete_requested")
 	must(t, err)
-	_, _, err = s.UpdateSpec(ctx, "box", setCPU(1))
+	_, _, err = s.UpdateSpec(ctx, "box", 0, setCPU(1))
 	refusedFor(t, err, "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox box is being deleted")
 	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_DELETED, deleted))
-	_, _, err = s.UpdateSpec(ctx, "box", setCPU(1))
+	_, _, err = s.UpdateSpec(ctx, "box", 0, setCPU(1))
 	refusedFor(t, err, "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox box is being deleted")
 }
 
@@ -104,7 +104,7 @@ func TestUpdatesAtOnceAllCount(t *testing.T) {
 	makeReady(t, s, "box")
 	const n = 200
 	fill(t, s, n, func(int) {
-		_, _, err := s.UpdateSpec(ctx, "box", func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+		_, _, err := s.UpdateSpec(ctx, "box", 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 			old.PidsLimit++
 			return old, []string{"pids_limit"}, true, nil
 		})
@@ -121,7 +121,7 @@ func TestUpdatesAtOnceAllCount(t *testing.T) {
 func TestADeleteDuringAnUpdateWins(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
-	_, _, err := s.UpdateSpec(ctx, "box", func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+	_, _, err := s.UpdateSpec(ctx, "box", 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		_, err := s.RequestDelete(ctx, "box", "delete_requested")
 		return old, []string{"x"}, false, err
 	})

@@ -17,7 +17,7 @@ import (
 // wakeable has execs resume the sandbox.
 func wakeable(t testing.TB, s *Store, id string) {
 	t.Helper()
-	_, _, err := s.UpdateSpec(ctx, id, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+	_, _, err := s.UpdateSpec(ctx, id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		old.AutoResume = true
 		return old, []string{"auto_resume"}, false, nil
 	})

@@ -21,7 +21,7 @@ type Store interface {
 	InstanceID() string
 	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
 	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
-	UpdateSpecWith(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
+	UpdateSpec(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
 	RequestPause(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestResume(ctx context.Context, id string) (changed bool, err error)

@@ -35,7 +35,7 @@ func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 	if req.GetDryRun() {
 		return u.dryRun(ctx)
 	}
-	sb, changed, err := s.deps.Store.UpdateSpecWith(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
+	sb, changed, err := s.deps.Store.UpdateSpec(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, chan
 // dryRun goes the way of an update up to the comparison.
 func (u update) dryRun(ctx context.Context) (*agboxv1.UpdateSandboxResponse, error) {
 	resp := &agboxv1.UpdateSandboxResponse{}
-	_, _, err := u.deps.Store.UpdateSpecWith(ctx, u.id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+	_, _, err := u.deps.Store.UpdateSpec(ctx, u.id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		_, changed, _, err := u.compare(old)
 		if err != nil {
 			return nil, nil, false, err
