@@ -115,9 +115,13 @@ func (w *world) start() error {
 		cancel()
 		return errors.Join(err, st.Close())
 	}
+	if _, err := st.NewEpoch(ctx); err != nil {
+		cancel()
+		return errors.Join(err, l.Close(), st.Close())
+	}
 	execs := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot",
+		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, ShimDir: "/shim", BootID: "boot",
 		ResyncInterval: time.Minute, Workers: 4,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -133,6 +137,7 @@ func (w *world) start() error {
 		Backup: backups.Write, Explain: ctl.Explain, CollectGarbage: ctl.CollectGarbage,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
+		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl},
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup

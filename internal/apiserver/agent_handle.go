@@ -45,7 +45,7 @@ func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
 	switch {
 	case reason == "" || reason == line:
 		return line, unverified
-	case line == "":
+	case line == "" || a.Status.GetNeedsAttention(): // nothing is waited for any more
 		return reason, unverified
 	}
 	return reason + "; " + line, unverified

@@ -74,11 +74,14 @@ func (b *box) spawn(req execjournal.Request, f *fence) error {
 	over := func() { b.overLimit(req, r) }
 	out, errOut := newBounded(stdout, req, over), newBounded(stderr, req, over)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = req.Cwd, out, errOut
-	err := cmd.Start()
+	err := b.startWith(cmd, req, r)
 	b.running[req.ExecID] = r
 	b.work.Go(func() {
 		if err == nil {
 			_ = cmd.Wait() // its state says how it ended
+		}
+		if r.inbox != nil {
+			close(r.inbox.gone)
 		}
 		f.journal.StdoutDroppedBytes, err1 = out.close()
 		f.journal.StderrDroppedBytes, err2 = errOut.close()
@@ -86,6 +89,19 @@ func (b *box) spawn(req execjournal.Request, f *fence) error {
 		b.ended(req.ExecID, r, f, err)
 	})
 	return nil
+}
+
+// startWith starts a command, with its inbox as standard input if it has one.
+func (b *box) startWith(cmd *exec.Cmd, req execjournal.Request, r *runner) error {
+	if !req.Inbox {
+		return cmd.Start()
+	}
+	in, stdin, err := b.openInbox(req)
+	if err != nil {
+		return err
+	}
+	r.inbox, cmd.Stdin = in, stdin
+	return errors.Join(cmd.Start(), stdin.Close())
 }
 
 // overLimit kills a command whose log is full, if that is what its request says.

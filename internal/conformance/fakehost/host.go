@@ -47,6 +47,7 @@ type box struct {
 
 type runner struct {
 	cmd       *exec.Cmd
+	inbox     *inbox        // nil: its standard input is empty
 	grace     time.Duration // from TERM to KILL
 	killer    *time.Timer   // set once it was asked to end
 	cancelled bool

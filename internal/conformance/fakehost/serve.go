@@ -75,6 +75,10 @@ func (b *box) scan() error {
 			b.release()
 			continue
 		}
+		if id, ok := execjournal.InboxID(e.Name()); ok {
+			b.lookInto(id)
+			continue
+		}
 		switch id, cancel, ok := execjournal.RequestID(e.Name()); {
 		case !ok:
 		case cancel:
@@ -84,4 +88,13 @@ func (b *box) scan() error {
 		}
 	}
 	return err
+}
+
+// lookInto has a command's inbox looked into.
+func (b *box) lookInto(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.running[id]; r != nil && r.inbox != nil {
+		r.inbox.look()
+	}
 }
