@@ -98,7 +98,7 @@ func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spe
 	return one, nil
 }
 
-// agentChanges is what differs between an agent and a spec. What the spec does not say of desired_state is as it is.
+// agentDifferences is what differs between an agent and a spec. What the spec does not say of desired_state is as it is.
 func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (changes []validate.Change, fixed []string) {
 	before, after := proto.CloneOf(old.GetSpec()), proto.CloneOf(spec)
 	before.DesiredState = old.GetDesiredState()
@@ -172,70 +172,4 @@ func agentAside(one *agboxv1.AgentHandle) string {
 		return fmt.Sprintf(" (%s; \"agbox agent start %s\" starts it)", agentState(one), agentName(one))
 	}
 	return ""
-}
-
-// rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests make.
-func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, replace bool, declared []string) error {
-	p, err := a.previewAgent(ctx, c, d, declared)
-	if err != nil {
-		return err
-	}
-	what := "configured"
-	switch {
-	case p.absent:
-		what = "created"
-	case len(p.immutable) > 0 && replace:
-		what = "replaced"
-	case len(p.immutable) > 0:
-		fmt.Fprintf(a.Out, "agent/%s refused (dry run)\n", d.Name)
-		a.printChanges(p)
-		return agentImmutable(d, p.immutable)
-	case len(p.changes) == 0:
-		what = "unchanged"
-	}
-	fmt.Fprintf(a.Out, "agent/%s %s (dry run)\n", d.Name, what)
-	a.printChanges(p)
-	return nil
-}
-
-// previewAgent compares a document that has passed all checks that can be made.
-func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
-	spec, err := a.agentSpec(ctx, d)
-	var missing *notFoundError
-	if errors.As(err, &missing) && slices.Contains(declared, d.Agent.GetSandboxId()) {
-		return preview{absent: true, changes: newAgentFields(d.Agent)}, nil
-	}
-	if err != nil {
-		return preview{}, err
-	}
-	old, err := a.agentHolder(ctx, c, d.Name)
-	if err != nil {
-		return preview{}, err
-	}
-	if old == nil {
-		_, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true})
-		return preview{absent: true, changes: newAgentFields(spec)}, err
-	}
-	changes, fixed := agentDifferences(old, spec)
-	return preview{changes: changes, immutable: fixed}, nil
-}
-
-// newAgentFields are the fields of a new agent, without defaults.
-func newAgentFields(spec *agboxv1.AgentSpec) []validate.Change {
-	changes := validate.DiffAgent(nil, spec)
-	fields := spec.ProtoReflect()
-	return slices.DeleteFunc(changes, func(one validate.Change) bool {
-		fd := fields.Descriptor().Fields().ByTextName(one.Path)
-		return fd != nil && !fields.Has(fd)
-	})
-}
-
-// sandboxNamesOf are the names of the sandboxes among the documents.
-func sandboxNamesOf(docs []document) (list []string) {
-	for _, d := range docs {
-		if d.Agent == nil {
-			list = append(list, d.Name)
-		}
-	}
-	return list
 }

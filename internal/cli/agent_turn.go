@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// showTurn shows the answer to a prompt until its turn has ended.
+func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1.PromptAgentResponse, timeout time.Duration) error {
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if timeout > 0 {
+		var stop context.CancelFunc
+		waiting, stop = context.WithTimeout(waiting, timeout)
+		defer stop()
+	}
+	t := &turn{talk: newTalk(a.Out, a.Err), prompt: p.GetPromptId(), begun: make(chan struct{})}
+	quiet := a.tellTurn(waiting, cancel, one, t)
+	err := a.followTurn(waiting, one, p.GetLastEventSequence(), t)
+	quiet()
+	if endErr := t.end(); err == nil {
+		err = endErr
+	}
+	var hopeless *hopelessError
+	switch {
+	case errors.As(context.Cause(waiting), &hopeless):
+		return hopeless
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the turn has not ended after %s; agent %s goes on with it", timeout, agentName(one))
+	case isInterrupt(ctx):
+		fmt.Fprintf(a.Err, "agent %s goes on; \"agbox agent interrupt %s\" ends its turn\n", agentName(one), agentName(one))
+		return err
+	case errors.Is(err, syscall.EPIPE):
+		return &exitError{code: exitBrokenOut}
+	case err != nil:
+		return err
+	}
+	return turnOutcome(one, t.result)
+}
+
+// hopelessError says that a prompt will not be given by itself.
+type hopelessError struct{ why string }
+
+func (e *hopelessError) Error() string { return e.why }
+
+// turn is the turn of one prompt as it is being followed.
+type turn struct {
+	*talk
+	prompt string
+	begun  chan struct{} // closed when the agent has it
+	result *agboxv1.AgentResult
+}
+
+// observe takes one event in, and reports whether it was the last one.
+func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
+	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt && !t.isBegun() {
+		close(t.begun)
+	}
+	if !t.isBegun() {
+		return false, nil
+	}
+	if e.GetEventType() == agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED && e.GetResult().GetPromptId() == t.prompt {
+		t.result = e.GetResult()
+		return true, nil
+	}
+	return false, t.show(e)
+}
+
+func (t *turn) isBegun() bool {
+	select {
+	case <-t.begun:
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uint64, t *turn) error {
+	for e, err := range a.conn.AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{From: from, Reconnect: true}) {
+		if err != nil {
+			return err
+		}
+		a.notes.clear()
+		if done, err := t.observe(e); done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("agent %s was deleted", agentName(one))
+}
+
+// looksIdle is after how many looks an agent that has nothing to do has had the prompt before: the events of one that is given
+// come within a moment.
+const looksIdle = 3
+
+// tellTurn says every now and then what the prompt waits for, until the agent has it, and ends the wait when nothing will
+// come of it. The returned function ends it.
+func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		idle := 0 // looks in a row that found it with nothing to do
+		for now := one; !t.isBegun(); {
+			if why := asleep(now); why != "" {
+				giveUp(&hopelessError{why})
+				return
+			}
+			if idle == looksIdle {
+				giveUp(&hopelessError{fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn are no longer kept", t.prompt, agentName(one))})
+				return
+			}
+			if pause(ctx, lookEvery) != nil {
+				return
+			}
+			if seen, err := a.conn.GetAgent(ctx, one.GetAgentId()); err == nil {
+				now = seen
+			}
+			idle++
+			if now.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || now.GetQueuedPrompts() > 0 {
+				idle = 0
+			}
+			if !t.isBegun() && ctx.Err() == nil {
+				a.notes.say(waitingText(now))
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-gone
+		a.notes.clear()
+	}
+}
+
+// waitingText is "waiting for agent coder: BUSY; 2 prompts queued".
+func waitingText(one *agboxv1.AgentHandle) string {
+	return strings.Join(nonEmpty([]string{fmt.Sprintf("waiting for agent %s: %s", agentName(one), agentState(one)), agentTrouble(one)}), "; ")
+}
+
+// turnOutcome is the end of a turn as an exit code.
+func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
+	switch {
+	case r.GetError() != "":
+		return fmt.Errorf("the turn failed: %s", r.GetError())
+	case r.GetOutcome() == "error":
+		return errors.New("the turn failed")
+	case r.GetOutcome() == "interrupted":
+		return fmt.Errorf("the turn was interrupted; \"agbox agent transitions %s\" says why", agentName(one))
+	}
+	return nil
+}
