@@ -27,8 +27,8 @@ type agentVerb struct {
 func (a *app) agentStopCommand() *cobra.Command {
 	return a.agentVerbCommand(agentVerb{
 		name: "stop", short: "End the processes of agents; their conversations and queues stay",
-		long: `End the processes of agents. A BUSY one is asked first to finish by its nudge, if its spec has one, and its work is saved, as in a
-drain. Its conversation stays, and prompts are queued until "agbox agent start".`,
+		long: `End the processes of agents: TERM, and KILL after a grace period. A turn that is under way is cut off; "agbox drain" and a stop of
+the sandbox let it finish. Conversations stay, and prompts are queued until "agbox agent start".`,
 		suggestFor: []string{"pause"}, wants: client.AgentStopped, byDefault: true, method: (*client.Client).StopAgent,
 	})
 }
