@@ -32,7 +32,8 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 		c.agentBoard.set(id, "its stored record does not decode, so it is left alone; see the daemon's log")
 		return Result{}, nil
 	}
-	v, err := c.observeAgent(ctx, a)
+	c.countTransitions(ctx, a)
+	v, err := c.observeAgent(ctx, a, now)
 	if err != nil {
 		c.agentBoard.set(id, "retrying: "+message(err))
 		return Result{}, fmt.Errorf("observe agent: %w", err)
@@ -63,6 +64,7 @@ func agentRecord(a store.Agent) agentplan.Record {
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
+		Nudged: a.Status.GetNudgedIncarnation() == a.Status.GetIncarnation(),
 	}
 }
 
@@ -163,7 +165,7 @@ func (c *Controller) readBacklog(ctx context.Context, id string) error {
 		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
 			return err
 		}
-		v, err := c.observeAgent(ctx, a)
+		v, err := c.observeAgent(ctx, a, c.clock.read())
 		if err != nil || !v.world.Unread {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/internal/agentstate"
-	"github.com/agbox/agbox/internal/conversation"
 	"github.com/agbox/agbox/internal/dialect"
 	"github.com/agbox/agbox/store"
 )
@@ -38,6 +37,13 @@ func (v *agentView) take(ctx context.Context, p agentplan.Plan) error {
 			return nil // it has ended meanwhile
 		}
 		return err
+	case agentplan.Nudge:
+		_, err := v.cfg.Store.RequestNudge(ctx, v.a.ID)
+		return err
+	case agentplan.Keep:
+		return v.keep()
+	case agentplan.Summarize:
+		return v.summarize()
 	case agentplan.Remove:
 		v.cfg.Execs.DropAgentWatch(v.a.SandboxID, v.execID)
 		return v.cfg.Store.RemoveAgent(ctx, v.a.ID)
@@ -70,9 +76,10 @@ func format(spec *agboxv1.AgentSpec) string { return orElse(spec.GetFormat(), di
 func (v *agentView) transition(ctx context.Context, p agentplan.Plan) error {
 	_, err := v.cfg.Store.TransitionAgent(ctx, v.a.ID, store.Transition{
 		Incarnation: v.a.Status.GetIncarnation(), Version: v.a.Status.GetVersion(), Trigger: p.Trigger, Reason: p.Reason,
-		Parked: p.Parked, NeedsAttention: p.NeedsAttention,
+		Parked: p.Parked, Saved: string(p.Saved), NeedsAttention: p.NeedsAttention,
 	})
 	if err == nil {
+		v.stopGoesOn()
 		v.log.Info("agent changed", "agent_id", v.a.ID, "trigger", p.Trigger.String(), "reason", p.Reason,
 			"incarnation", v.a.Status.GetIncarnation())
 	}
@@ -131,102 +138,4 @@ func (v *agentView) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchParam
 	}
 	p.SessionID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(agentstate.ExecID(v.a.ID, n))).String()
 	return p
-}
-
-// claim gives the agent its next prompt. Where in its inbox, and with which past, is on record before anything is written
-// there.
-func (v *agentView) claim(ctx context.Context) error {
-	size, err := v.cfg.Execs.InboxSize(v.a.SandboxID, v.execID)
-	if err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	claim := store.Claim{InboxOffset: size}
-	if v.a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_CONTEXT && size == int64(len(v.first())) {
-		claim.ContextThrough = v.a.Status.GetLastSequence()
-	}
-	_, _, err = v.cfg.Store.ClaimPrompt(ctx, v.a.ID, v.a.Status.GetVersion(), claim)
-	return err
-}
-
-// first is what the inbox of the present incarnation begins with.
-func (v *agentView) first() []byte {
-	_, first := dialect.Launch(format(v.a.Spec), v.launch(v.a.Status.GetIncarnation(), v.a.Status.GetRung()))
-	return first
-}
-
-// deliver writes into the inbox what is not there: each piece at the offset that is on record for it.
-func (v *agentView) deliver(ctx context.Context) error {
-	write := func(offset int64, data []byte) error {
-		if len(data) == 0 {
-			return nil
-		}
-		_, err := v.cfg.Execs.AppendInbox(v.a.SandboxID, v.execID, offset, data)
-		return err
-	}
-	if v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING {
-		if err := write(0, v.first()); err != nil {
-			return err
-		}
-	}
-	if v.prompt != nil {
-		line, err := v.promptLine(ctx)
-		if err != nil {
-			return err
-		}
-		if err := write(v.prompt.GetInboxOffset(), line); err != nil {
-			return err
-		}
-		if interrupted(v.a) {
-			if err := write(v.prompt.GetInboxOffset()+int64(len(line)), dialect.Interrupt(format(v.a.Spec))); err != nil {
-				return err
-			}
-		}
-	}
-	v.agentBoard.tell(v.a.ID, v.message())
-	return nil
-}
-
-// promptLine is the prompt as the agent reads it, with the past where it was claimed with one.
-func (v *agentView) promptLine(ctx context.Context) ([]byte, error) {
-	text := v.prompt.GetText()
-	if through := v.prompt.GetContextThrough(); through > 0 {
-		past, err := v.past(ctx, through)
-		if err != nil {
-			return nil, err
-		}
-		text = conversation.WithContext(past, text)
-	}
-	return dialect.Prompt(format(v.a.Spec), v.prompt.GetPromptId(), text), nil
-}
-
-// past is the context of everything up to an event.
-func (v *agentView) past(ctx context.Context, through uint64) (string, error) {
-	events, err := eventsThrough(ctx, v.cfg.Store, v.a.ID, through)
-	if err != nil {
-		return "", err
-	}
-	policy := conversation.PolicyOf(v.a.Spec.GetContext())
-	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, ""), nil
-}
-
-// eventBatch is how many events are read at once.
-const eventBatch = 256
-
-func eventsThrough(ctx context.Context, s AgentStore, id string, through uint64) (all []*agboxv1.AgentEvent, err error) {
-	for after := uint64(0); after < through; {
-		batch, err := s.AgentEvents(ctx, id, after, eventBatch)
-		if err != nil {
-			return nil, err
-		}
-		if len(batch) == 0 {
-			break
-		}
-		for _, e := range batch {
-			if e.GetSequence() <= through {
-				all = append(all, e)
-			}
-		}
-		after = batch[len(batch)-1].GetSequence()
-	}
-	return all, nil
 }

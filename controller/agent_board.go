@@ -1,6 +1,13 @@
 package controller
 
-import "sync"
+import (
+	"strings"
+	"sync"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/internal/agentstate"
+)
 
 // agentBoard keeps the sentence that says what each agent waits for, which have been looked at since the start, and what each
 // was told. Derived, and gone with the process.
@@ -9,10 +16,18 @@ type agentBoard struct {
 	lines    map[string]string
 	verified map[string]bool
 	messages map[string]string
+	// summaries are those that were begun, by the exec for whose sake, and prompts the newest that was counted as given.
+	summaries map[string]time.Time
+	prompts   map[string]string
+	// transitions are how many of each agent are counted.
+	transitions map[string]uint64
 }
 
 func newAgentBoard() *agentBoard {
-	return &agentBoard{lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{}}
+	return &agentBoard{
+		lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{},
+		summaries: map[string]time.Time{}, prompts: map[string]string{}, transitions: map[string]uint64{},
+	}
 }
 
 func (b *agentBoard) set(id, line string) {
@@ -38,6 +53,13 @@ func (b *agentBoard) forget(id string) {
 	delete(b.lines, id)
 	delete(b.verified, id)
 	delete(b.messages, id)
+	delete(b.prompts, id)
+	delete(b.transitions, id)
+	for execID := range b.summaries {
+		if strings.HasPrefix(execID, id+".") {
+			delete(b.summaries, execID)
+		}
+	}
 }
 
 // tell notes that an agent was told a message, and told reports whether the last one was this.
@@ -57,4 +79,40 @@ func (b *agentBoard) get(id string) (line string, unverified bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.lines[id], !b.verified[id]
+}
+
+// toldPrompt notes that a prompt was given, and reports whether it was noted before.
+func (b *agentBoard) toldPrompt(id string, p *storev1.AgentPrompt) bool {
+	key := agentstate.ExecID(p.GetPromptId(), p.GetIncarnation())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := b.prompts[id] == key
+	b.prompts[id] = key
+	return known
+}
+
+// beginSummary notes since when a summary is waited for, once, and summaryBegun tells.
+func (b *agentBoard) beginSummary(execID string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, under := b.summaries[execID]; !under {
+		b.summaries[execID] = now
+	}
+}
+
+func (b *agentBoard) summaryBegun(execID string) (at time.Time, under bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	at, under = b.summaries[execID]
+	return at, under
+}
+
+// counted notes that n transitions of an agent are counted, and returns how many were before; not known: none of them was this
+// daemon's to count.
+func (b *agentBoard) counted(id string, n uint64) (before uint64, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before, known = b.transitions[id]
+	b.transitions[id] = n
+	return before, known
 }

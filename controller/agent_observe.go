@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -21,6 +22,7 @@ import (
 type agentView struct {
 	*Controller
 	a      store.Agent
+	rec    plan.Record // of its sandbox
 	execID string
 	world  agentplan.World
 	// position is how far the output has been taken in, and unread what follows; end says that nothing comes after it.
@@ -30,6 +32,9 @@ type agentView struct {
 	end      bool
 	// prompt is the one that the agent works on; nil: none.
 	prompt *storev1.AgentPrompt
+	// older are the turns to summarize, and summary what came of them.
+	older   []byte
+	summary string
 }
 
 // agentLine is a line of output and where it was read.
@@ -41,40 +46,41 @@ type agentLine struct {
 // readBytes bounds what one pass takes in.
 const readBytes = 4 << 20
 
-func (c *Controller) observeAgent(ctx context.Context, a store.Agent) (*agentView, error) {
+func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.Time) (*agentView, error) {
 	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
-	if d := c.cfg.Store.Drain(); d != nil {
-		v.world.Draining, v.world.Parking = true, d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK
-	}
-	if err := v.observeSandbox(ctx); err != nil {
+	var err error
+	if v.rec, _, err = c.record(ctx, a.SandboxID); err != nil {
 		return nil, err
 	}
+	v.observeSandbox()
+	v.observePark(v.rec, now)
 	if a.Status.GetIncarnation() == 0 {
 		return v, nil
 	}
 	if err := v.observeProcess(ctx); err != nil {
 		return nil, err
 	}
-	if a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && v.world.TurnLeft == 0 {
 		return v, nil // nobody will ask for what it still says
 	}
-	if err := v.observeOutput(ctx); err != nil {
-		return nil, err
+	for _, look := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {
+		if err := look(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return v, v.observeInbox(ctx)
+	if v.world.Unread {
+		return v, nil
+	}
+	return v, v.observeSave(v.rec, now)
 }
 
-func (v *agentView) observeSandbox(ctx context.Context) error {
-	rec, _, err := v.record(ctx, v.a.SandboxID)
-	if err != nil {
-		return err
-	}
+func (v *agentView) observeSandbox() {
+	rec := v.rec
 	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
 	v.world.SandboxUp = rec.Standing == plan.Live && runs(rec)
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)
-	return nil
 }
 
 // observeProcess reads the exec of the present incarnation.
@@ -184,5 +190,5 @@ func (v *agentView) message() string {
 	if v.prompt == nil {
 		return fmt.Sprintf("%d", v.a.Status.GetIncarnation())
 	}
-	return fmt.Sprintf("%d %s %d %t", v.a.Status.GetIncarnation(), v.prompt.GetPromptId(), v.prompt.GetClaims(), interrupted(v.a))
+	return fmt.Sprintf("%d %s %d %t %t", v.a.Status.GetIncarnation(), v.prompt.GetPromptId(), v.prompt.GetClaims(), interrupted(v.a), nudged(v.a))
 }

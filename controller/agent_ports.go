@@ -23,7 +23,9 @@ type AgentStore interface {
 	Ingest(ctx context.Context, id string, incarnation uint64, from, to *storev1.AgentPosition, out []store.AgentOutput) error
 	RemoveAgent(ctx context.Context, id string) error
 	RequestCancel(ctx context.Context, execID string) (bool, error)
-	RequestInterrupt(ctx context.Context, id string) (bool, error)
+	RequestFreeze(ctx context.Context, id string) (bool, error)
+	RequestNudge(ctx context.Context, id string) (bool, error)
+	Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error)
 	Drain() *storev1.DrainRecord
 	BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
 	SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (bool, error)
@@ -33,6 +35,7 @@ type AgentStore interface {
 // AgentFiles are the files through which agents are spoken to: *execjournal.Dir. It needs no engine.
 type AgentFiles interface {
 	AppendInbox(sandboxID, execID string, offset int64, data []byte) (size int64, err error)
+	CloseInbox(sandboxID, execID string) error
 	InboxSize(sandboxID, execID string) (int64, error)
 	ReadRest(sandboxID, execID string, src execjournal.Source, from int64) (line execjournal.Line, ok bool, next int64, err error)
 	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int) (lines []execjournal.Line, next int64, err error)

@@ -47,15 +47,14 @@ func (s *said) tell(sandboxID, execID string) {
 // fakeAgent is one process that speaks native. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it ends
 // so instead, before incarnation until=N; mute, it never is ready; stubborn, it needs all of the grace to end.
 type fakeAgent struct {
-	s       *fakeShim
-	b       *fakeBox
-	execID  string
-	number  int
-	flags   map[string]string
-	cancel  <-chan struct{}
-	more    <-chan struct{}
-	read    int64
-	pending [][]byte
+	s      *fakeShim
+	b      *fakeBox
+	execID string
+	number int
+	flags  map[string]string
+	cancel <-chan struct{}
+	more   <-chan struct{}
+	read   int64
 }
 
 type nativeLine struct {
@@ -229,26 +228,24 @@ func (a *fakeAgent) ended(what int) int {
 
 // line takes a whole line that is there.
 func (a *fakeAgent) line() (l nativeLine, ok bool) {
-	for {
-		data, err := os.ReadFile(filepath.Join(a.b.ctl, execjournal.ExecDir, execjournal.InboxName(a.execID)))
-		if err != nil || int64(len(data)) <= a.read {
-			return l, false
-		}
-		line, _, whole := bytes.Cut(data[a.read:], []byte("\n"))
-		if !whole {
-			return l, false
-		}
-		a.read += int64(len(line)) + 1
-		if err := json.Unmarshal(line, &l); err != nil {
-			panic(fmt.Sprintf("%s was told %q", a.execID, line))
-		}
-		if l.Type == "prompt" {
-			a.s.said.mu.Lock()
-			a.s.said.given = append(a.s.said.given, given{a.execID, l.PromptID, l.Text})
-			a.s.said.mu.Unlock()
-		}
-		return l, true
+	data, err := os.ReadFile(filepath.Join(a.b.ctl, execjournal.ExecDir, execjournal.InboxName(a.execID)))
+	if err != nil || int64(len(data)) <= a.read {
+		return l, false
 	}
+	line, _, whole := bytes.Cut(data[a.read:], []byte("\n"))
+	if !whole {
+		return l, false
+	}
+	a.read += int64(len(line)) + 1
+	if err := json.Unmarshal(line, &l); err != nil {
+		panic(fmt.Sprintf("%s was told %q", a.execID, line))
+	}
+	if l.Type == "prompt" {
+		a.s.said.mu.Lock()
+		defer a.s.said.mu.Unlock()
+		a.s.said.given = append(a.s.said.given, given{a.execID, l.PromptID, l.Text})
+	}
+	return l, true
 }
 
 // feed is the channel that says that the inbox of an exec has grown.

@@ -207,6 +207,8 @@ const watchRetry = 5 * time.Second
 
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
+	case isHelper(execID):
+		c.wakeAgentsOf(sandboxID)
 	case strings.HasPrefix(execID, "_"): // a hook: the sandbox waits for it
 		c.sandboxes.add(sandboxID)
 	case execID != "":

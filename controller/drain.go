@@ -12,41 +12,27 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/dialect"
 	"github.com/agbox/agbox/store"
 )
 
 // drainLook is how often a drain looks at what it waits for.
 const drainLook = 100 * time.Millisecond
 
-// drainer carries out a drain. That something drains, and how far it is, is on record; what is here can be lost: who was nudged
-// is nudged again, which does no harm.
+// drainer carries out a drain. That something drains, and how far it is, is on record; what is here can be lost.
 type drainer struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
 	forced bool // no more waiting: somebody is in a hurry
-	nudged map[string]bool
 }
 
-func newDrainer() *drainer { return &drainer{wake: make(chan struct{}, 1), nudged: map[string]bool{}} }
+func newDrainer() *drainer { return &drainer{wake: make(chan struct{}, 1)} }
 
 func (d *drainer) rouse() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
-}
-
-// once reports whether key is new.
-func (d *drainer) once(key string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.nudged[key] {
-		return false
-	}
-	d.nudged[key] = true
-	return true
 }
 
 func (d *drainer) hurry(forced bool) {
@@ -155,12 +141,7 @@ func (c *Controller) drainOn(ctx context.Context, rec *storev1.DrainRecord) erro
 	case c.drainer.hurries(), c.clock.read().UnixNano() >= rec.GetWaitUntil():
 		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
 	}
-	for _, id := range alive {
-		if err := c.nudge(ctx, rec, id); err != nil {
-			c.log.Warn("an agent is not nudged", "agent_id", id, "err", err)
-		}
-	}
-	return nil
+	return nil // busy ones are nudged by their own passes
 }
 
 func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {
@@ -178,22 +159,4 @@ func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, nex
 		c.cfg.Drained(rec.GetExit())
 	}
 	return nil
-}
-
-// nudge tells a busy agent, once in a drain, to come to an end.
-func (c *Controller) nudge(ctx context.Context, rec *storev1.DrainRecord, id string) error {
-	a, err := c.cfg.Store.Agent(ctx, id)
-	if err != nil || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY || a.Spec.GetNudge() == "" {
-		return err
-	}
-	if !c.drainer.once(fmt.Sprintf("%d %s", rec.GetStartedAt(), agentExec(a))) {
-		return nil
-	}
-	size, err := c.cfg.Execs.InboxSize(a.SandboxID, agentExec(a))
-	if err != nil {
-		return err
-	}
-	line := dialect.Prompt(format(a.Spec), "nudge", a.Spec.GetNudge())
-	_, err = c.cfg.Execs.AppendInbox(a.SandboxID, agentExec(a), size, line)
-	return err
 }

@@ -2,8 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"sync"
 	"time"
@@ -12,8 +10,6 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/store"
 )
 
@@ -63,7 +59,7 @@ func (c *Controller) saveOne(ctx context.Context, rec *storev1.DrainRecord, id s
 	if err != nil {
 		return // it is gone
 	}
-	if _, err := c.cfg.Store.RequestInterrupt(ctx, id); err == nil {
+	if _, err := c.cfg.Store.RequestFreeze(ctx, id); err == nil {
 		c.awaitAgent(ctx, id, interruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
 	}
 	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
@@ -101,38 +97,8 @@ func (c *Controller) awaitAgent(ctx context.Context, id string, d time.Duration,
 
 // runSave runs the save command in the agent's sandbox and waits for its end.
 func (c *Controller) runSave(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) error {
-	ctx, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveEach(), defaultSaveEach))
-	defer cancel()
-	command := a.Spec.GetSaveCommand()
-	if len(command) == 0 {
-		command = gitSave
-	}
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %d %d", agentExec(a), rec.GetEpoch(), rec.GetStartedAt())))
-	nonce := hex.EncodeToString(sum[:16])
-	execID := "_save." + nonce
-	defer func() { _ = c.cfg.Execs.Forget(a.SandboxID, execID) }() // its secrets; the rest goes with the sandbox
-	err := c.cfg.Execs.Start(a.SandboxID, execjournal.Request{
-		ExecID: execID, Nonce: nonce, Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation()),
-		LogLimitBytes: c.inForce().LogLimit, LogLimitAction: execjournal.LogLimitDrop, CancelGraceMillis: c.inForce().CancelGrace.Milliseconds(),
-	})
-	if err != nil {
-		return err
-	}
-	for {
-		status, err := c.cfg.Execs.Look(a.SandboxID, execID, nonce)
-		switch phase := phaseOf(status); {
-		case err != nil:
-			return err
-		case phase == plan.Ended && status.Journal.ExitCode == 0 && status.Journal.ErrorCode == "":
-			return nil
-		case phase == plan.Ended:
-			return fmt.Errorf("the save command ended with code %d %s", status.Journal.ExitCode, status.Journal.Error)
-		case phase == plan.Lost, phase == plan.Foreign, phase == plan.Closed:
-			return fmt.Errorf("the save command was lost: %w", errdefs.ErrUnavailable)
-		}
-		if !sleep(ctx, drainLook) {
-			_ = c.cfg.Execs.Cancel(a.SandboxID, execID, nonce)
-			return fmt.Errorf("the save command took too long: %w", context.Cause(ctx))
-		}
-	}
+	return c.runHelper(ctx, helper{
+		kind: helperSave, sandboxID: a.SandboxID, request: c.saveRequest(a),
+		key: fmt.Sprintf("%s drain %d %d", agentExec(a), rec.GetEpoch(), rec.GetStartedAt()),
+	}, orDuration(rec.GetSaveEach(), defaultSaveEach))
 }

@@ -186,7 +186,7 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return plan.Record{ID: id, Standing: plan.Gone}, sb, nil
 	}
-	return plan.Record{
+	rec := plan.Record{
 		ID: id, Standing: plan.Live,
 		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
 		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
@@ -194,8 +194,10 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.inForce()),
 		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
-		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id),
-	}, sb, nil
+		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id), Agents: len(sb.Agents) > 0,
+	}
+	rec.Turns = c.turns(ctx, rec)
+	return rec, sb, nil
 }
 
 // fromNanos is the time of a stored one; 0 is none.
@@ -242,7 +244,7 @@ func (c *Controller) policy(sb store.Sandbox) plan.Policy {
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
+		TurnGrace: turnGrace, ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
 		AwakeSince: c.clock.awakeSince(),
 	}
 }

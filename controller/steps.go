@@ -39,6 +39,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.cfg.Execs.Forget(id, plan.HookID(s.Index))
 	case plan.CancelExecs:
 		p.wakeExecsOf(id)
+		p.wakeAgentsOf(id)
 		return nil
 	case plan.UpdateLimits:
 		return p.updateLimits(ctx, s)

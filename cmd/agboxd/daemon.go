@@ -200,6 +200,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.States(d.registry, stateNames(), d.countByState)
+	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
 	d.socket, err = listen(paths.Socket)
 	return err
 }
@@ -402,6 +403,7 @@ func metricSets() metrics.Sets {
 	} {
 		sets.DrainPhases = append(sets.DrainPhases, phase.String())
 	}
+	sets.AgentTriggers = controller.AgentTriggers()
 	sets.RebuildSources = []string{string(rehydrate.FromFile), string(rehydrate.FromLabels), string(rehydrate.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))

@@ -8,7 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Bounds of restarts.
+// Bounds.
 const (
 	// MaxAttempts starts in a row may come to nothing.
 	MaxAttempts = 5
@@ -16,12 +16,16 @@ const (
 	backOffMax  = 5 * time.Minute
 	// HealthyAfter being ready for so long the count of attempts begins anew.
 	HealthyAfter = 10 * time.Minute
+	// helperLook is when a command that is waited for is looked at if nothing is heard of its end.
+	helperLook = time.Second
 )
 
 // Decide returns what to do for one agent.
 //
 //	output that was not taken in        read it: before that nothing is judged
 //	delete                              end the process, then forget the agent
+//	delete, with its sandbox            before that a turn that was nudged has a while to finish
+//	ended, as its sandbox wanted, in a turn   save the work, then as the next
 //	ended, as its sandbox or a drain wanted   STOPPED, and it comes back
 //	ended, as somebody wanted           STOPPED
 //	ended with 0                        EXITED: STOPPED, or FAILED when it was not ready or in a turn
@@ -29,9 +33,9 @@ const (
 //	no process, though it should live   RECONCILIATION: FAILED
 //	stopped or failed, and alive        end that process
 //	stop                                end the process; STOPPED
+//	run, its sandbox or a drain ends it end the process, unless it is in a turn, which has a while to finish
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
-//	run, a drain parks                  end the process, unless it is in a turn
 //	run, alive                          what is not in its inbox goes there
 //	run, busy                           nothing
 //	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
@@ -40,15 +44,17 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case w.Unread:
 		return Plan{Kind: Read}
 	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE:
-		return remove(w)
+		return remove(r, w)
 	case r.lives() && (w.Process == Ended || w.Process == NoProcess):
 		return ended(r, w, now)
 	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
 		return end("ending a process that should be gone")
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r)
-	case w.Parking && (r.State == agboxv1.AgentState_AGENT_STATE_STARTING || r.State == agboxv1.AgentState_AGENT_STATE_IDLE):
+	case r.lives() && w.endsNow(r):
 		return end("parking")
+	case w.Nudge:
+		return Plan{Kind: Nudge}
 	case r.lives() && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}
@@ -58,9 +64,24 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case agboxv1.AgentState_AGENT_STATE_IDLE:
 		return idle(r, w)
 	case agboxv1.AgentState_AGENT_STATE_BUSY:
-		return wait("")
+		return busy(w)
 	}
 	return bringBack(r, w, now)
+}
+
+// endsNow reports whether a process is to end, to come back later: at once, or after its turn, or after its time for that.
+func (w World) endsNow(r Record) bool {
+	if r.State != agboxv1.AgentState_AGENT_STATE_BUSY {
+		return w.Parking || w.Ending
+	}
+	return w.Ending && w.TurnLeft <= 0
+}
+
+func busy(w World) Plan {
+	if w.Ending {
+		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "its sandbox stops once it has finished, or soon"}
+	}
+	return wait("")
 }
 
 // lives reports whether the record says that there is a process.
@@ -80,8 +101,15 @@ func transition(tr agboxv1.AgentTrigger, reason string) Plan {
 	return Plan{Kind: Transition, Trigger: tr, Reason: reason}
 }
 
-func remove(w World) Plan {
-	if w.Process == Alive || w.Process == Waiting {
+func remove(r Record, w World) Plan {
+	alive := w.Process == Alive || w.Process == Waiting
+	inTurn := r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.TurnLeft > 0
+	switch {
+	case alive && inTurn && w.Undelivered:
+		return Plan{Kind: Deliver}
+	case alive && inTurn:
+		return busy(w)
+	case alive:
 		return end("deleting")
 	}
 	return Plan{Kind: Remove}
@@ -95,9 +123,11 @@ func ended(r Record, w World, now time.Time) Plan {
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process")
 	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
+	case w.Save == SaveDue:
+		return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"}
 	case w.Cancelled, r.Parked:
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "it ended with its sandbox, or for a drain")
-		p.Parked = true
+		p.Parked, p.Saved = true, w.Save
 		return p
 	case w.Error != "":
 		return r.crashed("its process did not start: "+w.Error, now)
@@ -163,6 +193,10 @@ func idle(r Record, w World) Plan {
 		return wait("draining; prompts wait")
 	case r.Queued && !w.SandboxUp:
 		return wait(w.SandboxWaits)
+	case r.Queued && r.Nudged:
+		return end("it was told to finish; the next prompt is its next process's")
+	case r.Queued && w.Summarizing:
+		return Plan{Kind: Summarize, Next: helperLook, Waiting: "summarizing its past"}
 	case r.Queued:
 		return Plan{Kind: Claim}
 	}

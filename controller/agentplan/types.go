@@ -29,6 +29,8 @@ type Record struct {
 	StartTimeout   time.Duration
 	// Queued: a prompt may be given to it.
 	Queued bool
+	// Nudged: its process was told to finish, and gets no further prompt.
+	Nudged bool
 }
 
 // RestartPolicy says what follows when the process ends by itself.
@@ -74,7 +76,29 @@ type World struct {
 	Undelivered bool
 	// Draining: the gates are closed. Parking: what is not in a turn is to end, to come back later.
 	Draining, Parking bool
+	// Ending: its sandbox is to stop or to go. TurnLeft is how long its turn may last then.
+	Ending   bool
+	TurnLeft time.Duration
+	// Nudge: its turn is to be told to finish, and was not.
+	Nudge bool
+	// Save is what became of the work of a turn that was cut off.
+	Save Save
+	// Summarizing: a summary of the past is to be made before the next prompt.
+	Summarizing bool
 }
+
+// Save is how far the work of a turn that was cut off is saved.
+type Save string
+
+// The values of Save; those that are recorded are the record's own words.
+const (
+	// NoSave: nobody saves it, or nobody needs to.
+	NoSave Save = ""
+	// SaveDue: it is to be saved, or is being.
+	SaveDue  Save = "due"
+	Saved    Save = "saved"
+	NotSaved Save = "not saved"
+)
 
 // Kind names a step. The set is closed: it is a metric label.
 type Kind string
@@ -95,12 +119,20 @@ const (
 	Transition Kind = "transition"
 	// End has the process end.
 	End Kind = "end"
+	// Nudge wants the present turn to be told to finish.
+	Nudge Kind = "nudge"
+	// Keep saves the work of a turn that was cut off.
+	Keep Kind = "save"
+	// Summarize has the older turns summarized for the next prompt.
+	Summarize Kind = "summarize"
 	// Remove forgets the agent.
 	Remove Kind = "remove"
 )
 
 // Kinds lists every step.
-func Kinds() []Kind { return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Remove} }
+func Kinds() []Kind {
+	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Keep, Summarize, Remove}
+}
 
 // Plan is the one step that comes next; its effect brings about the pass after it.
 type Plan struct {
@@ -110,6 +142,8 @@ type Plan struct {
 	Reason  string
 	// Parked: what a Transition or a Spawn says of coming back by itself.
 	Parked bool
+	// Saved is recorded with a Transition.
+	Saved Save
 	// NeedsAttention is recorded with a Transition.
 	NeedsAttention bool
 	// Attempts is recorded with a Spawn: how many have come to nothing, this one included until it is ready.

@@ -23,6 +23,7 @@ const (
 //
 //	gone                 remove containers, networks: orphans, audited; its files went before it was gone
 //	never reserved       report, touch nothing
+//	delete, stop         an agent's turn has a while to finish first
 //	delete               end execs, remove containers, networks, files; DELETED only when all is gone
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
@@ -54,7 +55,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	}
 	switch {
 	case r.Desired == storev1.RunState_RUN_STATE_DELETE:
-		return remove(r, w)
+		return remove(r, w, p, now)
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return afterFailure(r, w, p, now)
 	case r.Desired == storev1.RunState_RUN_STATE_STOP:
@@ -84,8 +85,13 @@ func sweep(w World, p Policy) Plan {
 	return Plan{Steps: steps}
 }
 
-func remove(r Record, w World) Plan {
+func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{Waiting: "deleting"}
+	mine, _ := split(r, w)
+	left := r.RequestedAt.Add(pol.TurnGrace).Sub(now)
+	if r.Turns > 0 && left > 0 && mine.primary != nil && mine.primary.Alive() && !mine.primary.Frozen() {
+		return Plan{Next: min(left, pol.TurnGrace), Waiting: waitsForTurns}
+	}
 	if r.ActiveExecs > 0 {
 		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
 	}
@@ -136,7 +142,7 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
-	if p.awaitExecs(r, mine, r.RequestedAt.Add(pol.CancelGrace+stopMargin).Sub(now), stopReason(r)) {
+	if p.awaitExecs(r, mine, r.RequestedAt.Add(pol.stopPatience(r)).Sub(now), stopReason(r)) {
 		return p
 	}
 	if mine.primary == nil {
@@ -156,6 +162,17 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 		return p.cleanup(r, pol, now)
 	}
 	return p.with(phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, r.Reason))
+}
+
+// waitsForTurns is what the end of a sandbox says while agents may finish.
+const waitsForTurns = "waiting for agents to finish"
+
+// stopPatience is how long a stop waits for its execs to record their ends, and for agents to finish.
+func (pol Policy) stopPatience(r Record) time.Duration {
+	if r.Agents {
+		return pol.ParkGrace + pol.CancelGrace + stopMargin
+	}
+	return pol.CancelGrace + stopMargin
 }
 
 func stopReason(r Record) Reason {

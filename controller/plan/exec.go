@@ -41,6 +41,8 @@ type ExecRecord struct {
 	SandboxRuns bool
 	// SandboxEnding: the sandbox is to stop or to go; that cancels its execs.
 	SandboxEnding bool
+	// TurnLeft: it is an agent's that is in a turn, and so long it may go on although its sandbox is ending.
+	TurnLeft time.Duration
 	// SandboxWaits: the sandbox is paused, or being resumed: what has not started starts later.
 	SandboxWaits bool
 	// TakenByDeath: the sandbox ends because the engine or the host died.
@@ -88,7 +90,7 @@ const cancelRecheck = 5 * time.Second
 //	lost                             CANCELLED if its end was wanted, else FAILED with EXEC_LOST
 //	closed                           CANCELLED if its end was wanted, else FAILED with EXEC_START_FAILED
 //	foreign                          FAILED with EXEC_LOST
-//	running, end wanted              cancel
+//	running, end wanted              cancel; an agent's turn has a while first if only the sandbox is ending
 //	running                          wait
 //	not started, end wanted          close the fence
 //	not started, sandbox runs        request the start
@@ -106,6 +108,9 @@ func DecideExec(r ExecRecord, phase Phase) ExecPlan {
 	case Foreign:
 		return record(false, CodeExecLost, "the journal of the exec was replaced inside the sandbox")
 	case Running:
+		if unwanted && !r.CancelRequested && r.TurnLeft > 0 {
+			return ExecPlan{Action: ExecWait, Next: r.TurnLeft}
+		}
 		if unwanted {
 			return ExecPlan{Action: ExecCancel, Next: cancelRecheck}
 		}

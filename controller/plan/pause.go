@@ -142,7 +142,7 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 // awaitExecs has the execs end before their container is stopped, for as long as there is patience: a frozen one is thawed, or
 // it could not heed. It reports whether there is something to wait for.
 func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reason) bool {
-	if r.ActiveExecs == 0 {
+	if r.ActiveExecs == 0 && r.Turns == 0 {
 		return false
 	}
 	p.add(Step{Kind: CancelExecs, Reason: why})
@@ -153,6 +153,9 @@ func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reas
 		p.add(Step{Kind: UnpauseContainer, ID: mine.primary.ID, Reason: why})
 	}
 	p.Waiting, p.Next = "waiting for execs to end", patience
+	if r.Turns > 0 {
+		p.Waiting = waitsForTurns
+	}
 	return true
 }
 

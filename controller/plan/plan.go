@@ -36,6 +36,9 @@ type Record struct {
 	LimitsPending bool
 	// ActiveExecs is the number of execs without a recorded end.
 	ActiveExecs int
+	// Agents: it has some. Turns is the number of those whose turns its end waits for.
+	Agents bool
+	Turns  int
 	// ExecOOM: an exec of this run was ended by the OOM killer. The engine's flag is sticky and cannot tell.
 	ExecOOM bool
 	// IdleSince is zero unless READY without an active exec.
@@ -208,6 +211,8 @@ type Policy struct {
 	FailOnEngineDeath bool
 	// CancelGrace is how long a cancelled exec gets between TERM and KILL.
 	CancelGrace time.Duration
+	// TurnGrace is how long a turn of an agent may last when its sandbox is to end, and ParkGrace that and what follows it.
+	TurnGrace, ParkGrace time.Duration
 	// KeepOrphans: report orphans, do not remove them.
 	KeepOrphans bool
 }

@@ -42,7 +42,11 @@ type Metrics struct {
 	unrebuilt   prometheus.Gauge
 	records     prometheus.Counter
 	drains      *prometheus.CounterVec
-	queue       queueMetrics
+	prompts     prometheus.Counter
+	turnSeconds prometheus.Histogram
+	// agentChanges are by trigger.
+	agentChanges *prometheus.CounterVec
+	queue        queueMetrics
 }
 
 // Sets are the closed label sets, which this package does not know by itself.
@@ -57,6 +61,8 @@ type Sets struct {
 	RebuildSources []string
 	// DrainPhases are the phases of a drain.
 	DrainPhases []string
+	// AgentTriggers are why agents change their state.
+	AgentTriggers []string
 }
 
 var (
@@ -69,30 +75,33 @@ var (
 func New(reg prometheus.Registerer, sets Sets) *Metrics {
 	f := factory{reg}
 	m := &Metrics{
-		passes:      f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
-		passSeconds: f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
-		steps:       f.counters("agboxd_steps_total", "Reconcile steps taken, by step and result.", "step", "result"),
-		engine:      f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
-		engineSecs:  f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
-		commits:     f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
-		commitSecs:  f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included."),
-		writes:      f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
-		rpcs:        f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
-		rpcSeconds:  f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
-		orphans:     f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
-		dropped:     f.counter("agboxd_exec_log_dropped_bytes_total", "Output of execs that is not in their logs because of exec_log_max_bytes."),
-		unknown:     f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
-		resync:      f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
-		engineUp:    f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
-		reloads:     f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
-		loaded:      f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
-		backups:     f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
-		backedUp:    f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
-		rebuilt:     f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
-		unrebuilt:   f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
-		records:     f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
-		drains:      f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
-		queue:       newQueueMetrics(f),
+		passes:       f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
+		passSeconds:  f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
+		steps:        f.counters("agboxd_steps_total", "Reconcile steps taken, by step and result.", "step", "result"),
+		engine:       f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
+		engineSecs:   f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
+		commits:      f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
+		commitSecs:   f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included."),
+		writes:       f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
+		rpcs:         f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
+		rpcSeconds:   f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
+		orphans:      f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
+		dropped:      f.counter("agboxd_exec_log_dropped_bytes_total", "Output of execs that is not in their logs because of exec_log_max_bytes."),
+		unknown:      f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
+		resync:       f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
+		engineUp:     f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
+		reloads:      f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
+		loaded:       f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
+		backups:      f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
+		backedUp:     f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
+		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
+		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
+		records:      f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
+		drains:       f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
+		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts given to agents, those given again included."),
+		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
+		agentChanges: f.counters("agboxd_agent_transitions_total", "Changes of the state of agents by trigger.", "trigger"),
+		queue:        newQueueMetrics(f),
 	}
 	m.zero(sets)
 	return m
@@ -107,6 +116,9 @@ func (m *Metrics) zero(sets Sets) {
 	}
 	for _, phase := range sets.DrainPhases {
 		m.drains.WithLabelValues(phase)
+	}
+	for _, trigger := range sets.AgentTriggers {
+		m.agentChanges.WithLabelValues(trigger)
 	}
 	for _, source := range sets.RebuildSources {
 		m.rebuilt.WithLabelValues(source)
@@ -200,6 +212,15 @@ func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano(
 // Drained counts that a drain entered a phase.
 func (m *Metrics) Drained(phase string) { m.drains.WithLabelValues(phase).Inc() }
 
+// AgentPrompted counts a prompt that was written into an agent's inbox; a redelivery counts again.
+func (m *Metrics) AgentPrompted() { m.prompts.Inc() }
+
+// AgentChanged counts a change of an agent's state.
+func (m *Metrics) AgentChanged(trigger string) { m.agentChanges.WithLabelValues(trigger).Inc() }
+
+// AgentAnswered records the time from the claim of a prompt to its result.
+func (m *Metrics) AgentAnswered(took time.Duration) { m.turnSeconds.Observe(took.Seconds()) }
+
 // Rehydrated counts records that were rebuilt.
 func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }
 
@@ -222,6 +243,16 @@ func States(reg prometheus.Registerer, states []string, count func() map[string]
 		desc:   prometheus.NewDesc("agboxd_sandboxes", "Sandboxes by state.", []string{"state"}, nil),
 		states: states, count: count,
 	})
+}
+
+// Agents exports the number of agents by state, and of those that are not started again by themselves, read when scraped.
+func Agents(reg prometheus.Registerer, states []string, count func() map[string]int, attention func() int) {
+	reg.MustRegister(&stateCollector{
+		desc:   prometheus.NewDesc("agboxd_agents", "Agents by state.", []string{"state"}, nil),
+		states: states, count: count,
+	}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "agboxd_agents_need_attention", Help: "Agents that were started in vain too often.",
+	}, func() float64 { return float64(attention()) }))
 }
 
 type stateCollector struct {

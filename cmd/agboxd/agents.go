@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+func agentStateName(s agboxv1.AgentState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "AGENT_STATE_"))
+}
+
+func agentStateNames() []string {
+	var names []string
+	for _, s := range []agboxv1.AgentState{
+		agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
+		agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
+	} {
+		names = append(names, agentStateName(s))
+	}
+	return names
+}
+
+func (d *daemon) countAgentsByState() map[string]int {
+	counts := map[string]int{}
+	for state, n := range d.store.CountAgentsByState() {
+		counts[agentStateName(state)] = n
+	}
+	return counts
+}
+
+// agentsInNeed is the number of agents that only a person starts again.
+func (d *daemon) agentsInNeed() (n int) {
+	for _, a := range d.store.Agents(store.AgentFilter{}) {
+		if a.Status.GetNeedsAttention() {
+			n++
+		}
+	}
+	return n
+}

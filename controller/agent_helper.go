@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// helper is a command that the daemon runs in a sandbox for one of its agents, once for each key: it is found again after a
+// crash without a record of its own.
+type helper struct {
+	kind, sandboxID, key string
+	request              execjournal.Request
+	stdin                []byte // with request.Inbox
+}
+
+// What helpers are for: how their exec IDs begin.
+const (
+	helperSave    = "_save."
+	helperSummary = "_summary."
+)
+
+// isHelper reports whether an exec is a helper of an agent.
+func isHelper(execID string) bool {
+	return strings.HasPrefix(execID, helperSave) || strings.HasPrefix(execID, helperSummary)
+}
+
+// name gives the helper its exec ID and its nonce, which nobody in the container can know.
+func (c *Controller) name(h helper) (execID, nonce string) {
+	sum := sha256.Sum256([]byte(c.cfg.Store.InstanceID() + " " + h.kind + h.key))
+	id := sha256.Sum256([]byte(h.key))
+	return h.kind + hex.EncodeToString(id[:8]), hex.EncodeToString(sum[:16])
+}
+
+// startHelper asks for the command.
+func (c *Controller) startHelper(h helper) error {
+	execID, nonce := c.name(h)
+	r := h.request
+	r.ExecID, r.Nonce = execID, nonce
+	r.LogLimitBytes, r.LogLimitAction = c.inForce().LogLimit, execjournal.LogLimitDrop
+	r.CancelGraceMillis = c.inForce().CancelGrace.Milliseconds()
+	if r.Inbox {
+		if err := c.feedHelper(h.sandboxID, execID, h.stdin); err != nil {
+			return err
+		}
+	}
+	return c.cfg.Execs.Start(h.sandboxID, r)
+}
+
+func (c *Controller) feedHelper(sandboxID, execID string, stdin []byte) error {
+	if len(stdin) > 0 {
+		if _, err := c.cfg.Execs.AppendInbox(sandboxID, execID, 0, stdin); err != nil {
+			return err
+		}
+	}
+	return c.cfg.Execs.CloseInbox(sandboxID, execID)
+}
+
+// lookHelper reports whether the command is done with, and whether it ended well. With no time left it is: it is ended.
+func (c *Controller) lookHelper(h helper, left time.Duration) (done, ok bool, err error) {
+	execID, nonce := c.name(h)
+	status, err := c.cfg.Execs.Look(h.sandboxID, execID, nonce)
+	if errdefs.IsNotFound(err) {
+		return true, false, nil // its sandbox has no files any more
+	}
+	if err != nil {
+		return false, false, err
+	}
+	switch phase := phaseOf(status); {
+	case phase == plan.Ended:
+		ok = status.Journal.ExitCode == 0 && status.Journal.ErrorCode == ""
+		if !ok {
+			c.log.Warn("a command for an agent failed", "sandbox_id", h.sandboxID, "exec_id", execID, "exit_code", status.Journal.ExitCode,
+				"reason", status.Journal.Error)
+		}
+		return true, ok, c.cfg.Execs.Forget(h.sandboxID, execID)
+	case phase == plan.Lost, phase == plan.Foreign, phase == plan.Closed:
+		return true, false, c.cfg.Execs.Forget(h.sandboxID, execID)
+	case left <= 0:
+		return true, false, c.endHelper(h)
+	}
+	return false, false, nil
+}
+
+// endHelper sees to it that the command ends, or never begins.
+func (c *Controller) endHelper(h helper) error {
+	execID, nonce := c.name(h)
+	c.log.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
+	if _, err := c.cfg.Execs.Close(h.sandboxID, execID, nonce, "it took too long"); err != nil {
+		return err
+	}
+	return c.cfg.Execs.Cancel(h.sandboxID, execID, nonce)
+}
+
+// runHelper runs the command to its end, for at most d.
+func (c *Controller) runHelper(ctx context.Context, h helper, d time.Duration) error {
+	until := time.Now().Add(d)
+	if err := c.startHelper(h); err != nil {
+		return err
+	}
+	for {
+		left := time.Until(until)
+		if ctx.Err() != nil {
+			left = 0
+		}
+		switch done, ok, err := c.lookHelper(h, left); {
+		case err != nil:
+			return err
+		case done && !ok:
+			return fmt.Errorf("the command failed, or took longer than %s: %w", d, errdefs.ErrAborted)
+		case done:
+			return nil
+		}
+		sleep(ctx, min(drainLook, left))
+	}
+}
+
+// saveRequest is the save command of an agent.
+func (c *Controller) saveRequest(a store.Agent) execjournal.Request {
+	command := a.Spec.GetSaveCommand()
+	if len(command) == 0 {
+		command = gitSave
+	}
+	return execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation())}
+}

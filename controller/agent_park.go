@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/store"
+)
+
+// What a sandbox that is to stop does for its agents; part of the contract.
+const (
+	// turnGrace is how long a turn may last from then on.
+	turnGrace = 30 * time.Second
+	// parkGrace is the most that a stop waits for agents: a turn, the end of its process, and saving its work.
+	parkGrace = turnGrace + defaultSaveEach
+)
+
+// isEnding reports whether a sandbox is to stop or to go.
+func isEnding(rec plan.Record) bool {
+	return rec.Standing == plan.Live &&
+		(rec.Desired == storev1.RunState_RUN_STATE_STOP || rec.Desired == storev1.RunState_RUN_STATE_DELETE)
+}
+
+// hasTurn reports whether an agent has a turn that the end of its sandbox waits for. Of a sandbox that is deleted nothing is
+// left, so there it is one that was told to bring its work away.
+func hasTurn(rec plan.Record, a store.Agent) bool {
+	return isEnding(rec) && a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY &&
+		(rec.Desired == storev1.RunState_RUN_STATE_STOP || nudged(a))
+}
+
+// turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
+func turnLeft(rec plan.Record, a store.Agent, now time.Time) time.Duration {
+	if !hasTurn(rec, a) || plan.IsDeath(rec.Reason) {
+		return 0
+	}
+	left := rec.RequestedAt.Add(turnGrace).Sub(now)
+	if left > 2*turnGrace {
+		return 0 // the clock was set back
+	}
+	return max(left, 0)
+}
+
+// turns is the number of agents whose turns the end of a sandbox waits for.
+func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
+	if !isEnding(rec) || plan.IsDeath(rec.Reason) {
+		return 0
+	}
+	for _, id := range c.cfg.Store.AgentsOf(rec.ID) {
+		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && hasTurn(rec, a) {
+			n++
+		}
+	}
+	return n
+}
+
+// nudged reports whether the present turn is to be told to finish.
+func nudged(a store.Agent) bool {
+	return a.Status.GetPromptId() != "" && a.Desired.GetNudgePromptId() == a.Status.GetPromptId()
+}
+
+// observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
+func (v *agentView) observePark(rec plan.Record, now time.Time) {
+	v.world.Ending, v.world.TurnLeft = isEnding(rec), turnLeft(rec, v.a, now)
+	waits := v.world.TurnLeft > 0
+	if d := v.cfg.Store.Drain(); d != nil {
+		v.world.Draining, v.world.Parking = true, d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK
+		waits = waits || v.world.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
+	}
+	v.world.Nudge = waits && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY && v.a.Spec.GetNudge() != "" && !nudged(v.a)
+}
+
+// observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
+func (v *agentView) observeSave(rec plan.Record, now time.Time) error {
+	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !hasTurn(rec, v.a) || wantRun(v.a) != storev1.AgentRun_AGENT_RUN_RUN {
+		return nil
+	}
+	if rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
+		plan.IsDeath(rec.Reason) {
+		v.world.Save = agentplan.NotSaved
+		return nil
+	}
+	left := rec.RequestedAt.Add(parkGrace + v.inForce().CancelGrace).Sub(now)
+	done, ok, err := v.lookHelper(v.saveHelper(rec.RequestedAt.UnixNano()), left)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at its save command: %w", err)
+	case !done:
+		v.world.Save = agentplan.SaveDue
+	case ok:
+		v.world.Save = agentplan.Saved
+	default:
+		v.world.Save = agentplan.NotSaved
+	}
+	return nil
+}
+
+func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
+
+// saveHelper is the save command, once for a request.
+func (v *agentView) saveHelper(request int64) helper {
+	return helper{kind: helperSave, sandboxID: v.a.SandboxID, key: fmt.Sprintf("%s stop %d", v.execID, request), request: v.saveRequest(v.a)}
+}
+
+// keep has the work saved; see observeSave.
+func (v *agentView) keep() error { return v.startHelper(v.saveHelper(v.rec.RequestedAt.UnixNano())) }
+
+// stopGoesOn has a sandbox looked at whose stop may have waited for this.
+func (v *agentView) stopGoesOn() {
+	if v.world.Ending {
+		v.sandboxes.add(v.a.SandboxID)
+	}
+}

@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/conversation"
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+const (
+	// summaryTime is part of the contract.
+	summaryTime = 30 * time.Second
+	// maxSummary bounds what is kept of a summary, in bytes; the context has room for less.
+	maxSummary = 64 << 10
+)
+
+// summaryTurn is one line of what a summary command reads.
+type summaryTurn struct {
+	Role        string    `json:"role"`
+	Content     string    `json:"content"`
+	PromptID    string    `json:"prompt_id,omitempty"`
+	Interrupted bool      `json:"interrupted,omitempty"`
+	At          time.Time `json:"at"`
+}
+
+// observeSummary finds out whether the older turns are to be summarized before the next prompt, and what came of it. A summary
+// that fails is none: the digest takes its place.
+func (v *agentView) observeSummary(ctx context.Context) error {
+	command := v.a.Spec.GetContext().GetSummaryCommand()
+	if len(command) == 0 || v.a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || v.a.Queued == 0 || !v.world.SandboxUp ||
+		v.world.Draining {
+		return nil
+	}
+	size, err := v.cfg.Execs.InboxSize(v.a.SandboxID, v.execID)
+	if err != nil || !v.tellsPast(size) {
+		return err
+	}
+	begun, under := v.agentBoard.summaryBegun(v.execID)
+	left := summaryTime
+	if under {
+		left -= v.clock.read().Sub(begun)
+	}
+	done, ok, err := v.lookHelper(v.summaryHelper(nil), min(left, summaryTime))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at its summary command: %w", err)
+	case ok:
+		return v.readSummary()
+	case done:
+		return nil
+	}
+	v.older, err = v.olderTurns(ctx)
+	v.world.Summarizing = under || len(v.older) > 0
+	return err
+}
+
+func (v *agentView) readSummary() error {
+	execID, _ := v.name(v.summaryHelper(nil))
+	text, err := v.cfg.Execs.Tail(v.a.SandboxID, execID, false, maxSummary)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("read its summary: %w", err)
+	}
+	v.summary = strings.TrimSpace(strings.ToValidUTF8(string(text), "\uFFFD"))
+	return nil
+}
+
+// olderTurns is what the context would tell as a digest, as lines.
+func (v *agentView) olderTurns(ctx context.Context) ([]byte, error) {
+	events, err := eventsThrough(ctx, v.cfg.Store, v.a.ID, v.a.Status.GetLastSequence())
+	if err != nil {
+		return nil, err
+	}
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	policy := conversation.PolicyOf(v.a.Spec.GetContext())
+	for _, t := range conversation.Older(conversation.Reconstruct(events), conversation.Checkpoint(events), policy) {
+		err := enc.Encode(summaryTurn{Role: t.Role, Content: t.Content, PromptID: t.PromptID, Interrupted: t.Interrupted, At: t.At})
+		if err != nil {
+			return nil, fmt.Errorf("encode a turn: %w", err)
+		}
+	}
+	return lines.Bytes(), nil
+}
+
+// summaryHelper is the summary command, once for an incarnation.
+func (v *agentView) summaryHelper(stdin []byte) helper {
+	return helper{
+		kind: helperSummary, sandboxID: v.a.SandboxID, key: v.execID, stdin: stdin,
+		request: execjournal.Request{
+			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: agentEnv(v.a, v.a.Status.GetIncarnation()),
+			Inbox: true,
+		},
+	}
+}
+
+// summarize asks for the summary. A daemon that comes after a crash may find more turns than it was asked to sum up then: what
+// is there is good enough.
+func (v *agentView) summarize() error {
+	v.agentBoard.beginSummary(v.execID, v.clock.read())
+	h := v.summaryHelper(v.older)
+	err := v.startHelper(h)
+	if errdefs.IsFailedPrecondition(err) {
+		return v.endHelper(h)
+	}
+	return err
+}
