@@ -45,7 +45,8 @@ func (s *said) tell(sandboxID, execID string) {
 }
 
 // fakeAgent is one process that speaks native. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it ends
-// so instead, before incarnation until=N; mute, it never is ready; stubborn, it needs all of the grace to end.
+// so instead, before incarnation until=N; life=MS, it ends with CODE so long after it was ready; mute, it never is ready;
+// stubborn, it needs nearly all of the grace to end.
 type fakeAgent struct {
 	s      *fakeShim
 	b      *fakeBox
@@ -87,17 +88,24 @@ func (a *fakeAgent) run() (what, code int) {
 	if what := a.wait(boot); what != byItself {
 		return what, 0
 	}
-	if _, dies := a.flags["die"]; dies && a.number < a.flag("until", 1<<30) {
+	_, lives := a.flags["life"]
+	_, dies := a.flags["die"]
+	dies = dies && a.number < a.flag("until", 1<<30)
+	if dies && !lives {
 		return byItself, a.flag("die", 1)
 	}
 	if _, mute := a.flags["mute"]; mute {
 		return a.wait(-1), 0
 	}
 	a.say(nativeLine{Type: "ready"})
+	left := time.Duration(-1)
+	if dies {
+		left = time.Duration(a.flag("life", 0)) * time.Millisecond
+	}
 	for {
-		l, what := a.next(-1)
+		l, what := a.next(left)
 		if what != fed {
-			return what, 0
+			return what, a.flag("die", 0)
 		}
 		if l.Type != "prompt" {
 			continue // there is no turn to interrupt
@@ -123,12 +131,16 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 			return what, 0
 		}
 		return byItself, map[string]int{"crash": 1, "exit": 0}[words[0]]
-	case "crash-before":
+	case "crash-before": // incarnation N, after MS
+		more, _ := strconv.Atoi(append(words, "")[2])
 		if a.number < n {
-			return byItself, 1
+			return a.wait(time.Duration(more) * time.Millisecond), 1
 		}
 		took = 100 * time.Millisecond
 	case "result-then-die":
+		if what := a.wait(took); what != byItself {
+			return what, 0
+		}
 		a.result(l, "end_turn")
 		return byItself, 1
 	case "result-then-exit":
