@@ -29,17 +29,27 @@ git add -A || exit
 git diff --cached --quiet || git commit -q -m "WIP: eviction save" || exit
 if git remote get-url origin >/dev/null 2>&1; then git push -q origin HEAD || exit; fi`}
 
-// saveStragglers ends what is still in a turn and saves its work, all within the time that the drain gives.
+// saveStragglers ends what is still in a turn and saves its work, all within the time that the drain gives. Every one is parked
+// by then, with its work saved or not.
 func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
+	within, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
 	defer cancel()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, savers)
 	for _, id := range ids {
 		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			c.saveOne(ctx, rec, id)
+			a, err := c.cfg.Store.Agent(within, id)
+			if err != nil {
+				return // it is gone
+			}
+			c.endStraggler(within, rec, a)
+			select {
+			case slots <- struct{}{}:
+				c.park(ctx, a, c.runSave(within, rec, a))
+				<-slots
+			case <-within.Done():
+				c.park(ctx, a, context.Cause(within))
+			}
 		})
 	}
 	wg.Wait()
@@ -52,34 +62,32 @@ func orDuration(nanos int64, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// saveOne interrupts an agent, ends its process, saves its work and records what came of it. What it said last is read by its
-// own passes meanwhile.
-func (c *Controller) saveOne(ctx context.Context, rec *storev1.DrainRecord, id string) {
-	a, err := c.cfg.Store.Agent(ctx, id)
-	if err != nil {
-		return // it is gone
-	}
-	if _, err := c.cfg.Store.RequestFreeze(ctx, id); err == nil {
-		c.awaitAgent(ctx, id, interruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
+// endStraggler interrupts an agent and ends its process. What it said last is read by its own passes meanwhile.
+func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) {
+	if _, err := c.cfg.Store.RequestFreeze(ctx, a.ID); err == nil {
+		c.awaitAgent(ctx, a.ID, interruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
 	}
 	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
-		c.log.Warn("a straggler is not ended", "agent_id", id, "err", err)
+		c.log.Warn("a straggler is not ended", "agent_id", a.ID, "err", err)
 	}
-	c.awaitAgent(ctx, id, orDuration(rec.GetSaveEach(), defaultSaveEach), func(a store.Agent) bool {
+	c.awaitAgent(ctx, a.ID, orDuration(rec.GetSaveEach(), defaultSaveEach), func(a store.Agent) bool {
 		return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
 	})
-	saved := store.NotSaved
-	if err := c.runSave(ctx, rec, a); err != nil {
-		c.log.Warn("the work of an agent is not saved", "agent_id", id, "err", err)
-	} else {
-		saved = store.Saved
+}
+
+// park records what came of an agent's work.
+func (c *Controller) park(ctx context.Context, a store.Agent, err error) {
+	saved := store.Saved
+	if err != nil {
+		saved = store.NotSaved
+		c.log.Warn("the work of an agent is not saved", "agent_id", a.ID, "err", err)
 	}
-	_, err = c.cfg.Store.TransitionAgent(context.WithoutCancel(ctx), id, store.Transition{
+	_, err = c.cfg.Store.TransitionAgent(ctx, a.ID, store.Transition{
 		Incarnation: a.Status.GetIncarnation(), Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED,
 		Reason: "parked by a drain", Parked: true, Saved: saved,
 	})
 	if err != nil {
-		c.log.Warn("what a drain made of an agent's work is not recorded", "agent_id", id, "saved", saved, "err", err)
+		c.log.Warn("what a drain made of an agent's work is not recorded", "agent_id", a.ID, "saved", saved, "err", err)
 	}
 }
 

@@ -62,6 +62,8 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
 	d.tellPrompt(n, p)
+	// What was wanted of the turn that was cut off is not wanted of this one.
+	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	st.PromptId, st.Parked = p.GetPromptId(), false
 	if err := d.transition(tr); err != nil {
 		return nil, err

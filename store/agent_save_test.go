@@ -52,6 +52,23 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 	}
 }
 
+// TestTheNextTurnIsNotInterrupted: what was wanted of a turn that was cut off is not wanted of the one that repeats it.
+func TestTheNextTurnIsNotInterrupted(t *testing.T) {
+	s := withBusy(t, "finish")
+	for _, ask := range []func() (bool, error){
+		func() (bool, error) { return s.RequestFreeze(ctx, "agent") }, func() (bool, error) { return s.RequestNudge(ctx, "agent") },
+	} {
+		_, err := ask()
+		must(t, err)
+	}
+	trigger(t, s, "agent", crashed)
+	makeIdle(t, s, "agent")
+	a, p := claim(t, s, "agent")
+	if p.GetPromptId() != "p-1" || a.Desired.GetInterruptPromptId() != "" || a.Desired.GetInterruptToSave() || a.Desired.GetNudgePromptId() != "" {
+		t.Errorf("%v, %v", p, a.Desired)
+	}
+}
+
 func TestANudgeIsWantedOnceInATurn(t *testing.T) {
 	s := withBusy(t, "finish")
 	for _, want := range []bool{true, false} {
