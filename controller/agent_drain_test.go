@@ -278,3 +278,7 @@ func TestADetachLeavesAllAsItIs(t *testing.T) {
 		}
 	})
 }
+
+func drainFor(wait time.Duration) store.DrainOptions {
+	return store.DrainOptions{Mode: park, Wait: wait, Reason: "test"}
+}

@@ -1,0 +1,184 @@
+package controller_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// steps are more than the side effects of what the tests below do; the last ones kill nothing.
+const steps = 45
+
+// TestAKillAtEachStepFromSpawnToResult: whichever side effect of the daemon is its last, the agent is started once, the prompt
+// is given once, and its answer is on record once.
+func TestAKillAtEachStepFromSpawnToResult(t *testing.T) {
+	eachKill(t, func(t *testing.T, p *player, fuse int) {
+		box := p.readyBox(t)
+		if err := p.restart(fuse); err != nil {
+			t.Fatal(err)
+		}
+		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{InitialPrompt: "begin"})
+		p.prompt(t, "ada", "work 2000")
+		pass(10 * time.Second)
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		p.wantTriggers(t, "ada", "SPAWN CONNECTED PROMPT_RECEIVED RESULT_RECEIVED PROMPT_RECEIVED RESULT_RECEIVED")
+		p.wantOutcomes(t, "ada", "initial.1:end_turn work_2000:end_turn")
+		p.wantGiven(t, "work 2000", 1)
+		p.wantWhole(t, "ada")
+	})
+}
+
+// TestAKillAtEachStepFromCrashToRedelivery: nothing is given twice but for the one redelivery.
+func TestAKillAtEachStepFromCrashToRedelivery(t *testing.T) {
+	eachKill(t, func(t *testing.T, p *player, fuse int) {
+		box := p.readyBox(t)
+		p.newAgent(t, box, "ada", nil)
+		pass(time.Second)
+		p.prompt(t, "ada", "crash-before 2 2000")
+		pass(time.Second)
+		if err := p.restart(fuse); err != nil {
+			t.Fatal(err)
+		}
+		pass(20 * time.Second)
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(20 * time.Second)
+		p.wantTriggers(t, "ada", "SPAWN CONNECTED PROMPT_RECEIVED PROCESS_CRASHED SPAWN CONNECTED PROMPT_RECEIVED RESULT_RECEIVED")
+		if list := p.wantGiven(t, "crash-before 2 2000", 2); list[0].execID != "ada.1" || list[1].execID != "ada.2" {
+			t.Errorf("given to %+v", list)
+		}
+		p.wantWhole(t, "ada")
+	})
+}
+
+// TestAKillAtEachStepOfAStop: the turn, the nudge, the save and the stop itself.
+func TestAKillAtEachStepOfAStop(t *testing.T) {
+	eachKill(t, func(t *testing.T, p *player, fuse int) {
+		box := p.readyBox(t)
+		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "1000", "0"}})
+		pass(time.Second)
+		p.prompt(t, "ada", "hang")
+		pass(time.Second)
+		if err := p.restart(fuse); err != nil {
+			t.Fatal(err)
+		}
+		p.stopBox(t, box)
+		pass(45 * time.Second)
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(45 * time.Second)
+		p.wantState(t, box, boxStopped)
+		p.wantTriggers(t, "ada", "SPAWN CONNECTED PROMPT_RECEIVED DRAIN_PARKED")
+		if n := len(p.shim.said.prompts("nudge")); n > 1 {
+			t.Errorf("%d nudges", n)
+		}
+		if got := p.queue(t, "ada"); got != "hang" {
+			t.Errorf("queue %q", got)
+		}
+		p.wantWhole(t, "ada")
+	})
+}
+
+// TestAKillAtEachStepOfADrain: wherever it is killed, everybody comes back.
+func TestAKillAtEachStepOfADrain(t *testing.T) {
+	eachKill(t, func(t *testing.T, p *player, fuse int) {
+		box := p.readyBox(t)
+		for _, id := range []string{"ada", "bob"} {
+			p.newAgent(t, box, id, &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "1000", "0"}})
+		}
+		pass(time.Second)
+		p.prompt(t, "ada", "work 30000")
+		pass(time.Second)
+		if err := p.restart(fuse); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = p.daemon.Drain(t.Context(), drainFor(5*time.Second))
+		pass(30 * time.Second)
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(90 * time.Second)
+		p.wantAgent(t, "bob", agentIdle)
+		p.wantAgent(t, "ada", agentIdle)
+		if got := p.outcomes(t, "ada"); got != "work_30000:end_turn" && got != "work_30000:interrupted work_30000:end_turn" {
+			t.Errorf("%s; %s", got, p.triggers(t, "ada"))
+		}
+		p.wantWhole(t, "ada")
+	})
+}
+
+func eachKill(t *testing.T, test func(t *testing.T, p *player, fuse int)) {
+	for fuse := range steps {
+		t.Run(fmt.Sprint(fuse), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, err := os.MkdirTemp(fastDir(), "agbox-kill-")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer os.RemoveAll(dir)
+				p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+				defer func() {
+					if err := p.close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				if err := p.start(-1); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Second)
+				test(t, p, fuse)
+			})
+		})
+	}
+}
+
+// fastDir is where files cost no disk.
+func fastDir() string {
+	if _, err := os.Stat("/dev/shm"); err != nil {
+		return ""
+	}
+	return "/dev/shm"
+}
+
+// wantWhole fails unless the history of an agent has no gap but for superseded snapshots, and no status is left.
+func (p *player) wantWhole(t *testing.T, id string) {
+	t.Helper()
+	if err := checkAgentHistory(p.agentEvents(t, id)); err != nil {
+		t.Error(err)
+	}
+	if line, unverified := p.daemon.AgentStatus(id); unverified || strings.HasPrefix(line, "retrying") {
+		t.Errorf("unverified %v, %q", unverified, line)
+	}
+}
+
+// checkAgentHistory: sequences rise, and what is missing is what a completed message, or the end of its turn, supersedes: never
+// the newest snapshot of a part. Every BUSY has one prompt before it and one result behind it.
+func checkAgentHistory(events []*agboxv1.AgentEvent) error {
+	var last uint64
+	open := false
+	for _, ev := range events {
+		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && ev.GetPart() == nil && ev.GetMessage() == nil {
+			return fmt.Errorf("%s has sequence %d after %d", ev.GetEventType(), ev.GetSequence(), last)
+		}
+		last = ev.GetSequence()
+		if ev.GetTransition() == nil {
+			continue
+		}
+		busy := ev.GetTransition().GetTo() == agentBusy
+		if open && busy {
+			return fmt.Errorf("event %d: BUSY twice", last)
+		}
+		open = busy
+	}
+	return nil
+}
