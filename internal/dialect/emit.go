@@ -43,7 +43,7 @@ func (e *emitter) begin(foreign string) {
 	}
 	e.complete()
 	e.s.Messages++
-	e.s.Open, e.s.Foreign, e.s.Parts, e.s.LastText = true, foreign, 0, false
+	e.s.Open, e.s.Foreign, e.s.Parts, e.s.Grown, e.s.LastText = true, foreign, 0, 0, false
 	e.event(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_CREATED,
 		Details: &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{
@@ -57,7 +57,7 @@ func (e *emitter) complete() {
 		return
 	}
 	e.endStream()
-	e.s.Open, e.s.Foreign, e.s.Parts, e.s.LastText = false, "", 0, false
+	e.s.Open, e.s.Foreign, e.s.Parts, e.s.Grown, e.s.LastText = false, "", 0, 0, false
 	e.s.Drafts, e.s.Tools = nil, nil
 	e.event(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED,

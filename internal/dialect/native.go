@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -48,6 +49,9 @@ func (l *nativeLine) text() string {
 func (e *emitter) nativeMessage(l *nativeLine) {
 	switch l.Type {
 	case "ready":
+		if !e.s.Ready {
+			e.complete() // what it said before it was ready answers nothing
+		}
 		e.ready()
 	case "message.created":
 		e.complete()
@@ -86,7 +90,11 @@ func (e *emitter) nativePart(l *nativeLine) {
 	if p.Part >= maxPart || l.Text == nil {
 		return
 	}
-	e.begin(l.MessageID)
+	id := cmp.Or(l.MessageID, e.s.Foreign)
+	if e.s.Grown > 0 && p.Part+1 >= e.s.Grown {
+		e.complete() // its number may be that of plain text, whose place it must not take
+	}
+	e.begin(id)
 	e.endStream()
 	e.part(p)
 }

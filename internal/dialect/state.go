@@ -25,6 +25,8 @@ type state struct {
 	Foreign  string `json:"f,omitempty"`
 	// Parts is the number of the next part.
 	Parts uint32 `json:"p,omitempty"`
+	// Grown is one more than the number of the first part of the open message that came in pieces; 0: none did.
+	Grown uint32 `json:"w,omitempty"`
 	// Stream is the text part that still grows.
 	Stream *stream `json:"s,omitempty"`
 	// Ready: said once. Spoke: the assistant has said something in this turn.
@@ -81,7 +83,7 @@ func loadState(b []byte) *state {
 
 // sound keeps a state that nobody here wrote from breaking the bounds.
 func (s *state) sound() bool {
-	return s.Version == stateVersion && s.Parts <= maxPart && len(s.Foreign) <= maxID && len(s.Session) <= maxID &&
+	return s.Version == stateVersion && s.Parts <= maxPart && s.Grown <= s.Parts && len(s.Foreign) <= maxID && len(s.Session) <= maxID &&
 		s.soundDrafts() && s.soundTools() && (s.Stream == nil || s.soundStream())
 }
 

@@ -54,6 +54,9 @@ func (e *emitter) growing(kind string) *stream {
 	e.room()
 	e.s.Stream = &stream{Part: e.s.Parts, Kind: kind}
 	e.s.Parts++
+	if e.s.Grown == 0 {
+		e.s.Grown = e.s.Parts
+	}
 	return e.s.Stream
 }
 
