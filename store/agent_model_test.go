@@ -25,26 +25,26 @@ type agentModel struct {
 }
 
 type modelAgent struct {
-	name, sandbox string
-	run           storev1.AgentRun
-	state         agboxv1.AgentState
-	changedAt     time.Time
-	incarnation   uint64
-	attempts      uint32
-	parked        bool
-	attention     bool
-	saved         string
-	active        map[uint64]bool // incarnations whose exec has not ended
-	queue         []*modelPrompt
-	texts         map[string]string
-	working       *modelPrompt
-	interrupt     string
-	transitions   []string
-	events        []*modelAgentEvent
-	sequence      uint64
-	open          string // message that was begun and not completed
-	messages      int
-	stdout        int64
+	name        string
+	run         storev1.AgentRun
+	state       agboxv1.AgentState
+	changedAt   time.Time
+	incarnation uint64
+	attempts    uint32
+	parked      bool
+	attention   bool
+	saved       string
+	active      map[uint64]bool // incarnations whose exec has not ended
+	queue       []*modelPrompt
+	texts       map[string]string
+	working     *modelPrompt
+	interrupt   string
+	transitions []string
+	events      []*modelAgentEvent
+	sequence    uint64
+	open        string // message that was begun and not completed
+	messages    int
+	stdout      int64
 }
 
 type modelPrompt struct {

@@ -45,8 +45,7 @@ type cutWalk struct {
 	*agentDraft
 	events, bytes uint64 // looked at so far
 	turns         uint64
-	last          uint64 // sequence of the newest event looked at
-	checkpoint    string
+	last          uint64    // sequence of the newest event looked at
 	inTurn        *cutPlace // where the oldest part of the present turn would end
 }
 

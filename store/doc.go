@@ -11,11 +11,14 @@
 //   - Event sequences of a sandbox start at 1 and have no gaps. Where a history limit is set, the oldest events of execs
 //     may be gone, none is renumbered, and nothing is missing after the mark that is kept of it. Of a record that was
 //     rebuilt, everything before its SANDBOX_REHYDRATED is gone.
+//   - One function changes the state of an agent, by the table of package agentstate, in one transaction with all that
+//     follows. What an agent said is taken in exactly once: its events and the position behind it are one transaction.
+//   - While the daemon drains, no agent is started, none is given a prompt, and no sandbox is stopped for being idle.
 //   - A record that is there is never changed by one that was rebuilt.
 //   - A spec changes only together with the generation, so no report of a pass that saw the old one is taken.
-//   - IDs of sandboxes and execs are reserved for ever; a purge keeps them.
+//   - IDs of sandboxes, execs and agents are reserved for ever; a purge keeps them.
 //   - A record that does not decode is quarantined: reported, never deleted, never a reason not to open.
-//   - Memory holds live sandboxes and active execs, not history.
+//   - Memory holds live sandboxes, active execs and agents, not history.
 //
 // Errors are containerd/errdefs classes. ErrUnavailable: nothing was written and a retry may work (disk full, lock
 // held), or the store is closed or past a fatal error. ErrDataLoss: bytes do not decode. ErrAborted: the intent moved

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// spawn begins the next incarnation.
+func (d *agentDraft) spawn(tr Transition) error {
+	if err := d.gate(); err != nil {
+		return err
+	}
+	st := d.Status
+	st.Incarnation++
+	st.Attempts, st.LastStartAt, st.ReadyAt = tr.Attempts, d.now.UnixNano(), 0
+	st.Parked, st.Saved, st.NeedsAttention = false, "", false
+	req := proto.CloneOf(tr.Spawn)
+	req.SandboxId, req.ExecId = d.SandboxID, agentExecID(d.ID, st.GetIncarnation())
+	e, err := newExec(req)
+	if err != nil {
+		return err
+	}
+	if get(d.tx, bucketExecID, []byte(e.ID)) != nil {
+		return execExists(e.ID)
+	}
+	sb := d.sandboxNow(d.SandboxID) // the gate knows that it is there
+	if err := d.startExec(sb, e); err != nil {
+		return err
+	}
+	return d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
+}
+
+// gate refuses to begin anything that is not wanted, while something drains, and in a sandbox that does not run.
+func (d *agentDraft) gate() error {
+	if run := d.Desired.GetRun(); run != storev1.AgentRun_AGENT_RUN_RUN {
+		return agentMoved(d.ID, "wanted is %s", run)
+	}
+	if d.draining() != nil {
+		return agentMoved(d.ID, "the daemon drains")
+	}
+	sb := d.sandboxNow(d.SandboxID)
+	switch {
+	case sb != nil && sb.Corrupt:
+		return corruptSandbox(sb.ID)
+	case sb == nil, sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY, sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
+		return notReadyToExec(d.SandboxID)
+	}
+	return nil
+}
+
+func agentExecID(id string, incarnation uint64) string {
+	return id + "." + strconv.FormatUint(incarnation, 10)
+}

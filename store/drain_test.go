@@ -1,0 +1,156 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func park(t testing.TB, s *Store) {
+	t.Helper()
+	_, err := s.BeginDrain(ctx, DrainOptions{
+		Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot", Wait: time.Minute, SaveEach: time.Second, SaveAll: 2 * time.Second, Exit: true,
+	})
+	must(t, err)
+}
+
+func epoch(t testing.TB, s *Store) uint64 {
+	t.Helper()
+	n, err := s.NewEpoch(ctx)
+	must(t, err)
+	return n
+}
+
+func TestADrainMarksWhoLivesAndIsCounted(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	epoch(t, s)
+	for _, id := range []string{"busy", "idle", "fresh", "stopping"} {
+		withAgent(t, s, id)
+	}
+	makeIdle(t, s, "busy")
+	makeBusy(t, s, "busy", "p-1")
+	makeIdle(t, s, "idle")
+	makeIdle(t, s, "stopping")
+	_, err := s.RequestAgentStop(ctx, "stopping")
+	must(t, err)
+	park(t, s)
+	for id, want := range map[string]bool{"busy": true, "idle": true, "fresh": false, "stopping": false} {
+		if a := agent1(t, s, id); a.Status.GetParked() != want {
+			t.Errorf("%s comes back: %v", id, a.Status.GetParked())
+		}
+	}
+	rec := s.Drain()
+	if rec.GetEpoch() != 1 || rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_WAITING || rec.GetReason() != "reboot" || !rec.GetExit() ||
+		rec.GetWaitUntil() != c.at.Add(time.Minute).UnixNano() || rec.GetSaveAll() != int64(2*time.Second) {
+		t.Errorf("%v", rec)
+	}
+	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	if reasonOf(err) != "DRAIN_INVALID_STATE" {
+		t.Errorf("begun twice: %v", err)
+	}
+	if changed, err := s.RequestIdleStop(ctx, "box", time.Nanosecond); changed || err != nil {
+		t.Errorf("an idle stop while it drains: %v, %v", changed, err)
+	}
+	for id, saved := range map[string]string{"idle": "", "busy": NotSaved} {
+		_, err := s.TransitionAgent(ctx, id, Transition{Incarnation: 1, Trigger: parked, Parked: true, Saved: saved})
+		must(t, err)
+	}
+	_, err = s.TransitionAgent(ctx, "idle", Transition{Incarnation: 1, Trigger: parked, Saved: Saved})
+	must(t, err)
+	if rec := s.Drain(); rec.GetParked() != 2 || rec.GetSaved() != 1 || rec.GetNotSaved() != 1 {
+		t.Errorf("counted: %v", rec)
+	}
+	if a := agent1(t, s, "idle"); a.Status.GetState() != agentStopped || !a.Status.GetParked() || a.Status.GetSaved() != Saved {
+		t.Errorf("%v", a.Status)
+	}
+	if got := queued1(t, s, "busy"); got != "p-1" {
+		t.Errorf("the prompt that was cut off: %q", got)
+	}
+}
+
+func queued1(t testing.TB, s *Store, id string) string {
+	t.Helper()
+	p, err := s.NextPrompt(ctx, id)
+	must(t, err)
+	return p.GetPromptId()
+}
+
+func TestADrainEndsByUndrainByAgeAndByARestart(t *testing.T) {
+	c := newClock()
+	s := open(t, c.options(testOptions(t)))
+	if s.Drain() != nil {
+		t.Fatal("drains from the start")
+	}
+	epoch(t, s)
+	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
+	park(t, s)
+	if changed, err := s.EndDrain(ctx); !changed || err != nil || s.Drain() != nil || agent1(t, s, "agent").Status.GetParked() {
+		t.Errorf("undrained: %v, %v, %v", changed, err, s.Drain())
+	}
+	if changed, err := s.EndDrain(ctx); changed || err != nil {
+		t.Errorf("undrained twice: %v, %v", changed, err)
+	}
+	park(t, s)
+	c.pass(time.Hour - time.Second)
+	if s.Drain() == nil {
+		t.Error("over before its time")
+	}
+	c.pass(time.Second)
+	if s.Drain() != nil {
+		t.Error("holds after an hour")
+	}
+	if _, err := s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE); reasonOf(err) != "DRAIN_INVALID_STATE" {
+		t.Errorf("a phase of a drain that is over: %v", err)
+	}
+	park(t, s)
+	s = reopen(t, s)
+	if s.Drain() == nil {
+		t.Error("the file has forgotten it")
+	}
+	if n := epoch(t, s); n != 2 || s.Drain() != nil {
+		t.Errorf("epoch %d drains: %v", n, s.Drain())
+	}
+	if !agent1(t, s, "agent").Status.GetParked() {
+		t.Error("who was cut off with the drain does not come back")
+	}
+	s = reopen(t, s)
+	if s.Drain() != nil || epoch(t, s) != 3 {
+		t.Error("the drain of an old epoch came back")
+	}
+}
+
+func TestPhasesOfADrainGoForward(t *testing.T) {
+	s := open(t, testOptions(t))
+	epoch(t, s)
+	park(t, s)
+	for _, c := range []struct {
+		phase agboxv1.DrainPhase
+		want  bool
+	}{
+		{agboxv1.DrainPhase_DRAIN_PHASE_WAITING, false}, {agboxv1.DrainPhase_DRAIN_PHASE_SAVING, true},
+		{agboxv1.DrainPhase_DRAIN_PHASE_WAITING, false}, {agboxv1.DrainPhase_DRAIN_PHASE_DONE, true},
+	} {
+		if changed, err := s.SetDrainPhase(ctx, c.phase); changed != c.want || err != nil {
+			t.Errorf("%s: %v, %v", c.phase, changed, err)
+		}
+	}
+	if _, err := s.BeginDrain(ctx, DrainOptions{}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("no mode: %v", err)
+	}
+}
+
+func TestADetachMarksNobody(t *testing.T) {
+	s := open(t, testOptions(t))
+	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
+	_, err := s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
+	must(t, err)
+	if s.Drain() == nil || agent1(t, s, "agent").Status.GetParked() {
+		t.Errorf("%v, %v", s.Drain(), agent1(t, s, "agent").Status)
+	}
+}
