@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -208,24 +207,6 @@ func (c *crew) drained() (s *agboxv1.DrainStatus) {
 		return nil
 	})
 	return s
-}
-
-// stream is what was said and done, without what differs from run to run: times, and where the sequence begins.
-func (c *crew) stream(id string, after uint64) string {
-	c.Helper()
-	var b strings.Builder
-	for _, e := range c.agentEvents(id) {
-		if e.GetSequence() <= after {
-			continue
-		}
-		e = proto.CloneOf(e)
-		e.AgentId, e.OccurredAt, e.Replay = "", nil, false
-		if tr := e.GetTransition(); tr != nil {
-			tr.OccurredAt = nil
-		}
-		fmt.Fprintln(&b, e)
-	}
-	return b.String()
 }
 
 func seconds(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }

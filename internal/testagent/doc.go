@@ -11,6 +11,7 @@
 //	count N [MS]        say the numbers up to N, each as a part of its own, with a pause after each
 //	sleep SECONDS       work; an interrupt or a nudge ends it
 //	ignore              neither interrupts nor nudges nor SIGTERM count for the rest of this process
+//	ignore nudges       nudges don't
 //	ask                 ask for permission (acp; others have it)
 //	checkpoint WORDS    what a later process must know
 //	run SCRIPT          run it with sh, and say what it printed

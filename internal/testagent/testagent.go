@@ -61,6 +61,7 @@ type agent struct {
 	mind *mind
 
 	mu       sync.Mutex
+	deaf     bool // to nudges
 	stubborn bool
 	stop     chan struct{} // an interrupt
 	allowed  chan bool
@@ -154,18 +155,21 @@ func (a *agent) work(v voice) {
 	}
 }
 
-// ignoreSignals is what a stubborn one does.
-func (a *agent) ignoreSignals() {
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+// ignore makes it deaf to nudges, or to all that would end a turn.
+func (a *agent) ignore(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stubborn = true
+	a.deaf = true
+	if what != "nudges" {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		a.stubborn = true
+	}
 }
 
-func (a *agent) isStubborn() bool {
+func (a *agent) ignores() (deaf, stubborn bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stubborn
+	return a.deaf, a.stubborn
 }
 
 // writer writes whole lines.

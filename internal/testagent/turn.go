@@ -55,7 +55,7 @@ func (t *turn) obey(word, rest string) bool {
 	case "sleep":
 		t.pause(seconds(rest))
 	case "ignore":
-		t.ignoreSignals()
+		t.ignore(rest)
 	case "ask":
 		t.voice.say(fmt.Sprint("allowed: ", t.voice.ask()))
 	case "checkpoint":
@@ -103,7 +103,8 @@ func (t *turn) pause(d time.Duration) bool {
 	defer timer.Stop()
 	stop, poll := t.stop, time.NewTicker(10*time.Millisecond)
 	defer poll.Stop()
-	if t.isStubborn() {
+	deaf, stubborn := t.ignores()
+	if stubborn {
 		stop = nil
 	}
 	for {
@@ -114,7 +115,7 @@ func (t *turn) pause(d time.Duration) bool {
 			t.interrupted = true
 			return false
 		case <-poll.C:
-			if t.nudged = len(t.prompts) > 0 && !t.isStubborn(); t.nudged {
+			if t.nudged = len(t.prompts) > 0 && !deaf; t.nudged {
 				return false
 			}
 		}
