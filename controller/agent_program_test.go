@@ -148,6 +148,11 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 		return byItself, 0
 	case "checkpoint":
 		a.say(nativeLine{Type: "checkpoint", Text: words[1]})
+	case "stream":
+		if what := a.stream(n); what != byItself {
+			return what, 0
+		}
+		took = 0
 	case "work":
 	case "hang", "deaf", "until-nudged":
 		took = -1
