@@ -77,7 +77,9 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 func (v *agentView) observeSandbox() {
 	rec := v.rec
 	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
-	v.world.SandboxUp = rec.Standing == plan.Live && runs(rec)
+	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec); v.world.SandboxUp {
+		v.world.UpSince = rec.StateChangedAt
+	}
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)

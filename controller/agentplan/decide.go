@@ -174,7 +174,14 @@ func starting(r Record, w World, now time.Time) Plan {
 	if r.ReadyIsProcess && w.Process == Alive {
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, "its process was started")
 	}
-	left := r.LastStart.Add(r.StartTimeout).Sub(now)
+	if !w.SandboxUp {
+		return wait(w.SandboxWaits) // frozen, it can't become ready
+	}
+	since := r.LastStart
+	if w.UpSince.After(since) {
+		since = w.UpSince
+	}
+	left := since.Add(r.StartTimeout).Sub(now)
 	if left <= 0 {
 		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT,
 			fmt.Sprintf("it was not ready within %s (start_timeout)", r.StartTimeout)), now)

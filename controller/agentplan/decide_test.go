@@ -64,6 +64,9 @@ func render(p Plan) string {
 	if p.Attempts > 0 {
 		parts = append(parts, fmt.Sprintf("attempt:%d", p.Attempts))
 	}
+	if p.Saved != "" {
+		parts = append(parts, string(p.Saved))
+	}
 	if p.Next > 0 {
 		parts = append(parts, "next:"+p.Next.String())
 	}
@@ -77,6 +80,7 @@ func TestDecide(t *testing.T) {
 	lost := func(s *scene) { s.w.Process, s.w.Lost = Ended, true }
 	cancelled := func(s *scene) { s.w.Process, s.w.Cancelled, s.w.ExitCode = Ended, true, 143 }
 	down := func(s *scene) { s.w.SandboxUp = false }
+	ending := func(s *scene) { s.w.SandboxUp, s.w.Ending, s.w.TurnLeft = false, true, 20*time.Second }
 	for _, row := range []struct {
 		name   string
 		state  agboxv1.AgentState
@@ -97,6 +101,10 @@ func TestDecide(t *testing.T) {
 		{"not ready in time for the last time", startingState, func(s *scene) { s.r.LastStart, s.r.Attempts = now.Add(-time.Minute), MaxAttempts },
 			"transition START_TIMED_OUT attention"},
 		{"the clock was set back while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(time.Hour) }, "wait next:1m0s"},
+		{"frozen while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(-time.Hour); down(s) }, "wait"},
+		{"thawed while it starts: its time begins anew", startingState, func(s *scene) {
+			s.r.LastStart, s.w.UpSince = now.Add(-time.Hour), now.Add(-20*time.Second)
+		}, "wait next:40s"},
 		{"dead while starting", startingState, ends(1), "transition PROCESS_CRASHED"},
 		{"gone with 0 while starting", startingState, ends(0), "transition PROCESS_EXITED"},
 		{"could not start", startingState, func(s *scene) { s.w.Process, s.w.Error = Ended, "no such file" }, "transition PROCESS_CRASHED"},
@@ -142,6 +150,20 @@ func TestDecide(t *testing.T) {
 		{"failed but alive: that process goes", failedState, func(s *scene) { s.w.Process = Alive }, "end"},
 		{"failed, and its exec may still start", failedState, func(s *scene) { s.w.Process = Waiting }, "end"},
 
+		{"its sandbox stops: idle ends at once", idleState, func(s *scene) { ending(s); s.w.TurnLeft = 0 }, "end"},
+		{"its sandbox stops: starting ends at once", startingState, ending, "end"},
+		{"its sandbox stops: a turn has a while", busyState, ending, "wait next:20s"},
+		{"its sandbox stops: and is nudged", busyState, func(s *scene) { ending(s); s.w.Nudge = true }, "nudge"},
+		{"its sandbox stops: the nudge goes out", busyState, func(s *scene) { ending(s); s.w.Undelivered = true }, "deliver"},
+		{"its sandbox stops: the while is over", busyState, func(s *scene) { ending(s); s.w.TurnLeft = 0 }, "end"},
+		{"its sandbox has cut the turn off: save", busyState, func(s *scene) { ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
+		{"saved", busyState, func(s *scene) { ending(s); cancelled(s); s.w.Save = Saved }, "transition DRAIN_PARKED parked saved"},
+		{"not saved", busyState, func(s *scene) { ending(s); cancelled(s); s.w.Save = NotSaved }, "transition DRAIN_PARKED parked not saved"},
+		{"a drain nudges", busyState, func(s *scene) { s.w.Draining, s.w.Parking, s.w.Nudge = true, true, true }, "nudge"},
+		{"nudged, and nothing waits", idleState, func(s *scene) { s.r.Nudged = true }, "wait"},
+		{"nudged: the next prompt is another process's", idleState, func(s *scene) { s.r.Nudged, s.r.Queued = true, true }, "end"},
+		{"its past is summarized first", idleState, func(s *scene) { s.w.Summarizing, s.r.Queued = true, true }, "summarize next:1s"},
+
 		{"failed: started again after a pause", failedState, func(s *scene) { s.r.ChangedAt = now }, "wait next:1s"},
 		{"failed: the pause is over", failedState, nil, "spawn attempt:2"},
 		{"failed for the third time", failedState, func(s *scene) { s.r.Attempts, s.r.ChangedAt = 3, now }, "wait next:4s"},
@@ -156,6 +178,9 @@ func TestDecide(t *testing.T) {
 		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:1"},
 
 		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
+		{"delete with its sandbox: a turn has a while", busyState, func(s *scene) { s.r.Run = del; ending(s) }, "wait next:20s"},
+		{"delete with its sandbox: the nudge goes out", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.Undelivered = true }, "deliver"},
+		{"delete with its sandbox: idle", idleState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = 0 }, "end"},
 		{"delete: forget it", stoppedState, func(s *scene) { s.r.Run = del }, "remove"},
 		{"delete of one that never ran", pendingState, func(s *scene) { s.r.Run = del }, "remove"},
 	} {

@@ -62,6 +62,8 @@ const (
 type World struct {
 	// SandboxUp: the sandbox is READY and wanted so. SandboxGone: it is deleted, being deleted or FAILED.
 	SandboxUp, SandboxGone bool
+	// UpSince is since when it is READY, if it is.
+	UpSince time.Time
 	// SandboxWaits says why the sandbox is not up, for a person.
 	SandboxWaits string
 	Process      Process
