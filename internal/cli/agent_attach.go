@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 
@@ -77,7 +78,7 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 		case line, more := <-lines:
 			if !more {
 				at.eof, lines = true, nil
-				if isTerminal(at.Out) {
+				if at.typed() {
 					return nil // ^D
 				}
 				continue
@@ -141,11 +142,17 @@ func (at *attached) input(ctx context.Context) <-chan string {
 	return lines
 }
 
+// typed says whether somebody sits at the input.
+func (at *attached) typed() bool {
+	f, ok := at.In.(*os.File)
+	return ok && isTerminal(f)
+}
+
 // say gives the agent a prompt. One that is refused is told, and the next one may be better.
 func (at *attached) say(ctx context.Context, text string) error {
 	req := &agboxv1.PromptAgentRequest{AgentId: at.agent.GetAgentId(), Text: text, PromptId: uuid.NewString()}
 	at.asked, at.open[req.PromptId] = true, true
-	if isTerminal(at.Out) {
+	if at.typed() && isTerminal(at.Out) {
 		at.talk.own[req.PromptId] = true // it stands on the screen already
 	}
 	err := validate.PromptAgent(req).Err()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
 )
 
@@ -71,7 +72,14 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	if o.id == "" {
 		o.id = uuid.NewString()
 	}
-	resp, err := a.conn.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: one.GetAgentId(), Text: text, PromptId: o.id})
+	req := &agboxv1.PromptAgentRequest{AgentId: one.GetAgentId(), Text: text, PromptId: o.id}
+	if err := validate.PromptAgent(req).Err(); err != nil { // what is far too long would not even reach the daemon
+		return usagef(cmd, "%v", err)
+	}
+	resp, err := a.conn.PromptAgent(ctx, req)
+	if client.Reason(err) == "PROMPT_ID_ALREADY_EXISTS" {
+		return fmt.Errorf("%w with another text; choose another --id", err)
+	}
 	if err != nil {
 		return a.agentRefused(ctx, "prompt", one, err)
 	}

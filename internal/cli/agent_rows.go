@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,8 +93,8 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	case one.GetParked() && down:
 		parts = append(parts, parkedText(one))
 	}
-	if one.GetStatusMessage() != "" {
-		parts = append(parts, one.GetStatusMessage())
+	if text := one.GetStatusMessage(); text != "" && !slices.Contains(parts, text) {
+		parts = append(parts, text)
 	}
 	if n := one.GetQueuedPrompts(); n > 0 {
 		parts = append(parts, prompts(int(n))+" queued")

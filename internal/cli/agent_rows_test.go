@@ -26,7 +26,7 @@ func TestAgentRow(t *testing.T) {
 		"bot|IDLE|IDLE|work|0|1m|":                 func(*agboxv1.AgentHandle) {},
 		"bot|IDLE?|IDLE?|work|0|1m|":               func(h *agboxv1.AgentHandle) { h.Unverified = true },
 		"bot|BUSY|BUSY|work|0|1m|2 prompts queued": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.QueuedPrompts = agentBusy, "BUSY", 2 },
-		"bot|IDLE|IDLE|work|0|1m|stopping":         func(h *agboxv1.AgentHandle) { h.DesiredState = "stopped" },
+		"bot|IDLE|IDLE|work|0|1m|stopping":         func(h *agboxv1.AgentHandle) { h.DesiredState, h.StatusMessage = "stopped", "stopping" },
 		"bot|FAILED|-|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},

@@ -32,6 +32,9 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 	switch {
 	case errors.As(context.Cause(waiting), &hopeless):
 		return hopeless
+	case errors.Is(err, context.DeadlineExceeded) && !t.isBegun():
+		return fmt.Errorf("agent %s has not begun with the prompt after %s; it stays in the queue; \"agbox agent describe %s\" says what it waits for",
+			agentName(one), timeout, agentName(one))
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the turn has not ended after %s; agent %s goes on with it", timeout, agentName(one))
 	case isInterrupt(ctx):
