@@ -23,15 +23,15 @@ func TestAKillAtEachStepFromSpawnToResult(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{InitialPrompt: "begin"})
-		p.prompt(t, "ada", "work 2000")
+		p.prompt(t, "ada", "work 20000")
 		pass(10 * time.Second)
 		if err := p.restart(-1); err != nil {
 			t.Fatal(err)
 		}
-		pass(10 * time.Second)
+		pass(30 * time.Second)
 		p.wantTriggers(t, "ada", "SPAWN CONNECTED PROMPT_RECEIVED RESULT_RECEIVED PROMPT_RECEIVED RESULT_RECEIVED")
-		p.wantOutcomes(t, "ada", "initial.1:end_turn work_2000:end_turn")
-		p.wantGiven(t, "work 2000", 1)
+		p.wantOutcomes(t, "ada", "initial.1:end_turn work_20000:end_turn")
+		p.wantGiven(t, "work 20000", 1)
 		p.wantWhole(t, "ada")
 	})
 }
