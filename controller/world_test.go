@@ -425,7 +425,10 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 	b.mu.Lock()
 	b.cancels[id] = cancel
 	b.mu.Unlock()
-	s.wg.Go(func() { s.supervise(b, req, f, cancel) })
+	s.wg.Go(func() {
+		s.tell(b.sandbox, req.ExecID) // its journal is there
+		s.supervise(b, req, f, cancel)
+	})
 }
 
 func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, cancel chan struct{}) {
