@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,10 +19,11 @@ const image = "agbox-base:dev"
 func main() {
 	rounds := flag.Int("rounds", 15, "measurements of each kind")
 	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
+	alone := flag.Bool("agents", false, "measure agents only")
 	bin := flag.String("bin", "bin", "directory of the built programs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *bin, *rounds, *many)
+	err := run(ctx, *bin, *rounds, *many, *alone)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -35,17 +37,29 @@ type row struct {
 	agbox, bare []time.Duration
 }
 
-func run(ctx context.Context, bin string, rounds, many int) error {
-	b, err := newBare(ctx)
-	if err != nil {
-		return err
-	}
-	defer b.close()
+func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) error {
 	d, err := newDaemon(ctx, bin)
 	if err != nil {
 		return err
 	}
 	defer d.close()
+	if !agentsAlone {
+		if err := compare(ctx, d, rounds, many); err != nil {
+			return err
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	err = measureAgents(ctx, d, rounds, w)
+	return errors.Join(err, w.Flush())
+}
+
+// compare measures what Docker does too.
+func compare(ctx context.Context, d *daemon, rounds, many int) error {
+	b, err := newBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
 	life, err := lifecycle(ctx, d, b, rounds)
 	if err != nil {
 		return err

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// echo is an agent whose turns take no time.
+const echo = `echo '{"type":"ready"}'
+while read -r l; do case $l in *'"type":"prompt"'*) echo '{"type":"assistant.completed"}';; esac; done`
+
+// Agents have no counterpart in Docker: their numbers are measured against what is promised.
+const (
+	crews     = 10
+	crewSize  = 50
+	idleWatch = 10 * time.Second
+	// ticks per second of the times in /proc/PID/stat, on every Linux that Go knows.
+	clockTicks = 100
+)
+
+type agents struct {
+	*daemon
+	agboxv1.AgentServiceClient
+}
+
+// measureAgents writes a prompt's time to its stored result, with the agent's own time taken off, and what many idle agents
+// cost.
+func measureAgents(ctx context.Context, d *daemon, rounds int, w io.Writer) error {
+	m := &agents{d, agboxv1.NewAgentServiceClient(d.conn)}
+	boxes := make([]string, crews)
+	for i := range boxes {
+		boxes[i] = fmt.Sprintf("bench-%d-agents-%d", os.Getpid(), i)
+		if err := d.create(ctx, boxes[i]); err != nil {
+			return err
+		}
+	}
+	own, err := ownTime(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	took, err := m.turns(ctx, boxes[0], rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "prompt to stored result, median\t%s\tof it the agent's own\t%s\tadded (promised: 20ms)\t%s\n",
+		at(took, 50), at(own, 50), at(took, 50)-at(own, 50))
+	if err := m.idle(ctx, boxes, w); err != nil {
+		return err
+	}
+	var problems []error
+	for _, id := range boxes {
+		problems = append(problems, d.remove(ctx, id))
+	}
+	return errors.Join(problems...)
+}
+
+// ownTime is how long the agent takes by itself, told through a pipe.
+func ownTime(ctx context.Context, rounds int) (list []time.Duration, err error) {
+	cmd := exec.CommandContext(ctx, "docker", "run", "--rm", "-i", image, "sh", "-c", echo)
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close(), cmd.Wait()) }()
+	line := make([]byte, 4096)
+	if _, err := out.Read(line); err != nil { // it is ready
+		return nil, err
+	}
+	for range 10 * rounds {
+		start := time.Now()
+		if _, err := io.WriteString(in, `{"type":"prompt","prompt_id":"x","text":"x"}`+"\n"); err != nil {
+			return nil, err
+		}
+		if _, err := out.Read(line); err != nil {
+			return nil, err
+		}
+		list = append(list, time.Since(start))
+	}
+	return list, nil
+}
+
+func (m *agents) start(ctx context.Context, box, id string) error {
+	_, err := m.CreateAgent(ctx, &agboxv1.CreateAgentRequest{AgentId: id, Spec: &agboxv1.AgentSpec{SandboxId: box, Command: []string{"sh", "-c", echo}}})
+	return err
+}
+
+// turns measures from the call to the result that a subscriber gets, which is stored by then.
+func (m *agents) turns(ctx context.Context, box string, rounds int) ([]time.Duration, error) {
+	const id = "bench-turns"
+	if err := m.start(ctx, box, id); err != nil {
+		return nil, err
+	}
+	if err := m.await(ctx, 1); err != nil {
+		return nil, err
+	}
+	stream, err := m.SubscribeAgentEvents(ctx, &agboxv1.SubscribeAgentEventsRequest{AgentId: id})
+	if err != nil {
+		return nil, err
+	}
+	var list []time.Duration
+	for range 10 * rounds {
+		start := time.Now()
+		p, err := m.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: id, Text: "x"})
+		if err != nil {
+			return nil, err
+		}
+		for over := false; !over; {
+			e, err := stream.Recv()
+			if err != nil {
+				return nil, err
+			}
+			over = e.GetResult().GetPromptId() == p.GetPromptId()
+		}
+		list = append(list, time.Since(start))
+	}
+	_, err = m.DeleteAgent(ctx, &agboxv1.DeleteAgentRequest{AgentId: id})
+	return list, err
+}
+
+// idle measures what agents cost that do nothing, and how soon a daemon that was killed has looked at all of them.
+func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) error {
+	if err := m.await(ctx, 0); err != nil {
+		return err
+	}
+	for i := range crews * crewSize {
+		fmt.Fprintf(os.Stderr, "\ragent %d of %d", i+1, crews*crewSize)
+		if err := m.start(ctx, boxes[i%crews], fmt.Sprintf("bench-idle-%d", i)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(os.Stderr)
+	if err := m.await(ctx, crews*crewSize); err != nil {
+		return err
+	}
+	before, err := m.cpu()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(idleWatch):
+	}
+	after, err := m.cpu()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d idle agents, of a core (promised: 1 %%)\t%.2f %%\n", crews*crewSize, 100*(after-before).Seconds()/idleWatch.Seconds())
+	if err := m.kill(); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := m.daemon.start(ctx); err != nil {
+		return err
+	}
+	m.AgentServiceClient = agboxv1.NewAgentServiceClient(m.conn)
+	if err := m.await(ctx, crews*crewSize); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "restart with %d agents, until all have been looked at\t%s\n", crews*crewSize, time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// await waits until so many agents, and no others, are there, IDLE and looked at.
+func (m *agents) await(ctx context.Context, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	for {
+		list, err := m.ListAgents(ctx, &agboxv1.ListAgentsRequest{})
+		if err != nil {
+			return err
+		}
+		idle := 0
+		for _, a := range list.GetAgents() {
+			if a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && !a.GetUnverified() {
+				idle++
+			}
+		}
+		if idle == want && len(list.GetAgents()) == want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d agents are idle: %w", idle, want, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// cpu is what the daemon has used of all cores.
+func (m *agents) cpu() (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/PID/stat is %q", raw)
+	}
+	user, userErr := strconv.Atoi(fields[11])
+	system, systemErr := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * time.Second / clockTicks, errors.Join(userErr, systemErr)
+}
