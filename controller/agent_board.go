@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +15,9 @@ type agentBoard struct {
 	lines    map[string]string
 	verified map[string]bool
 	messages map[string]string
-	// summaries are those that were begun, by the exec for whose sake, and prompts the newest that was counted as given.
-	summaries map[string]time.Time
-	prompts   map[string]string
+	// helpers are since when commands are waited for, by agent and exec, and prompts the newest that was counted as given.
+	helpers map[string]map[string]time.Time
+	prompts map[string]string
 	// transitions are how many of each agent are counted.
 	transitions map[string]uint64
 }
@@ -26,7 +25,7 @@ type agentBoard struct {
 func newAgentBoard() *agentBoard {
 	return &agentBoard{
 		lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{},
-		summaries: map[string]time.Time{}, prompts: map[string]string{}, transitions: map[string]uint64{},
+		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, transitions: map[string]uint64{},
 	}
 }
 
@@ -55,11 +54,7 @@ func (b *agentBoard) forget(id string) {
 	delete(b.messages, id)
 	delete(b.prompts, id)
 	delete(b.transitions, id)
-	for execID := range b.summaries {
-		if strings.HasPrefix(execID, id+".") {
-			delete(b.summaries, execID)
-		}
-	}
+	delete(b.helpers, id)
 }
 
 // tell notes that an agent was told a message, and told reports whether the last one was this.
@@ -91,20 +86,26 @@ func (b *agentBoard) toldPrompt(id string, p *storev1.AgentPrompt) bool {
 	return known
 }
 
-// beginSummary notes since when a summary is waited for, once, and summaryBegun tells.
-func (b *agentBoard) beginSummary(execID string, now time.Time) {
+// beginHelper notes since when a command is waited for, once.
+func (b *agentBoard) beginHelper(id, execID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, under := b.summaries[execID]; !under {
-		b.summaries[execID] = now
+	if b.helpers[id] == nil {
+		b.helpers[id] = map[string]time.Time{}
+	}
+	if b.helpers[id][execID].IsZero() {
+		b.helpers[id][execID] = time.Now() // the monotonic clock: nobody sets it
 	}
 }
 
-func (b *agentBoard) summaryBegun(execID string) (at time.Time, under bool) {
+// helperTook is how long a command has been waited for; 0 before it was begun.
+func (b *agentBoard) helperTook(id, execID string) time.Duration {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	at, under = b.summaries[execID]
-	return at, under
+	if at := b.helpers[id][execID]; !at.IsZero() {
+		return max(time.Since(at), 1)
+	}
+	return 0
 }
 
 // counted notes that n transitions of an agent are counted, and returns how many were before; not known: none of them was this

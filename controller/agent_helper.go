@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,9 +19,11 @@ import (
 // helper is a command that the daemon runs in a sandbox for one of its agents, once for each key: it is found again after a
 // crash without a record of its own.
 type helper struct {
-	kind, sandboxID, key string
-	request              execjournal.Request
-	stdin                []byte // with request.Inbox
+	agentID, sandboxID string
+	kind, key          string
+	limit              time.Duration // from its start on; a daemon that comes after a crash begins to count anew
+	request            execjournal.Request
+	stdin              []byte // with request.Inbox
 }
 
 // What helpers are for: how their exec IDs begin.
@@ -44,6 +47,7 @@ func (c *Controller) name(h helper) (execID, nonce string) {
 // startHelper asks for the command.
 func (c *Controller) startHelper(h helper) error {
 	execID, nonce := c.name(h)
+	c.agentBoard.beginHelper(h.agentID, execID)
 	r := h.request
 	r.ExecID, r.Nonce = execID, nonce
 	r.LogLimitBytes, r.LogLimitAction = c.inForce().LogLimit, execjournal.LogLimitDrop
@@ -65,8 +69,8 @@ func (c *Controller) feedHelper(sandboxID, execID string, stdin []byte) error {
 	return c.cfg.Execs.CloseInbox(sandboxID, execID)
 }
 
-// lookHelper reports whether the command is done with, and whether it ended well. With no time left it is: it is ended.
-func (c *Controller) lookHelper(h helper, left time.Duration) (done, ok bool, err error) {
+// lookHelper reports whether the command is done with, and whether it ended well. One that has taken too long is ended.
+func (c *Controller) lookHelper(h helper) (done, ok bool, err error) {
 	execID, nonce := c.name(h)
 	status, err := c.cfg.Execs.Look(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
@@ -85,7 +89,7 @@ func (c *Controller) lookHelper(h helper, left time.Duration) (done, ok bool, er
 		return true, ok, c.cfg.Execs.Forget(h.sandboxID, execID)
 	case phase == plan.Lost, phase == plan.Foreign, phase == plan.Closed:
 		return true, false, c.cfg.Execs.Forget(h.sandboxID, execID)
-	case left <= 0:
+	case c.agentBoard.helperTook(h.agentID, execID) >= h.limit:
 		return true, false, c.endHelper(h)
 	}
 	return false, false, nil
@@ -101,34 +105,34 @@ func (c *Controller) endHelper(h helper) error {
 	return c.cfg.Execs.Cancel(h.sandboxID, execID, nonce)
 }
 
-// runHelper runs the command to its end, for at most d.
-func (c *Controller) runHelper(ctx context.Context, h helper, d time.Duration) error {
-	until := time.Now().Add(d)
+// runHelper runs the command to its end.
+func (c *Controller) runHelper(ctx context.Context, h helper) error {
 	if err := c.startHelper(h); err != nil {
 		return err
 	}
 	for {
-		left := time.Until(until)
-		if ctx.Err() != nil {
-			left = 0
-		}
-		switch done, ok, err := c.lookHelper(h, left); {
+		switch done, ok, err := c.lookHelper(h); {
 		case err != nil:
 			return err
 		case done && !ok:
-			return fmt.Errorf("the command failed, or took longer than %s: %w", d, errdefs.ErrAborted)
+			return fmt.Errorf("the command failed, or took longer than %s: %w", h.limit, errdefs.ErrAborted)
 		case done:
 			return nil
 		}
-		sleep(ctx, min(drainLook, left))
+		if !sleep(ctx, drainLook) {
+			return errors.Join(context.Cause(ctx), c.endHelper(h))
+		}
 	}
 }
 
-// saveRequest is the save command of an agent.
-func (c *Controller) saveRequest(a store.Agent) execjournal.Request {
+// saves is the save command of an agent, once for an occasion.
+func (c *Controller) saves(a store.Agent, occasion string, limit time.Duration) helper {
 	command := a.Spec.GetSaveCommand()
 	if len(command) == 0 {
 		command = gitSave
 	}
-	return execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation())}
+	return helper{
+		agentID: a.ID, sandboxID: a.SandboxID, kind: helperSave, key: agentExec(a) + " " + occasion, limit: limit,
+		request: execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation())},
+	}
 }

@@ -71,7 +71,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	if v.world.Unread {
 		return v, nil
 	}
-	return v, v.observeSave(v.rec, now)
+	return v, v.observeSave(v.rec)
 }
 
 func (v *agentView) observeSandbox() {

@@ -75,7 +75,7 @@ func (v *agentView) observePark(rec plan.Record, now time.Time) {
 }
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
-func (v *agentView) observeSave(rec plan.Record, now time.Time) error {
+func (v *agentView) observeSave(rec plan.Record) error {
 	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !hasTurn(rec, v.a) || wantRun(v.a) != storev1.AgentRun_AGENT_RUN_RUN {
 		return nil
 	}
@@ -84,8 +84,7 @@ func (v *agentView) observeSave(rec plan.Record, now time.Time) error {
 		v.world.Save = agentplan.NotSaved
 		return nil
 	}
-	left := rec.RequestedAt.Add(parkGrace + v.inForce().CancelGrace).Sub(now)
-	done, ok, err := v.lookHelper(v.saveHelper(rec.RequestedAt.UnixNano()), left)
+	done, ok, err := v.lookHelper(v.saveHelper())
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at its save command: %w", err)
@@ -102,12 +101,12 @@ func (v *agentView) observeSave(rec plan.Record, now time.Time) error {
 func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
 
 // saveHelper is the save command, once for a request.
-func (v *agentView) saveHelper(request int64) helper {
-	return helper{kind: helperSave, sandboxID: v.a.SandboxID, key: fmt.Sprintf("%s stop %d", v.execID, request), request: v.saveRequest(v.a)}
+func (v *agentView) saveHelper() helper {
+	return v.saves(v.a, fmt.Sprintf("stop %d", v.rec.RequestedAt.UnixNano()), defaultSaveEach)
 }
 
 // keep has the work saved; see observeSave.
-func (v *agentView) keep() error { return v.startHelper(v.saveHelper(v.rec.RequestedAt.UnixNano())) }
+func (v *agentView) keep() error { return v.startHelper(v.saveHelper()) }
 
 // stopGoesOn has a sandbox looked at whose stop may have waited for this.
 func (v *agentView) stopGoesOn() {

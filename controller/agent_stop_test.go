@@ -39,7 +39,7 @@ func TestAStopWaitsForTurns(t *testing.T) {
 		{name: "a save that fails", text: "hang", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000", "3"}},
 			down: 33 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
 		{name: "a save without an end is given up", text: "hang", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000000", "0"}},
-			down: 72 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
+			down: 62 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
 		{name: "a turn that crashes", text: "crash 3000", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}, down: 5 * time.Second,
 			triggers: "PROMPT_RECEIVED PROCESS_CRASHED", outcome: "interrupted", queue: "crash_3000"},
 	} {

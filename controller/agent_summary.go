@@ -43,12 +43,8 @@ func (v *agentView) observeSummary(ctx context.Context) error {
 	if err != nil || !v.tellsPast(size) {
 		return err
 	}
-	begun, under := v.agentBoard.summaryBegun(v.execID)
-	left := summaryTime
-	if under {
-		left -= v.clock.read().Sub(begun)
-	}
-	done, ok, err := v.lookHelper(v.summaryHelper(nil), min(left, summaryTime))
+	h := v.summaryHelper(nil)
+	done, ok, err := v.lookHelper(h)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at its summary command: %w", err)
@@ -58,7 +54,8 @@ func (v *agentView) observeSummary(ctx context.Context) error {
 		return nil
 	}
 	v.older, err = v.olderTurns(ctx)
-	v.world.Summarizing = under || len(v.older) > 0
+	execID, _ := v.name(h)
+	v.world.Summarizing = len(v.older) > 0 || v.agentBoard.helperTook(v.a.ID, execID) > 0
 	return err
 }
 
@@ -93,7 +90,7 @@ func (v *agentView) olderTurns(ctx context.Context) ([]byte, error) {
 // summaryHelper is the summary command, once for an incarnation.
 func (v *agentView) summaryHelper(stdin []byte) helper {
 	return helper{
-		kind: helperSummary, sandboxID: v.a.SandboxID, key: v.execID, stdin: stdin,
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, kind: helperSummary, key: v.execID, limit: summaryTime, stdin: stdin,
 		request: execjournal.Request{
 			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: agentEnv(v.a, v.a.Status.GetIncarnation()),
 			Inbox: true,
@@ -104,7 +101,6 @@ func (v *agentView) summaryHelper(stdin []byte) helper {
 // summarize asks for the summary. A daemon that comes after a crash may find more turns than it was asked to sum up then: what
 // is there is good enough.
 func (v *agentView) summarize() error {
-	v.agentBoard.beginSummary(v.execID, v.clock.read())
 	h := v.summaryHelper(v.older)
 	err := v.startHelper(h)
 	if errdefs.IsFailedPrecondition(err) {

@@ -110,8 +110,6 @@ func (c *Controller) awaitAgent(ctx context.Context, id string, d time.Duration,
 
 // runSave runs the save command in the agent's sandbox and waits for its end.
 func (c *Controller) runSave(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) error {
-	return c.runHelper(ctx, helper{
-		kind: helperSave, sandboxID: a.SandboxID, request: c.saveRequest(a),
-		key: fmt.Sprintf("%s drain %d %d", agentExec(a), rec.GetEpoch(), rec.GetStartedAt()),
-	}, orDuration(rec.GetSaveEach(), defaultSaveEach))
+	occasion := fmt.Sprintf("drain %d %d", rec.GetEpoch(), rec.GetStartedAt())
+	return c.runHelper(ctx, c.saves(a, occasion, orDuration(rec.GetSaveEach(), defaultSaveEach)))
 }

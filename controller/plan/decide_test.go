@@ -239,6 +239,18 @@ func TestDecide(t *testing.T) {
 			stopping(s)
 			s.r.ActiveExecs, s.r.RequestedAt = 2, now.Add(-time.Minute)
 		}, "cancel-execs stop-container:c1"},
+		{"stop with an agent in a turn: it has longer", func(s *scene) {
+			stopping(s)
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.p.ParkGrace = true, 1, 1, time.Minute
+		}, "cancel-execs next:1m40s"},
+		{"stop with an agent whose work is being saved", func(s *scene) {
+			stopping(s)
+			s.r.Agents, s.r.Turns, s.p.ParkGrace = true, 1, time.Minute
+		}, "cancel-execs next:1m40s"},
+		{"stop with an agent that never finishes: stop all the same", func(s *scene) {
+			stopping(s)
+			s.r.Agents, s.r.Turns, s.r.RequestedAt = true, 1, now.Add(-time.Hour)
+		}, "cancel-execs stop-container:c1"},
 		{"stop: exited but an end is not recorded yet", func(s *scene) {
 			stopping(s)
 			s.r.ActiveExecs, s.w.Containers[0].Status = 1, "exited"
@@ -256,6 +268,19 @@ func TestDecide(t *testing.T) {
 		{"delete during a create: everything goes", func(s *scene) { deleting(s); s.w.Containers[0].Status = "created" },
 			rm + " remove-files DELETED(delete_requested)"},
 		{"delete with execs: files go last", func(s *scene) { deleting(s); s.r.ActiveExecs = 1 }, "cancel-execs " + rm},
+		{"delete with an agent that finishes: it has a while", func(s *scene) {
+			deleting(s)
+			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now.Add(-10*time.Second), 30*time.Second
+		}, "next:20s"},
+		{"delete with an agent that does not finish: everything goes", func(s *scene) {
+			deleting(s)
+			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now.Add(-30*time.Second), 30*time.Second
+		}, "cancel-execs " + rm},
+		{"delete with an agent that is frozen: nothing can finish", func(s *scene) {
+			deleting(s)
+			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now, 30*time.Second
+			s.w.Containers[0].Status = "paused"
+		}, "cancel-execs " + rm},
 		{"delete of what never came to be", func(s *scene) { deleting(s); s.w = World{} }, "remove-files DELETED(delete_requested)"},
 
 		{"failed otherwise: stop what runs, keep it", func(s *scene) { s.r.State, s.r.ErrorCode = bad, CodeNetworkMissing },

@@ -13,6 +13,8 @@ func TestDecideExec(t *testing.T) {
 	broken := ExecRecord{}
 	waits := ExecRecord{SandboxWaits: true}
 	waitsCancelled := ExecRecord{SandboxWaits: true, CancelRequested: true}
+	inTurn := ExecRecord{SandboxEnding: true, TurnLeft: 1}
+	inTurnCancelled := ExecRecord{SandboxEnding: true, CancelRequested: true, TurnLeft: 1}
 	deadEngine := ExecRecord{SandboxEnding: true, TakenByDeath: true}
 	for _, row := range []struct {
 		name   string
@@ -34,6 +36,10 @@ func TestDecideExec(t *testing.T) {
 		{"running: wait", runs, Running, ExecWait, 0, ""},
 		{"running and cancelled: cancel", cancelled, Running, ExecCancel, 0, ""},
 		{"running and the sandbox ends: cancel", ending, Running, ExecCancel, 0, ""},
+		{"an agent in a turn and the sandbox ends: wait", inTurn, Running, ExecWait, 0, ""},
+		{"an agent in a turn that is cancelled: cancel", inTurnCancelled, Running, ExecCancel, 0, ""},
+		{"an agent in a turn that has ended", inTurn, Ended, ExecRecordEnd, 0, ""},
+		{"an agent in a turn that is lost by a stop: cancelled", inTurn, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
 		{"running in a sandbox that failed: its lock is free soon", broken, Running, ExecWait, 0, ""},
 		{"ended: that is the result", runs, Ended, ExecRecordEnd, 0, ""},
 		{"ended before the cancel: still the result", cancelled, Ended, ExecRecordEnd, 0, ""},

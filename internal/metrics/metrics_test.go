@@ -33,7 +33,7 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 
 func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	New(reg, Sets{Loops: []string{"boxes"}, Steps: []string{"jump"}, EngineOps: []string{"list"}})
+	New(reg, Sets{Loops: []string{"boxes"}, Steps: []string{"jump"}, EngineOps: []string{"list"}, AgentTriggers: []string{"spawn"}})
 	samples := gather(t, reg)
 	for _, key := range []string{
 		"agboxd_reconcile_total{loop=boxes,result=done}",
@@ -41,6 +41,9 @@ func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
 		"agboxd_steps_total{result=error,step=jump}",
 		"agboxd_engine_calls_total{op=list,result=error}",
 		"agboxd_store_commits_total{result=error}",
+		"agboxd_agent_transitions_total{trigger=spawn}",
+		"agboxd_agent_prompts_total{}",
+		"agboxd_agent_turn_seconds{}",
 	} {
 		if v, ok := samples[key]; !ok || v != 0 {
 			t.Errorf("%s is %v, there %t", key, v, ok)
