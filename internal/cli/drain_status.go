@@ -12,6 +12,9 @@ import (
 
 // drainText is "waiting for 2 busy agents (a, b), at most 9m30s; 3 parked".
 func drainText(s *agboxv1.DrainStatus, now time.Time) string {
+	if s.GetBusy() == 0 {
+		return "ending idle agents; " + drainSum(s)
+	}
 	if s.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING {
 		return fmt.Sprintf("saving the work of %s; %s", busyText(s), drainSum(s))
 	}
