@@ -22,9 +22,10 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: st.GetRung(), Version: st.GetVersion(),
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
 		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), formatDefault),
-		DesiredState: agentDesired(a), Parked: st.GetParked(), Saved: st.GetSaved(),
+		DesiredState: agentDesired(a), Saved: st.GetSaved(),
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())
+	h.Parked = st.GetParked() && !lives(st.GetState())
 	h.StatusMessage, h.Unverified = s.agentMessage(a)
 	if withSpec {
 		h.Spec = a.Spec
@@ -49,6 +50,15 @@ func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
 		return reason, unverified
 	}
 	return reason + "; " + line, unverified
+}
+
+// lives reports whether there is a process: a mark that it comes back says nothing yet then.
+func lives(s agboxv1.AgentState) bool {
+	switch s {
+	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
+		return true
+	}
+	return false
 }
 
 func agentDesired(a store.Agent) string {

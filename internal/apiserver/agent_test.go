@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/store"
 )
 
 func TestAgentIsCreatedInANamedSandbox(t *testing.T) {
@@ -121,6 +122,22 @@ func TestAgentHandleTellsWhatIsGoingOn(t *testing.T) {
 	if h := f.getAgent("agent-1"); h.GetState() != agentFailed || h.GetStatus() != "FAILED" || h.GetActivity() != "" ||
 		h.GetStatusMessage() != "exit code 3; starts again in 5 s" || h.GetQueuedPrompts() != 1 {
 		t.Errorf("failed: %v", h)
+	}
+}
+
+func TestParkedIsSaidOfWhatIsDownOnly(t *testing.T) {
+	f := newAgents(t)
+	_, err := f.createAgent("agent-1", "")
+	f.must(err)
+	f.startAgent("agent-1")
+	_, err = f.store.BeginDrain(t.Context(), store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	f.must(err)
+	if h := f.getAgent("agent-1"); h.GetParked() {
+		t.Errorf("it lives: %v", h)
+	}
+	f.trigger("agent-1", agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "")
+	if h := f.getAgent("agent-1"); !h.GetParked() || h.GetState() != agboxv1.AgentState_AGENT_STATE_STOPPED {
+		t.Errorf("it is down: %v", h)
 	}
 }
 
