@@ -27,6 +27,8 @@ type input struct {
 	// id is of the request, text of a prompt.
 	id, text string
 	allowed  bool
+	// number counts prompts from 1.
+	number int
 }
 
 type inputKind int
@@ -63,7 +65,8 @@ type agent struct {
 	mu       sync.Mutex
 	deaf     bool // to nudges
 	stubborn bool
-	stop     chan struct{} // an interrupt
+	heard    int // prompts so far
+	stopped  int // the newest prompt when an interrupt came
 	allowed  chan bool
 	prompts  chan input
 	ended    chan int
@@ -72,8 +75,7 @@ type agent struct {
 // Run is the process. It returns the code to exit with: 0 at the end of stdin.
 func Run(cfg Config) int {
 	a := &agent{
-		cfg: cfg, out: &writer{w: cfg.Out}, stop: make(chan struct{}, 1), allowed: make(chan bool, 1),
-		prompts: make(chan input, 64), ended: make(chan int, 1),
+		cfg: cfg, out: &writer{w: cfg.Out}, allowed: make(chan bool, 1), prompts: make(chan input, 64), ended: make(chan int, 1),
 	}
 	a.mind = &mind{dir: cfg.Sessions}
 	v, err := a.voice()
@@ -121,11 +123,15 @@ func (a *agent) listen(v voice) {
 }
 
 func (a *agent) hear(in input) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	switch in.kind {
 	case prompt:
+		a.heard++
+		in.number = a.heard
 		a.prompts <- in
 	case interrupt:
-		offer(a.stop, struct{}{})
+		a.stopped = a.heard // also before the turn has begun
 	case permission:
 		offer(a.allowed, in.allowed)
 	}
@@ -143,12 +149,8 @@ func (a *agent) end(code int) { offer(a.ended, code) }
 // work does one prompt after the other.
 func (a *agent) work(v voice) {
 	for in := range a.prompts {
-		select {
-		case <-a.stop: // of an earlier turn
-		default:
-		}
 		v.begin(in)
-		t := &turn{agent: a, voice: v}
+		t := &turn{agent: a, voice: v, number: in.number}
 		if t.do(a.mind.hear(in.text)) {
 			v.end(in, t.interrupted)
 		}
@@ -170,6 +172,13 @@ func (a *agent) ignores() (deaf, stubborn bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.deaf, a.stubborn
+}
+
+// isStopped reports whether a turn was interrupted.
+func (a *agent) isStopped(number int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stopped >= number
 }
 
 // writer writes whole lines.

@@ -126,3 +126,18 @@ func TestANudgeIsPartOfTheTurn(t *testing.T) {
 		t.Errorf("%q, %s", said, outcome)
 	}
 }
+
+func TestAnInterruptThatComesWithThePromptCounts(t *testing.T) {
+	for range 20 {
+		p := start(t, dialect.Native, "", "")
+		p.lines.Scan() // it is ready
+		both := append(dialect.Prompt(dialect.Native, "p", "sleep 1000"), dialect.Interrupt(dialect.Native)...)
+		if _, err := p.in.Write(both); err != nil {
+			t.Fatal(err)
+		}
+		p.lines.Scan()
+		if got := p.lines.Text(); !strings.Contains(got, `"interrupted"`) {
+			t.Fatalf("%s", got)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 type turn struct {
 	*agent
 	voice       voice
+	number      int
 	interrupted bool
 	// nudged: another prompt came in the middle of the turn, which is part of it.
 	nudged bool
@@ -32,7 +33,9 @@ func (t *turn) do(text string) bool {
 		}
 		if t.nudged {
 			t.nudged = false
-			return t.do(t.mind.hear((<-t.prompts).text))
+			more := <-t.prompts
+			t.number = more.number
+			return t.do(t.mind.hear(more.text))
 		}
 	}
 	return true
@@ -101,20 +104,17 @@ func (t *turn) count(rest string) {
 func (t *turn) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	stop, poll := t.stop, time.NewTicker(10*time.Millisecond)
+	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	deaf, stubborn := t.ignores()
-	if stubborn {
-		stop = nil
-	}
 	for {
 		select {
 		case <-timer.C:
 			return true
-		case <-stop:
-			t.interrupted = true
-			return false
 		case <-poll.C:
+			if t.interrupted = t.isStopped(t.number) && !stubborn; t.interrupted {
+				return false
+			}
 			if t.nudged = len(t.prompts) > 0 && !deaf; t.nudged {
 				return false
 			}
