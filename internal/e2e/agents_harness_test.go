@@ -18,6 +18,7 @@ const (
 	agentIdle    = agboxv1.AgentState_AGENT_STATE_IDLE
 	agentBusy    = agboxv1.AgentState_AGENT_STATE_BUSY
 	agentStopped = agboxv1.AgentState_AGENT_STATE_STOPPED
+	agentFailed  = agboxv1.AgentState_AGENT_STATE_FAILED
 )
 
 // formats are those of agents, with the word by which the test agent knows them and the way by which a new process gets

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
 )
 
 // wantMemory checks that each agent knows what it was told, in the life that it has then, and how that life got its past.
@@ -206,4 +207,35 @@ func TestAnInterruptEndsTheTurnAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %s", f.id, got)
 		}
 	}
+}
+
+// A container that is removed takes its sandbox with it: nothing is left to answer in, and the conversation can still be read.
+func TestTheRemovalOfTheContainerFailsAgentsAndKeepsWhatWasSaid(t *testing.T) {
+	c := patient(t)
+	c.hireAll()
+	for _, f := range formats {
+		c.ask(f.id, "told", "remember a plum")
+		c.tell(f.id, "work", "sleep 1000")
+		c.awaitAgent(f.id, agentBusy)
+	}
+	c.docker("rm", "-fv", naming.Primary(c.box))
+	c.await(c.box, failed)
+	for _, f := range formats {
+		a := c.awaitAgent(f.id, agentFailed)
+		if a.GetStatusMessage() == "" || a.GetQueuedPrompts() != 1 {
+			t.Errorf("%v", a)
+		}
+		if r := c.result(f.id, "work"); r.GetOutcome() != "interrupted" {
+			t.Errorf("%s: %v", f.id, r)
+		}
+		if turns := c.turns(f.id); len(turns) < 3 || turns[1].GetContent() != "noted a plum" {
+			t.Errorf("%s: %v", f.id, turns)
+		}
+	}
+	again := newCrew(c.daemon)
+	again.hire("another", "native", "native")
+	if got := again.ask("another", "asked", "what did I say?"); got != "you said nothing" {
+		t.Errorf("another agent says %q", got)
+	}
+	c.remove(c.box)
 }
