@@ -198,7 +198,7 @@ func TestAnInterruptEndsTheTurnAndThePrompt(t *testing.T) {
 			p.prompt(t, id, row.text)
 			pass(time.Second)
 			p.ask(t, p.store.RequestInterrupt, id)
-			p.ask(t, p.store.RequestInterrupt, id)
+			_, _ = p.store.RequestInterrupt(context.Background(), id) // it may have heeded the first one
 			pass(time.Second)
 			p.wantOutcomes(t, id, row.outcomes)
 			if row.text == "deaf" {

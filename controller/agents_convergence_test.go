@@ -52,7 +52,7 @@ func playAgents(t *testing.T, idle bool, script []act) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(*testing.T) {
-		p := &agentPlayer{player: &player{world: newWorld(dir), harmed: map[string]bool{}}, prompts: map[string]string{}}
+		p := &agentPlayer{player: &player{world: newWorld(dir), harmed: map[string]bool{}}, prompts: map[string]string{}, texts: map[string]string{}}
 		defer func() {
 			if closeErr := p.close(); err == nil {
 				err = closeErr
@@ -81,6 +81,7 @@ type agentPlayer struct {
 	*player
 	agents  []string
 	prompts map[string]string // whose, by ID
+	texts   map[string]string
 }
 
 func (p *agentPlayer) one(n int) string { return p.agents[n%len(p.agents)] }
@@ -101,11 +102,12 @@ func (p *agentPlayer) do(a act) error {
 	case "prompt":
 		texts := []string{
 			"hello", "work 5000", "crash-before 2", "work 40000", "crash 3000", "exit 1000", "result-then-die", "result-then-exit 2000",
-			"checkpoint x", "crash-before 3 2000",
+			"checkpoint x", "crash-before 3 2000", "hang", "until-nudged", "deaf",
 		}
 		id := fmt.Sprintf("p-%d", len(p.prompts))
-		if _, err := p.store.QueuePrompt(ctx, p.one(a.n), id, texts[a.n%len(texts)]); err == nil {
-			p.prompts[id] = p.one(a.n)
+		text := texts[a.n%len(texts)]
+		if _, err := p.store.QueuePrompt(ctx, p.one(a.n), id, text); err == nil {
+			p.prompts[id], p.texts[id] = p.one(a.n), text
 		}
 	case "agent stop":
 		_, _ = p.store.RequestAgentStop(ctx, p.one(a.n))
@@ -256,6 +258,8 @@ func (p *agentPlayer) restsWell(a store.Agent) bool {
 	switch a.Status.GetState() {
 	case agentFailed:
 		return a.Status.GetNeedsAttention() || policy == "never" && !a.Status.GetParked()
+	case agentBusy:
+		return slices.Contains([]string{"hang", "until-nudged", "deaf"}, p.texts[a.Status.GetPromptId()])
 	case agentStopped:
 		return policy != "always" && !a.Status.GetParked()
 	}
