@@ -11,8 +11,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
+// maxReadBytes is maxRead for events of agents, which can be large: one that is larger is read alone.
+const maxReadBytes = 1 << 20
+
 // AgentEvents returns the events of an agent that are newer than sequence after, in order, at most limit or 256 (limit < 1:
-// 256). Superseded snapshots are missing. Nothing newer: empty, no error. after 0 is valid always, and returns what is left.
+// 256), and fewer where those would be more than 1 MiB. Superseded snapshots are missing. Nothing newer: empty, no error, and
+// never empty otherwise. after 0 is valid always, and returns what is left.
 // Errors: Refusals AGENT_NOT_FOUND, and AGENT_EVENT_SEQUENCE_EXPIRED when after is beyond the newest, or events newer than
 // it were dropped; ErrDataLoss when the next event does not decode (the way past it is its own sequence as after);
 // ErrUnavailable.
@@ -39,8 +43,12 @@ func (l loader) agentEventsAfter(id string, after uint64, limit int) ([]*agboxv1
 		return nil, nil
 	}
 	var events []*agboxv1.AgentEvent
+	bytes := 0
 	c := b.Cursor()
 	for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(events) < limit; k, v = c.Next() {
+		if bytes += len(v); bytes > maxReadBytes && len(events) > 0 {
+			break
+		}
 		ev, err := l.agentEvent(id, k, v)
 		if err != nil && len(events) > 0 {
 			return events, nil

@@ -60,7 +60,7 @@ func (s *agentSubscription) follow(ctx context.Context, changed <-chan struct{})
 		if err != nil {
 			return err
 		}
-		if sent == batch {
+		if sent > 0 { // how many are one batch depends on their size
 			select {
 			case <-s.stopping:
 				return errStopping
