@@ -9,6 +9,9 @@ import (
 	"github.com/agbox/agbox/internal/conversation"
 )
 
+// reading bounds the memory of the daemon: a conversation takes several times its 32 MiB while turns are made of it.
+var reading = make(chan struct{}, 2)
+
 // contextNone is the policy of an agent that is told nothing of the past.
 const contextNone = "none"
 
@@ -21,6 +24,12 @@ func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgent
 	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case reading <- struct{}{}:
+		defer func() { <-reading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	events, err := s.allAgentEvents(ctx, a.ID)
 	if err != nil {
