@@ -1,0 +1,55 @@
+//go:build docker
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// TestAStopOfASandboxSavesWhatItsAgentsWorkOn: one turn ends for the nudge, the other is cut off and its work is saved while the
+// container lives.
+func TestAStopOfASandboxSavesWhatItsAgentsWorkOn(t *testing.T) {
+	c := patient(t)
+	save := func(spec *agboxv1.AgentSpec) {
+		spec.SaveCommand = []string{"sh", "-c", "echo $AGBOX_AGENT_ID >>/workspace/saved"}
+	}
+	c.hire("heeds", "native", "native", save, func(spec *agboxv1.AgentSpec) { spec.Nudge = "run echo nudged >>/workspace/saved" })
+	c.hire("ignores", "native", "native", save)
+	for _, id := range []string{"heeds", "ignores"} {
+		c.tell(id, "work", "sleep 1000")
+		c.awaitAgent(id, agentBusy)
+	}
+	must(c.StopSandbox(c.ctx(), &agboxv1.StopSandboxRequest{SandboxId: c.box}))(c)
+	for id, want := range map[string]string{"heeds": "", "ignores": "saved"} {
+		if a := c.awaitAgent(id, agentStopped); a.GetSaved() != want || !a.GetParked() {
+			t.Errorf("%s: %v", id, a)
+		}
+	}
+	c.await(c.box, stopped)
+	c.resume(c.box)
+	c.await(c.box, ready)
+	if got := strings.Fields(c.sh(c.box, "cat /workspace/saved")); strings.Join(got, " ") != "nudged ignores" {
+		t.Errorf("saved: %q", got)
+	}
+	c.awaitAgent("ignores", agentBusy) // once more
+}
+
+// TestASummaryIsToldToTheNextProcess: the command reads the older turns on its standard input.
+func TestASummaryIsToldToTheNextProcess(t *testing.T) {
+	c := patient(t)
+	id := c.hire("worker", "native", "native", func(spec *agboxv1.AgentSpec) {
+		spec.Context = &agboxv1.AgentContextPolicy{MaxTurns: 1, SummaryCommand: []string{"sh", "-c", "cat >/workspace/older; echo remember a summary"}}
+	})
+	c.awaitAgent(id, agentIdle)
+	c.ask(id, "fact", "remember a plum")
+	c.ask(id, "pid-a", "pid")
+	c.kill9(id)
+	c.awaitLife(id, 2)
+	c.ask(id, "pid-b", "pid")
+	if got := c.sh(c.box, "cat /workspace/older"); strings.Count(got, "\n") < 3 || !strings.Contains(got, `"content":"remember a plum","prompt_id":"fact"`) {
+		t.Errorf("it read %s", got)
+	}
+}
