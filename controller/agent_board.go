@@ -18,6 +18,8 @@ type agentBoard struct {
 	// helpers are since when commands are waited for, by agent and exec, and prompts the newest that was counted as given.
 	helpers map[string]map[string]time.Time
 	prompts map[string]string
+	// alive is the newest exec of each agent that was seen running.
+	alive map[string]string
 	// transitions are how many of each agent are counted.
 	transitions map[string]uint64
 }
@@ -25,7 +27,7 @@ type agentBoard struct {
 func newAgentBoard() *agentBoard {
 	return &agentBoard{
 		lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{},
-		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, transitions: map[string]uint64{},
+		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, alive: map[string]string{}, transitions: map[string]uint64{},
 	}
 }
 
@@ -46,6 +48,19 @@ func (b *agentBoard) verify(id string) {
 	b.verified[id] = true
 }
 
+// see notes that an agent's process runs, and saw reports whether it ever did since the start.
+func (b *agentBoard) see(id, execID string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alive[id] = execID
+}
+
+func (b *agentBoard) saw(id, execID string) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.alive[id] == execID
+}
+
 func (b *agentBoard) forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,6 +68,7 @@ func (b *agentBoard) forget(id string) {
 	delete(b.verified, id)
 	delete(b.messages, id)
 	delete(b.prompts, id)
+	delete(b.alive, id)
 	delete(b.transitions, id)
 	delete(b.helpers, id)
 }

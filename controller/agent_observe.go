@@ -96,6 +96,7 @@ func (v *agentView) observeProcess(ctx context.Context) error {
 	}
 	if end := ex.End; end != nil {
 		v.world.Process, v.world.ExitCode = agentplan.Ended, int(end.GetExitCode())
+		v.world.Seen = v.agentBoard.saw(v.a.ID, v.execID)
 		v.world.Cancelled = end.GetState() == int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 		v.world.Lost = end.GetErrorCode() == plan.CodeExecLost
 		if end.GetErrorCode() == plan.CodeExecStartFailed {
@@ -110,6 +111,7 @@ func (v *agentView) observeProcess(ctx context.Context) error {
 	v.world.Process = agentplan.Waiting // also when it has ended and the end is not on record yet
 	if phaseOf(status) == plan.Running {
 		v.world.Process = agentplan.Alive
+		v.agentBoard.see(v.a.ID, v.execID)
 		if err := v.cfg.Execs.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
 			v.log.Warn("the output of an agent is not watched; resyncs look at it", "agent_id", v.a.ID, "err", err)
 		}

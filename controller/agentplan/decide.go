@@ -125,7 +125,7 @@ func ended(r Record, w World, now time.Time) Plan {
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 	case w.Save == SaveDue:
 		return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"}
-	case w.Cancelled, r.Parked:
+	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "it ended with its sandbox, or for a drain")
 		p.Parked, p.Saved = true, w.Save
 		return p

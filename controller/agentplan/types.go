@@ -78,6 +78,8 @@ type World struct {
 	Undelivered bool
 	// Draining: the gates are closed. Parking: what is not in a turn is to end, to come back later.
 	Draining, Parking bool
+	// Seen: it was alive since the start of the daemon. What a drain before that said of it holds until then.
+	Seen bool
 	// Ending: its sandbox is to stop or to go. TurnLeft is how long its turn may last then.
 	Ending   bool
 	TurnLeft time.Duration
