@@ -258,6 +258,33 @@ func TestADrainIsOverAfterAnHour(t *testing.T) {
 	})
 }
 
+// TestADrainLeavesThePausedAlone: a frozen process neither finishes nor ends, and outlives the daemon as it is.
+func TestADrainLeavesThePausedAlone(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		crew(t, p)
+		if _, err := p.store.RequestPause(context.Background(), p.boxes[0], "pause_requested"); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Second)
+		p.wantState(t, p.boxes[0], boxPaused)
+		p.drain(t, store.DrainOptions{})
+		pass(time.Second)
+		p.wantDrain(t, "DONE parked:0 saved:0 not:0 busy:0")
+		if err := p.restart(-1); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if _, err := p.store.RequestResume(context.Background(), p.boxes[0]); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		p.wantTriggers(t, "idle", "SPAWN CONNECTED")
+		p.wantTriggers(t, "works", "SPAWN CONNECTED PROMPT_RECEIVED")
+		pass(time.Minute)
+		p.wantOutcomes(t, "works", "work_60000:end_turn")
+	})
+}
+
 func TestADetachLeavesAllAsItIs(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		crew(t, p)

@@ -26,6 +26,11 @@ func isEnding(rec plan.Record) bool {
 		(rec.Desired == storev1.RunState_RUN_STATE_STOP || rec.Desired == storev1.RunState_RUN_STATE_DELETE)
 }
 
+// isAsleep reports whether a sandbox is frozen, or about to be.
+func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
+	return desired == storev1.RunState_RUN_STATE_PAUSE || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+}
+
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for. Of a sandbox that is deleted nothing is
 // left, so there it is one that was told to bring its work away.
 func hasTurn(rec plan.Record, a store.Agent) bool {
@@ -68,7 +73,8 @@ func (v *agentView) observePark(rec plan.Record, now time.Time) {
 	v.world.Ending, v.world.TurnLeft = isEnding(rec), turnLeft(rec, v.a, now)
 	waits := v.world.TurnLeft > 0
 	if d := v.cfg.Store.Drain(); d != nil {
-		v.world.Draining, v.world.Parking = true, d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK
+		v.world.Draining = true
+		v.world.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.world.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
 	}
 	v.world.Nudge = waits && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY && v.a.Spec.GetNudge() != "" && !nudged(v.a)

@@ -94,11 +94,18 @@ func (c *Controller) busyAgents() []string {
 	return c.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY)
 }
 
+// agentsIn are the agents in one of the states that a drain has to do with: in a sandbox that is paused nothing is lost, and
+// nobody heeds a nudge.
 func (c *Controller) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (ids []string) {
 	for _, id := range c.cfg.Store.LiveAgentIDs() {
-		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && slices.Contains(states, a.Status.GetState()) {
-			ids = append(ids, id)
+		a, err := c.cfg.Store.Agent(ctx, id)
+		if err != nil || !slices.Contains(states, a.Status.GetState()) {
+			continue
 		}
+		if sb, err := c.cfg.Store.Sandbox(ctx, a.SandboxID); err == nil && isAsleep(sb.Desired.GetRunState(), sb.State) {
+			continue
+		}
+		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	return ids
