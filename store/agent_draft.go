@@ -24,6 +24,7 @@ type agentDraft struct {
 	*txn
 	*Agent
 	events  []*agboxv1.AgentEvent // appended; nil for those that were superseded since
+	staged  int                   // how many of them were staged
 	dropped map[uint64]bool       // stored events that are staged to go
 	wake    bool                  // tell the hooks
 }
@@ -99,6 +100,7 @@ func (d *agentDraft) stageEvents() error {
 		if err := d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b}); err != nil {
 			return err
 		}
+		d.staged++
 		d.Status.Events++
 		d.Status.EventBytes += uint64(len(b))
 	}

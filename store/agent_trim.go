@@ -17,7 +17,7 @@ const (
 	maxAgentBytes  = 32 << 20
 	// cutInTurn: when the present turn is too large by itself, so much of the bound is left, so that the next cut is far.
 	cutInTurn = 0.875
-	// sweepBatch bounds the events that leave the file in one transaction.
+	// sweepBatch bounds the events that leave the file in one transaction, unless more come in: then twice as many go.
 	sweepBatch = 1000
 )
 
@@ -90,7 +90,8 @@ func (d *agentDraft) repeatCheckpoint(seq uint64) error {
 	return nil
 }
 
-// find returns the first place before a turn from which on what is left is within the bounds; else one in the present turn.
+// find returns the first place before a turn from which on what is left is within the bounds; else one in the present turn;
+// else, for what comes in one transaction may be too much by itself, the end of all that was stored before.
 func (w *cutWalk) find(c *bolt.Cursor) *cutPlace {
 	for k, v := c.Seek(encodeInt(w.Status.GetTruncatedThrough() + 1)); k != nil; k, v = c.Next() {
 		seq, err := decodeInt(k)
@@ -107,6 +108,9 @@ func (w *cutWalk) find(c *bolt.Cursor) *cutPlace {
 		if w.inTurn == nil && w.fits(cutInTurn) {
 			w.inTurn = w.place()
 		}
+	}
+	if w.inTurn == nil && w.last != 0 {
+		return w.place()
 	}
 	return w.inTurn
 }
@@ -126,8 +130,8 @@ func beginsTurn(ev *agboxv1.AgentEvent) bool {
 
 // sweep stages that some of what was cut leaves the file.
 func (d *agentDraft) sweep(c *bolt.Cursor) error {
-	n := 0
-	for k, _ := c.First(); k != nil && n < sweepBatch; k, _ = c.Next() {
+	n, most := 0, max(sweepBatch, 2*d.staged)
+	for k, _ := c.First(); k != nil && n < most; k, _ = c.Next() {
 		seq, err := decodeInt(k)
 		if err != nil || seq > d.Status.GetTruncatedThrough() {
 			return nil
