@@ -59,6 +59,8 @@ func newFixture(t testing.TB, change ...func(*apiserver.Deps)) *fixture {
 	served := make(chan error, 1)
 	go func() { served <- f.server.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// Windows that grow by themselves would be the client's memory in tests that look at the daemon's.
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(16<<20),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
