@@ -67,7 +67,18 @@ func (c *Client) InterruptAgent(ctx context.Context, agentID string) error {
 // AgentConversation reads the newest turns, or all that are kept when last is 0. The answer says whether older ones were
 // dropped.
 func (c *Client) AgentConversation(ctx context.Context, agentID string, last uint32) (*agboxv1.GetAgentConversationResponse, error) {
-	return read(ctx, c, c.agents.GetAgentConversation, &agboxv1.GetAgentConversationRequest{AgentId: agentID, LastTurns: last})
+	req := &agboxv1.GetAgentConversationRequest{AgentId: agentID, LastTurns: last}
+	all, err := read(ctx, c, c.agents.GetAgentConversation, req)
+	for page := all; err == nil && page.GetMore() && len(page.GetTurns()) > 0; {
+		req.BeforeSequence = page.GetTurns()[0].GetSequence()
+		if last > 0 {
+			req.LastTurns = last - uint32(len(all.GetTurns()))
+		}
+		if page, err = read(ctx, c, c.agents.GetAgentConversation, req); err == nil {
+			all.Turns, all.More = append(page.GetTurns(), all.GetTurns()...), page.GetMore()
+		}
+	}
+	return all, err
 }
 
 // AgentContext reads what a new process of the agent would be told of the past.

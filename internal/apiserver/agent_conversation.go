@@ -9,8 +9,12 @@ import (
 	"github.com/agbox/agbox/internal/conversation"
 )
 
-// reading bounds the memory of the daemon: a conversation takes several times its 32 MiB while turns are made of it.
-var reading = make(chan struct{}, 2)
+const (
+	// readers at a time bound the memory of the daemon: a conversation takes several times its 32 MiB while turns are made of it.
+	readers = 2
+	// turnBytes bounds the turns of one answer: clients take 4 MiB unless they are told otherwise.
+	turnBytes = 3 << 20
+)
 
 // contextNone is the policy of an agent that is told nothing of the past.
 const contextNone = "none"
@@ -26,8 +30,8 @@ func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgent
 		return nil, err
 	}
 	select {
-	case reading <- struct{}{}:
-		defer func() { <-reading }()
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -43,15 +47,31 @@ func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgent
 		}
 		return resp, nil
 	}
-	if n := int(req.GetLastTurns()); n > 0 && n < len(turns) {
-		turns = turns[len(turns)-n:]
-	}
+	turns, resp.More = selectTurns(turns, req)
 	for _, t := range turns {
 		resp.Turns = append(resp.Turns, &agboxv1.ConversationTurn{
 			Role: t.Role, Content: t.Content, Interrupted: t.Interrupted, At: timestamp(t.At), PromptId: t.PromptID,
+			Sequence: t.Sequence,
 		})
 	}
 	return resp, nil
+}
+
+// selectTurns returns the newest turns that were asked for, as far as they fit into one answer, but one at least.
+func selectTurns(turns []conversation.Turn, req *agboxv1.GetAgentConversationRequest) (page []conversation.Turn, more bool) {
+	end := len(turns)
+	for end > 0 && req.GetBeforeSequence() > 0 && turns[end-1].Sequence >= req.GetBeforeSequence() {
+		end--
+	}
+	most, size := int(req.GetLastTurns()), 0
+	start := end
+	for start > 0 && (most == 0 || end-start < most) {
+		if size += len(turns[start-1].Content); size > turnBytes && start < end {
+			return turns[start:end], true
+		}
+		start--
+	}
+	return turns[start:end], false
 }
 
 // allAgentEvents reads what is kept. When the oldest turns are dropped in the middle of it, it begins again.

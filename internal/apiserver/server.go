@@ -42,11 +42,12 @@ type Server struct {
 	stopOnce sync.Once
 	unary    inflight
 	backups  atomic.Int32 // under way
+	reading  chan struct{}
 }
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{})}
+	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{}), reading: make(chan struct{}, readers)}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),

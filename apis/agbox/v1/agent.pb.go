@@ -1415,9 +1415,11 @@ type GetAgentConversationRequest struct {
 	// Exactly what a new incarnation would be given, in context; no turns.
 	AsContext bool `protobuf:"varint,2,opt,name=as_context,json=asContext,proto3" json:"as_context,omitempty"`
 	// Only the newest; 0: all that are kept.
-	LastTurns     uint32 `protobuf:"varint,3,opt,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastTurns uint32 `protobuf:"varint,3,opt,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty"`
+	// Only turns older than the one with this sequence; 0: up to the newest.
+	BeforeSequence uint64 `protobuf:"varint,4,opt,name=before_sequence,json=beforeSequence,proto3" json:"before_sequence,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetAgentConversationRequest) Reset() {
@@ -1471,12 +1473,21 @@ func (x *GetAgentConversationRequest) GetLastTurns() uint32 {
 	return 0
 }
 
+func (x *GetAgentConversationRequest) GetBeforeSequence() uint64 {
+	if x != nil {
+		return x.BeforeSequence
+	}
+	return 0
+}
+
 type GetAgentConversationResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Turns   []*ConversationTurn    `protobuf:"bytes,1,rep,name=turns,proto3" json:"turns,omitempty"`
 	Context string                 `protobuf:"bytes,2,opt,name=context,proto3" json:"context,omitempty"`
 	// Older events were dropped.
-	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// There are older turns, which did not fit: an answer holds at most 3 MiB of them. They are asked for with before_sequence.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1532,15 +1543,24 @@ func (x *GetAgentConversationResponse) GetTruncated() bool {
 	return false
 }
 
+func (x *GetAgentConversationResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type ConversationTurn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "user" or "assistant".
 	Role    string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	// Its message was never completed.
-	Interrupted   bool                   `protobuf:"varint,3,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	PromptId      string                 `protobuf:"bytes,5,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	Interrupted bool                   `protobuf:"varint,3,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	At          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	PromptId    string                 `protobuf:"bytes,5,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	// Of its first event: it orders the turns of an agent.
+	Sequence      uint64 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1608,6 +1628,13 @@ func (x *ConversationTurn) GetPromptId() string {
 		return x.PromptId
 	}
 	return ""
+}
+
+func (x *ConversationTurn) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type ListAgentTransitionsRequest struct {
@@ -2503,23 +2530,26 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05ahead\x18\x02 \x01(\rR\x05ahead\x12.\n" +
 	"\x13last_event_sequence\x18\x03 \x01(\x04R\x11lastEventSequence\"2\n" +
 	"\x15InterruptAgentRequest\x12\x19\n" +
-	"\bagent_id\x18\x01 \x01(\tR\aagentId\"v\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\"\x9f\x01\n" +
 	"\x1bGetAgentConversationRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1d\n" +
 	"\n" +
 	"as_context\x18\x02 \x01(\bR\tasContext\x12\x1d\n" +
 	"\n" +
-	"last_turns\x18\x03 \x01(\rR\tlastTurns\"\x88\x01\n" +
+	"last_turns\x18\x03 \x01(\rR\tlastTurns\x12'\n" +
+	"\x0fbefore_sequence\x18\x04 \x01(\x04R\x0ebeforeSequence\"\x9c\x01\n" +
 	"\x1cGetAgentConversationResponse\x120\n" +
 	"\x05turns\x18\x01 \x03(\v2\x1a.agbox.v1.ConversationTurnR\x05turns\x12\x18\n" +
 	"\acontext\x18\x02 \x01(\tR\acontext\x12\x1c\n" +
-	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"\xab\x01\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xc7\x01\n" +
 	"\x10ConversationTurn\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12 \n" +
 	"\vinterrupted\x18\x03 \x01(\bR\vinterrupted\x12*\n" +
 	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1b\n" +
-	"\tprompt_id\x18\x05 \x01(\tR\bpromptId\"d\n" +
+	"\tprompt_id\x18\x05 \x01(\tR\bpromptId\x12\x1a\n" +
+	"\bsequence\x18\x06 \x01(\x04R\bsequence\"d\n" +
 	"\x1bListAgentTransitionsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
