@@ -111,20 +111,21 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// next waits for a line with all parts, returns it and forgets the lines up to it.
+// next waits for a line with all parts, returns it and forgets it. The lines before it stay: what runs side by side in a daemon
+// has no order in its log.
 func (l *lines) next(t *testing.T, parts ...string) string {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
 		l.mu.Lock()
-		rest, more := l.text, l.more
+		more, at := l.more, 0
 		for line := range strings.Lines(l.text) {
-			rest = rest[len(line):]
 			if all(line, parts) {
-				l.text = rest
+				l.text = l.text[:at] + l.text[at+len(line):]
 				l.mu.Unlock()
 				return line
 			}
+			at += len(line)
 		}
 		l.mu.Unlock()
 		select {
