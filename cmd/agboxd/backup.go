@@ -29,7 +29,7 @@ func (d *daemon) schedule() *backup.Schedule {
 		Dir:   c.Dir, Instance: d.store.InstanceID(), Interval: c.Interval, Keep: c.Keep,
 		Done: d.metrics.BackedUp, Logger: d.log,
 	}
-	if newest := s.Newest(); !newest.IsZero() {
+	if newest := s.Newest(); c.Interval > 0 && !newest.IsZero() {
 		d.metrics.LastBackup(newest)
 	}
 	return s

@@ -231,6 +231,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.records.Run(loops) })
 	wg.Go(func() { d.catchUp(loops) })
+	backups := d.schedule() // before anybody reads the metrics
 	if d.cfg.HTTP.Listen != config.HTTPOff {
 		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
 	}
@@ -243,7 +244,6 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	r := &reloader{load: d.load, apply: d.apply, done: d.metrics.ConfigReloaded, log: d.log, now: d.cfg}
 	wg.Go(func() { r.run(loops, hangups) })
 	if d.cfg.Backup.Interval > 0 {
-		backups := d.schedule()
 		wg.Go(func() { backups.Run(loops) })
 	}
 	served := make(chan error, 1)
