@@ -137,7 +137,8 @@ func TestAKillAtEachCommitLeavesTheSameHistory(t *testing.T) {
 	commits := 0
 	want := live(t, &killer{decide: func() (bool, bool) { commits++; return false, false }}, 4, func(*Store) {})
 	kills := 0
-	for at := range commits {
+	step := inShort(3, 1)
+	for at := rand.IntN(step); at < commits; at += step {
 		for _, after := range []bool{false, true} {
 			n := 0
 			k := &killer{decide: func() (bool, bool) { n++; return n == at+1 && !after, n == at+1 && after }}
@@ -150,11 +151,11 @@ func TestAKillAtEachCommitLeavesTheSameHistory(t *testing.T) {
 	t.Logf("%d commits, %d kills", commits, kills)
 }
 
-// TestTwoHundredKillsLeaveTheSameHistory kills at random, several times in one life.
+// TestTwoHundredKillsLeaveTheSameHistory kills at random, several times in one life; forty kills with -short.
 func TestTwoHundredKillsLeaveTheSameHistory(t *testing.T) {
 	want := live(t, &killer{decide: func() (bool, bool) { return false, false }}, 3, func(*Store) {})
 	r := rand.New(rand.NewPCG(5, 200))
-	for kills := 0; kills < 200; {
+	for kills := 0; kills < inShort(40, 200); {
 		k := &killer{decide: func() (bool, bool) { n := r.IntN(8); return n == 0, n == 1 }}
 		var last *storev1.AgentStatus
 		got := live(t, k, 3, func(s *Store) {

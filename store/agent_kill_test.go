@@ -99,7 +99,7 @@ func TestKilledInTheMiddleOfTransitions(t *testing.T) {
 	makeReady(t, s, "box")
 	must(t, s.Close())
 	acked := 0
-	for range 10 {
+	for range inShort(4, 10) {
 		newest := map[string]uint64{}
 		for _, line := range killAWriterAs(t, "agents", o.Path) {
 			var id string

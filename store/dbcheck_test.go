@@ -170,6 +170,7 @@ func change(t testing.TB, path, bucket, key string, value []byte) {
 }
 
 func TestTheCheckRefusesWhatItCannotJudge(t *testing.T) {
+	t.Parallel() // it waits for a lock
 	path := sound(t)
 	change(t, path, bucketMeta, keySchema, encodeInt(99))
 	if err := CheckRecords(path, func(Finding) {}); !errdefs.IsFailedPrecondition(err) {
@@ -232,6 +233,7 @@ func contents(t testing.TB, path string) map[string]string {
 }
 
 func TestOfflineKeepsOthersOut(t *testing.T) {
+	t.Parallel() // it waits for a lock
 	path := sound(t)
 	o, err := TakeOffline(ctx, path)
 	must(t, err)

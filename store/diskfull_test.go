@@ -20,6 +20,7 @@ func init() { children["diskfull"] = inDirectory(fillTheDisk) }
 
 // TestDiskFull runs in a mount namespace of its own: whatever happens, the file system goes with the process.
 func TestDiskFull(t *testing.T) {
+	t.Parallel() // it waits for another process
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}

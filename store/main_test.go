@@ -15,7 +15,16 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
 		os.Exit(children[name]())
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector makes each child last a second
 	os.Exit(m.Run())
+}
+
+// inShort is how much of a long test is run: with -short a sample, else all.
+func inShort(sample, all int) int {
+	if testing.Short() {
+		return sample
+	}
+	return all
 }
 
 // childProgram is a CheckProgram, or any other command, that runs the named child.

@@ -24,8 +24,9 @@ func heap() uint64 {
 func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	s := withHistory(t, 20, 10)
 	few := heap()
+	thousands := inShort(1, 5) // for each sandbox
 	for i := range 20 {
-		for range 5 {
+		for range thousands {
 			many := make([]*agboxv1.SandboxEvent, 1000)
 			for j := range many {
 				many[j] = serviceEvent()
@@ -35,9 +36,9 @@ func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	}
 	s = reopen(t, s)
 	if many := heap(); many > few+2<<20 {
-		t.Fatalf("heap grew from %d to %d bytes with 100000 events", few, many)
+		t.Fatalf("heap grew from %d to %d bytes with %d events", few, many, 20*1000*thousands)
 	}
-	if n := get1(t, s, boxID(0)).LastSequence; n != 5010 {
+	if n := get1(t, s, boxID(0)).LastSequence; n != uint64(10+1000*thousands) {
 		t.Fatalf("%d events", n)
 	}
 }

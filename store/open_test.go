@@ -78,6 +78,7 @@ func TestASecondOpenerGetsAnErrorInTime(t *testing.T) {
 }
 
 func TestAForeignLockOnTheFileIsNamed(t *testing.T) {
+	t.Parallel() // it waits for a lock
 	s := open(t, testOptions(t))
 	must(t, s.Close())
 	db, err := bolt.Open(s.o.Path, 0o600, nil)

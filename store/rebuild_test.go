@@ -106,6 +106,7 @@ func TestADatabaseIsSetAsideUnderANameThatIsFree(t *testing.T) {
 }
 
 func TestADatabaseInUseIsNotSetAside(t *testing.T) {
+	t.Parallel() // it waits for a lock
 	s := open(t, testOptions(t))
 	if aside, err := SetAside(s.o.Path, asideAt); aside != "" || !errdefs.IsUnavailable(err) {
 		t.Fatalf("%q, %v", aside, err)
