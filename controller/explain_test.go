@@ -259,7 +259,7 @@ func TestWhatIsNoMoreIsExplainedToo(t *testing.T) {
 			t.Errorf("explained as %v", e)
 		}
 		wantLine(t, "differences", e.GetDifferences(), "container left-box-0 is still there")
-		pass(48 * time.Hour) // its history is purged
+		pass(2 * time.Hour) // its history is purged
 		if e := p.explain(t, id); e.GetState() != deleted {
 			t.Errorf("explained as %v", e)
 		}
@@ -269,7 +269,7 @@ func TestWhatIsNoMoreIsExplainedToo(t *testing.T) {
 		if _, err := p.daemon.Explain(t.Context(), "nobody"); !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-	}, func(c *controller.Config) { c.Settings.KeepOrphans, c.Settings.EventRetention = true, 24*time.Hour })
+	}, func(c *controller.Config) { c.Settings.KeepOrphans, c.Settings.EventRetention = true, time.Hour })
 }
 
 func TestAPausedSandboxIsExplainedWithItsDeadlines(t *testing.T) {
