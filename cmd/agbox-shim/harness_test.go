@@ -38,6 +38,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// everyInShort is how far a row of many tries goes at a time: with -short it leaves most of them out.
+func everyInShort(n int) int {
+	if testing.Short() {
+		return n
+	}
+	return 1
+}
+
 // cleanups run after all tests.
 var cleanups []func()
 

@@ -170,7 +170,7 @@ func TestStopReachesTheMainProcess(t *testing.T) {
 // A stop at any moment of the start ends the container, and whatever ran is told.
 func TestStopDuringTheStartOfTheMainProcess(t *testing.T) {
 	t.Parallel()
-	for i := range 30 {
+	for i := 0; i < 30; i += everyInShort(3) {
 		b := newBox(t).mainSh("exec sleep 1000").boot()
 		b.until("init to start it", func() bool { return b.remnants() > 0 })
 		time.Sleep(time.Duration(i) * time.Millisecond / 3) // spreads the stops over the start of its supervisor

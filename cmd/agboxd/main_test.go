@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheLockIsHeldByOneAndFreedByItsEnd(t *testing.T) {
+	t.Parallel() // it waits for locks
 	path := filepath.Join(t.TempDir(), "run", "agboxd.lock")
 	first, err := lock(path)
 	if err != nil {

@@ -185,7 +185,11 @@ func TestADatabaseCutAnywhereComesBack(t *testing.T) {
 	whole, err := os.ReadFile(s.paths.Database)
 	s.must(err)
 	whole = bytes.TrimRight(whole, "\x00") // behind it nothing was ever used
-	for i := range 100 {
+	losses := 100                          // a quarter of them with -short
+	if testing.Short() {
+		losses = 25
+	}
+	for i := range losses {
 		at := rand.IntN(len(whole))
 		s.must(os.WriteFile(s.paths.Database, whole[:at], 0o600))
 		what := fmt.Sprintf("loss %d, cut after %d of %d bytes", i+1, at, len(whole))

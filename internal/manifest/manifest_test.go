@@ -94,6 +94,10 @@ auto_resume: true
 }
 
 func TestSpecRefuses(t *testing.T) {
+	deep := 1 << 20 // bytes
+	if testing.Short() {
+		deep /= 8
+	}
 	for name, tc := range map[string]struct{ text, want string }{
 		"empty":              {"", "the text is empty"},
 		"only a comment":     {"# x\n---\n", "the text is empty"},
@@ -131,10 +135,10 @@ func TestSpecRefuses(t *testing.T) {
 		"another home":       {"mounts: [{source: ~bob/x}]", "mounts[0].source: only"},
 		"tab":                {"image:\n\ta: b", "line 2"},
 		"unclosed":           {"envs: {A: hidden", "line 1"},
-		"deep brackets":      {strings.Repeat("[", 1<<20), "line 1: nested too deeply"},
-		"deep braces":        {strings.Repeat("{a: ", 1<<18), "line 1: nested too deeply"},
-		"deep dashes":        {strings.Repeat("- ", 1<<19), "line 1: nested too deeply"},
-		"deep keys":          {strings.Repeat("? ", 1<<19), "line 1: nested too deeply"},
+		"deep brackets":      {strings.Repeat("[", deep), "line 1: nested too deeply"},
+		"deep braces":        {strings.Repeat("{a: ", deep/4), "line 1: nested too deeply"},
+		"deep dashes":        {strings.Repeat("- ", deep/2), "line 1: nested too deeply"},
+		"deep keys":          {strings.Repeat("? ", deep/2), "line 1: nested too deeply"},
 		"very many keys":     {strings.Repeat("a: b\n", 25_000), "line 20001: more than 20000 entries"},
 		"very many items":    {"builtin_tools:\n" + strings.Repeat("-\n", 25_000), "line 20001: more than 20000 entries"},
 		"keys in brackets":   {"x: {" + strings.Repeat("?a,", 25_000) + "}", "line 1: more than 20000 entries"},
