@@ -99,7 +99,7 @@ func TestKilledInTheMiddleOfTransitions(t *testing.T) {
 	makeReady(t, s, "box")
 	must(t, s.Close())
 	acked := 0
-	for range inShort(4, 10) {
+	for round := 0; round < inShort(4, 10) || acked < 100 && round < 100; round++ {
 		newest := map[string]uint64{}
 		for _, line := range killAWriterAs(t, "agents", o.Path) {
 			var id string
