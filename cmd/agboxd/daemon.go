@@ -67,9 +67,6 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	d.level = level
-	d.signals = make(chan os.Signal, 4) // those after the first, which ends ctx
-	signal.Notify(d.signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(d.signals)
 	d.load = func() (config.Config, error) { return config.Load(o.configFile, paths) }
 	return d.run(ctx, hangups)
 }
@@ -88,7 +85,6 @@ type daemon struct {
 	load     func() (config.Config, error)
 	log      *slog.Logger
 	level    *slog.LevelVar
-	signals  chan os.Signal
 	metrics  *metrics.Metrics
 	store    *store.Store
 	engine   *dockerx.Engine
@@ -255,7 +251,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	select {
 	case <-ctx.Done():
 		d.log.Info("agboxd stops")
-		d.beforeExit(loops, d.signals)
+		d.beforeExit(loops, laterSignals(ctx))
 	case <-d.drainer.done:
 		d.log.Info("agboxd stops: its agents are parked")
 	case err = <-served:

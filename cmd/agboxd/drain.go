@@ -94,13 +94,9 @@ func (d *drainer) mustPark() bool {
 // drainPoll is how often a daemon that is to end looks whether it may.
 const drainPoll = 100 * time.Millisecond
 
-// beforeExit parks the agents, after the first signal to end, which is in signals too. A second one has stragglers saved at
-// once, a third one returns.
+// beforeExit parks the agents, after the first signal to end. A second one, the first in signals, has stragglers saved at once; a
+// third one returns.
 func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
-	select {
-	case <-signals:
-	default: // ended otherwise
-	}
 	if !d.drainer.mustPark() {
 		return
 	}

@@ -30,10 +30,32 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	os.Exit(run(untilSignalled(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// laterKey finds the channel of later signals in a context.
+type laterKey struct{}
+
+// untilSignalled ends with the first signal to end. Those after it are in laterSignals. One goroutine takes them all, in order,
+// for as long as the process lives.
+func untilSignalled(ctx context.Context) context.Context {
+	all, later := make(chan os.Signal, 4), make(chan os.Signal, 4)
+	signal.Notify(all, syscall.SIGTERM, syscall.SIGINT)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, laterKey{}, later))
+	go func() {
+		<-all
+		cancel()
+		for s := range all {
+			later <- s
+		}
+	}()
+	return ctx
+}
+
+// laterSignals are those after the one that ended ctx; nil, which never has any, where no signal can end it.
+func laterSignals(ctx context.Context) <-chan os.Signal {
+	later, _ := ctx.Value(laterKey{}).(chan os.Signal)
+	return later
 }
 
 // run executes one command line and returns the exit code. Errors are one sentence on stderr.
