@@ -11,6 +11,8 @@
 //   name in use by a live agent        ALREADY_EXISTS       AGENT_NAME_ALREADY_EXISTS   agent name N already exists
 //   prompt ID used with another text   ALREADY_EXISTS       PROMPT_ID_ALREADY_EXISTS    prompt_id P already exists
 //   too many queued prompts            RESOURCE_EXHAUSTED   AGENT_PROMPTS_FULL          agent X has N prompts queued
+//   too many agents in its sandbox     RESOURCE_EXHAUSTED   AGENTS_FULL                 sandbox X has N agents
+//   a stream ends for a drain          UNAVAILABLE          DRAINING
 //   to be deleted, or its sandbox is   FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is being deleted
 //   nothing to interrupt               FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is not busy
 //   from_sequence beyond what is kept  OUT_OF_RANGE         AGENT_EVENT_SEQUENCE_EXPIRED
@@ -259,6 +261,8 @@ const (
 	AgentEventType_AGENT_TRUNCATED AgentEventType = 7
 	// The agent forgot its past by itself, such as a new session that could not be resumed.
 	AgentEventType_AGENT_RESET AgentEventType = 8
+	// It belongs to another sandbox from now on.
+	AgentEventType_AGENT_MOVED AgentEventType = 9
 )
 
 // Enum value maps for AgentEventType.
@@ -273,6 +277,7 @@ var (
 		6: "AGENT_CHECKPOINT",
 		7: "AGENT_TRUNCATED",
 		8: "AGENT_RESET",
+		9: "AGENT_MOVED",
 	}
 	AgentEventType_value = map[string]int32{
 		"AGENT_EVENT_TYPE_UNSPECIFIED": 0,
@@ -284,6 +289,7 @@ var (
 		"AGENT_CHECKPOINT":             6,
 		"AGENT_TRUNCATED":              7,
 		"AGENT_RESET":                  8,
+		"AGENT_MOVED":                  9,
 	}
 )
 
@@ -605,7 +611,9 @@ type AgentHandle struct {
 	// It was parked by a drain or with its sandbox, and comes back.
 	Parked bool `protobuf:"varint,23,opt,name=parked,proto3" json:"parked,omitempty"`
 	// What the drain made of its work: "", "saved" or "not saved".
-	Saved         string `protobuf:"bytes,24,opt,name=saved,proto3" json:"saved,omitempty"`
+	Saved string `protobuf:"bytes,24,opt,name=saved,proto3" json:"saved,omitempty"`
+	// The sandbox that it moves to: its ID, or the name of one that is to come. Empty: none.
+	MovesTo       string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +812,13 @@ func (x *AgentHandle) GetParked() bool {
 func (x *AgentHandle) GetSaved() string {
 	if x != nil {
 		return x.Saved
+	}
+	return ""
+}
+
+func (x *AgentHandle) GetMovesTo() string {
+	if x != nil {
+		return x.MovesTo
 	}
 	return ""
 }
@@ -1197,6 +1212,59 @@ func (x *StopAgentRequest) GetAgentId() string {
 	return ""
 }
 
+type MoveAgentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// ID or name.
+	SandboxId     string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveAgentRequest) Reset() {
+	*x = MoveAgentRequest{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveAgentRequest) ProtoMessage() {}
+
+func (x *MoveAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveAgentRequest.ProtoReflect.Descriptor instead.
+func (*MoveAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MoveAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MoveAgentRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
 type DeleteAgentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -1206,7 +1274,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1286,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1299,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -1254,7 +1322,7 @@ type PromptAgentRequest struct {
 
 func (x *PromptAgentRequest) Reset() {
 	*x = PromptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1334,7 @@ func (x *PromptAgentRequest) String() string {
 func (*PromptAgentRequest) ProtoMessage() {}
 
 func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1347,7 @@ func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentRequest.ProtoReflect.Descriptor instead.
 func (*PromptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PromptAgentRequest) GetAgentId() string {
@@ -1316,7 +1384,7 @@ type PromptAgentResponse struct {
 
 func (x *PromptAgentResponse) Reset() {
 	*x = PromptAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1396,7 @@ func (x *PromptAgentResponse) String() string {
 func (*PromptAgentResponse) ProtoMessage() {}
 
 func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1409,7 @@ func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentResponse.ProtoReflect.Descriptor instead.
 func (*PromptAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PromptAgentResponse) GetPromptId() string {
@@ -1374,7 +1442,7 @@ type InterruptAgentRequest struct {
 
 func (x *InterruptAgentRequest) Reset() {
 	*x = InterruptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1454,7 @@ func (x *InterruptAgentRequest) String() string {
 func (*InterruptAgentRequest) ProtoMessage() {}
 
 func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1467,7 @@ func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptAgentRequest.ProtoReflect.Descriptor instead.
 func (*InterruptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InterruptAgentRequest) GetAgentId() string {
@@ -1424,7 +1492,7 @@ type GetAgentConversationRequest struct {
 
 func (x *GetAgentConversationRequest) Reset() {
 	*x = GetAgentConversationRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1504,7 @@ func (x *GetAgentConversationRequest) String() string {
 func (*GetAgentConversationRequest) ProtoMessage() {}
 
 func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1517,7 @@ func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetAgentConversationRequest) GetAgentId() string {
@@ -1494,7 +1562,7 @@ type GetAgentConversationResponse struct {
 
 func (x *GetAgentConversationResponse) Reset() {
 	*x = GetAgentConversationResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1574,7 @@ func (x *GetAgentConversationResponse) String() string {
 func (*GetAgentConversationResponse) ProtoMessage() {}
 
 func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1587,7 @@ func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetAgentConversationResponse) GetTurns() []*ConversationTurn {
@@ -1567,7 +1635,7 @@ type ConversationTurn struct {
 
 func (x *ConversationTurn) Reset() {
 	*x = ConversationTurn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1647,7 @@ func (x *ConversationTurn) String() string {
 func (*ConversationTurn) ProtoMessage() {}
 
 func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1660,7 @@ func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationTurn.ProtoReflect.Descriptor instead.
 func (*ConversationTurn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConversationTurn) GetRole() string {
@@ -1650,7 +1718,7 @@ type ListAgentTransitionsRequest struct {
 
 func (x *ListAgentTransitionsRequest) Reset() {
 	*x = ListAgentTransitionsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1730,7 @@ func (x *ListAgentTransitionsRequest) String() string {
 func (*ListAgentTransitionsRequest) ProtoMessage() {}
 
 func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1743,7 @@ func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListAgentTransitionsRequest) GetAgentId() string {
@@ -1708,7 +1776,7 @@ type ListAgentTransitionsResponse struct {
 
 func (x *ListAgentTransitionsResponse) Reset() {
 	*x = ListAgentTransitionsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1788,7 @@ func (x *ListAgentTransitionsResponse) String() string {
 func (*ListAgentTransitionsResponse) ProtoMessage() {}
 
 func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1801,7 @@ func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
@@ -1760,7 +1828,7 @@ type AgentTransition struct {
 
 func (x *AgentTransition) Reset() {
 	*x = AgentTransition{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1840,7 @@ func (x *AgentTransition) String() string {
 func (*AgentTransition) ProtoMessage() {}
 
 func (x *AgentTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1853,7 @@ func (x *AgentTransition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTransition.ProtoReflect.Descriptor instead.
 func (*AgentTransition) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentTransition) GetNumber() uint64 {
@@ -1855,7 +1923,7 @@ type SubscribeAgentEventsRequest struct {
 
 func (x *SubscribeAgentEventsRequest) Reset() {
 	*x = SubscribeAgentEventsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1935,7 @@ func (x *SubscribeAgentEventsRequest) String() string {
 func (*SubscribeAgentEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1948,7 @@ func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SubscribeAgentEventsRequest) GetAgentId() string {
@@ -1914,6 +1982,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Checkpoint
 	//	*AgentEvent_Result
 	//	*AgentEvent_Truncation
+	//	*AgentEvent_Move
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1921,7 +1990,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2002,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2015,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentEvent) GetSequence() uint64 {
@@ -2052,6 +2121,15 @@ func (x *AgentEvent) GetTruncation() *AgentTruncation {
 	return nil
 }
 
+func (x *AgentEvent) GetMove() *AgentMove {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Move); ok {
+			return x.Move
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2080,6 +2158,10 @@ type AgentEvent_Truncation struct {
 	Truncation *AgentTruncation `protobuf:"bytes,12,opt,name=truncation,proto3,oneof"`
 }
 
+type AgentEvent_Move struct {
+	Move *AgentMove `protobuf:"bytes,13,opt,name=move,proto3,oneof"`
+}
+
 func (*AgentEvent_Message) isAgentEvent_Details() {}
 
 func (*AgentEvent_Part) isAgentEvent_Details() {}
@@ -2091,6 +2173,8 @@ func (*AgentEvent_Checkpoint) isAgentEvent_Details() {}
 func (*AgentEvent_Result) isAgentEvent_Details() {}
 
 func (*AgentEvent_Truncation) isAgentEvent_Details() {}
+
+func (*AgentEvent_Move) isAgentEvent_Details() {}
 
 type AgentMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2105,7 +2189,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2201,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2214,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2174,7 +2258,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2270,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2283,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2263,7 +2347,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2359,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2372,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -2322,7 +2406,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2418,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2431,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -2370,7 +2454,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2466,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2479,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -2422,6 +2506,58 @@ func (x *AgentTruncation) GetTurns() uint64 {
 func (x *AgentTruncation) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+type AgentMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FromSandboxId string                 `protobuf:"bytes,1,opt,name=from_sandbox_id,json=fromSandboxId,proto3" json:"from_sandbox_id,omitempty"`
+	ToSandboxId   string                 `protobuf:"bytes,2,opt,name=to_sandbox_id,json=toSandboxId,proto3" json:"to_sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentMove) Reset() {
+	*x = AgentMove{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMove) ProtoMessage() {}
+
+func (x *AgentMove) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
+func (*AgentMove) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AgentMove) GetFromSandboxId() string {
+	if x != nil {
+		return x.FromSandboxId
+	}
+	return ""
+}
+
+func (x *AgentMove) GetToSandboxId() string {
+	if x != nil {
+		return x.ToSandboxId
 	}
 	return ""
 }
@@ -2461,7 +2597,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tmax_turns\x18\x02 \x01(\rR\bmaxTurns\x12%\n" +
 	"\x0emax_characters\x18\x03 \x01(\rR\rmaxCharacters\x12.\n" +
 	"\x13model_window_tokens\x18\x04 \x01(\rR\x11modelWindowTokens\x12'\n" +
-	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xab\a\n" +
+	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xc6\a\n" +
 	"\vAgentHandle\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2491,7 +2627,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rdesired_state\x18\x15 \x01(\tR\fdesiredState\x12'\n" +
 	"\x04spec\x18\x16 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12\x16\n" +
 	"\x06parked\x18\x17 \x01(\bR\x06parked\x12\x14\n" +
-	"\x05saved\x18\x18 \x01(\tR\x05saved\x1a9\n" +
+	"\x05saved\x18\x18 \x01(\tR\x05saved\x12\x19\n" +
+	"\bmoves_to\x18\x19 \x01(\tR\amovesTo\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x01\n" +
@@ -2518,7 +2655,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x11StartAgentRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\"-\n" +
 	"\x10StopAgentRequest\x12\x19\n" +
-	"\bagent_id\x18\x01 \x01(\tR\aagentId\"/\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\"L\n" +
+	"\x10MoveAgentRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\"/\n" +
 	"\x12DeleteAgentRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\"`\n" +
 	"\x12PromptAgentRequest\x12\x19\n" +
@@ -2568,7 +2709,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04rung\x18\b \x01(\x0e2\x13.agbox.v1.AgentRungR\x04rung\"]\n" +
 	"\x1bSubscribeAgentEventsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
-	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xcc\x04\n" +
+	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xf7\x04\n" +
 	"\n" +
 	"AgentEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
@@ -2591,7 +2732,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06result\x18\v \x01(\v2\x15.agbox.v1.AgentResultH\x00R\x06result\x12;\n" +
 	"\n" +
 	"truncation\x18\f \x01(\v2\x19.agbox.v1.AgentTruncationH\x00R\n" +
-	"truncationB\t\n" +
+	"truncation\x12)\n" +
+	"\x04move\x18\r \x01(\v2\x13.agbox.v1.AgentMoveH\x00R\x04moveB\t\n" +
 	"\adetails\"^\n" +
 	"\fAgentMessage\x12\x1d\n" +
 	"\n" +
@@ -2618,7 +2760,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x10through_sequence\x18\x01 \x01(\x04R\x0fthroughSequence\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x04R\x06events\x12\x14\n" +
 	"\x05turns\x18\x03 \x01(\x04R\x05turns\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason*\xb9\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"W\n" +
+	"\tAgentMove\x12&\n" +
+	"\x0ffrom_sandbox_id\x18\x01 \x01(\tR\rfromSandboxId\x12\"\n" +
+	"\rto_sandbox_id\x18\x02 \x01(\tR\vtoSandboxId*\xb9\x01\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
 	"\x17AGENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2646,7 +2791,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AGENT_RUNG_ADOPTED\x10\x01\x12\x15\n" +
 	"\x11AGENT_RUNG_NATIVE\x10\x02\x12\x16\n" +
 	"\x12AGENT_RUNG_CONTEXT\x10\x03\x12\x13\n" +
-	"\x0fAGENT_RUNG_COLD\x10\x04*\xfe\x01\n" +
+	"\x0fAGENT_RUNG_COLD\x10\x04*\x8f\x02\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AGENT_MESSAGE_CREATED\x10\x01\x12\x1e\n" +
@@ -2656,7 +2801,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13AGENT_STATE_CHANGED\x10\x05\x12\x14\n" +
 	"\x10AGENT_CHECKPOINT\x10\x06\x12\x13\n" +
 	"\x0fAGENT_TRUNCATED\x10\a\x12\x0f\n" +
-	"\vAGENT_RESET\x10\b2\xfb\x06\n" +
+	"\vAGENT_RESET\x10\b\x12\x0f\n" +
+	"\vAGENT_MOVED\x10\t2\xc0\a\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -2665,7 +2811,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"StartAgent\x12\x1b.agbox.v1.StartAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12C\n" +
 	"\tStopAgent\x12\x1a.agbox.v1.StopAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
-	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
+	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12C\n" +
+	"\tMoveAgent\x12\x1a.agbox.v1.MoveAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
 	"\vPromptAgent\x12\x1c.agbox.v1.PromptAgentRequest\x1a\x1d.agbox.v1.PromptAgentResponse\x12M\n" +
 	"\x0eInterruptAgent\x12\x1f.agbox.v1.InterruptAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12e\n" +
 	"\x14GetAgentConversation\x12%.agbox.v1.GetAgentConversationRequest\x1a&.agbox.v1.GetAgentConversationResponse\x12e\n" +
@@ -2685,7 +2832,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -2702,90 +2849,95 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*ListAgentsResponse)(nil),           // 12: agbox.v1.ListAgentsResponse
 	(*StartAgentRequest)(nil),            // 13: agbox.v1.StartAgentRequest
 	(*StopAgentRequest)(nil),             // 14: agbox.v1.StopAgentRequest
-	(*DeleteAgentRequest)(nil),           // 15: agbox.v1.DeleteAgentRequest
-	(*PromptAgentRequest)(nil),           // 16: agbox.v1.PromptAgentRequest
-	(*PromptAgentResponse)(nil),          // 17: agbox.v1.PromptAgentResponse
-	(*InterruptAgentRequest)(nil),        // 18: agbox.v1.InterruptAgentRequest
-	(*GetAgentConversationRequest)(nil),  // 19: agbox.v1.GetAgentConversationRequest
-	(*GetAgentConversationResponse)(nil), // 20: agbox.v1.GetAgentConversationResponse
-	(*ConversationTurn)(nil),             // 21: agbox.v1.ConversationTurn
-	(*ListAgentTransitionsRequest)(nil),  // 22: agbox.v1.ListAgentTransitionsRequest
-	(*ListAgentTransitionsResponse)(nil), // 23: agbox.v1.ListAgentTransitionsResponse
-	(*AgentTransition)(nil),              // 24: agbox.v1.AgentTransition
-	(*SubscribeAgentEventsRequest)(nil),  // 25: agbox.v1.SubscribeAgentEventsRequest
-	(*AgentEvent)(nil),                   // 26: agbox.v1.AgentEvent
-	(*AgentMessage)(nil),                 // 27: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 28: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 29: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 30: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 31: agbox.v1.AgentTruncation
-	nil,                                  // 32: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 33: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 34: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 35: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 36: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 37: google.protobuf.Timestamp
-	(*AcceptedResponse)(nil),             // 38: agbox.v1.AcceptedResponse
+	(*MoveAgentRequest)(nil),             // 15: agbox.v1.MoveAgentRequest
+	(*DeleteAgentRequest)(nil),           // 16: agbox.v1.DeleteAgentRequest
+	(*PromptAgentRequest)(nil),           // 17: agbox.v1.PromptAgentRequest
+	(*PromptAgentResponse)(nil),          // 18: agbox.v1.PromptAgentResponse
+	(*InterruptAgentRequest)(nil),        // 19: agbox.v1.InterruptAgentRequest
+	(*GetAgentConversationRequest)(nil),  // 20: agbox.v1.GetAgentConversationRequest
+	(*GetAgentConversationResponse)(nil), // 21: agbox.v1.GetAgentConversationResponse
+	(*ConversationTurn)(nil),             // 22: agbox.v1.ConversationTurn
+	(*ListAgentTransitionsRequest)(nil),  // 23: agbox.v1.ListAgentTransitionsRequest
+	(*ListAgentTransitionsResponse)(nil), // 24: agbox.v1.ListAgentTransitionsResponse
+	(*AgentTransition)(nil),              // 25: agbox.v1.AgentTransition
+	(*SubscribeAgentEventsRequest)(nil),  // 26: agbox.v1.SubscribeAgentEventsRequest
+	(*AgentEvent)(nil),                   // 27: agbox.v1.AgentEvent
+	(*AgentMessage)(nil),                 // 28: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 29: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 30: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 31: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 32: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 33: agbox.v1.AgentMove
+	nil,                                  // 34: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 35: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 36: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 37: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 39: google.protobuf.Timestamp
+	(*AcceptedResponse)(nil),             // 40: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	32, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	36, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	34, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	38, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	33, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	35, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	37, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	39, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	37, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	34, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	39, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	36, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
 	4,  // 10: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
 	6,  // 11: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
 	6,  // 12: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	35, // 13: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	37, // 13: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
 	6,  // 14: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
-	21, // 15: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	37, // 16: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
-	24, // 17: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
+	22, // 15: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
+	39, // 16: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	25, // 17: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
 	0,  // 18: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
 	0,  // 19: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
 	1,  // 20: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	37, // 21: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	39, // 21: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
 	2,  // 22: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
 	3,  // 23: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	37, // 24: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	27, // 25: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	28, // 26: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
-	24, // 27: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	30, // 28: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	29, // 29: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	31, // 30: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	7,  // 31: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
-	9,  // 32: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	11, // 33: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	13, // 34: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
-	14, // 35: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
-	15, // 36: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	16, // 37: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	18, // 38: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	19, // 39: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	22, // 40: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	25, // 41: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	8,  // 42: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	10, // 43: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	12, // 44: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	38, // 45: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	38, // 46: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	38, // 47: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	17, // 48: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	38, // 49: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	20, // 50: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	23, // 51: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	26, // 52: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	42, // [42:53] is the sub-list for method output_type
-	31, // [31:42] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	39, // 24: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	28, // 25: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	29, // 26: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	25, // 27: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
+	31, // 28: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	30, // 29: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	32, // 30: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	33, // 31: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	7,  // 32: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
+	9,  // 33: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	11, // 34: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	13, // 35: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
+	14, // 36: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
+	16, // 37: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	15, // 38: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
+	17, // 39: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
+	19, // 40: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	20, // 41: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	23, // 42: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	26, // 43: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	8,  // 44: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	10, // 45: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	12, // 46: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	40, // 47: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	40, // 48: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	40, // 49: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	40, // 50: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	18, // 51: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	40, // 52: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	21, // 53: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	24, // 54: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	27, // 55: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	44, // [44:56] is the sub-list for method output_type
+	32, // [32:44] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -2794,13 +2946,14 @@ func file_agbox_v1_agent_proto_init() {
 		return
 	}
 	file_agbox_v1_sandbox_proto_init()
-	file_agbox_v1_agent_proto_msgTypes[22].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
 		(*AgentEvent_Part)(nil),
 		(*AgentEvent_Transition)(nil),
 		(*AgentEvent_Checkpoint)(nil),
 		(*AgentEvent_Result)(nil),
 		(*AgentEvent_Truncation)(nil),
+		(*AgentEvent_Move)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2808,7 +2961,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

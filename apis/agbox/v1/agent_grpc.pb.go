@@ -11,6 +11,8 @@
 //   name in use by a live agent        ALREADY_EXISTS       AGENT_NAME_ALREADY_EXISTS   agent name N already exists
 //   prompt ID used with another text   ALREADY_EXISTS       PROMPT_ID_ALREADY_EXISTS    prompt_id P already exists
 //   too many queued prompts            RESOURCE_EXHAUSTED   AGENT_PROMPTS_FULL          agent X has N prompts queued
+//   too many agents in its sandbox     RESOURCE_EXHAUSTED   AGENTS_FULL                 sandbox X has N agents
+//   a stream ends for a drain          UNAVAILABLE          DRAINING
 //   to be deleted, or its sandbox is   FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is being deleted
 //   nothing to interrupt               FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is not busy
 //   from_sequence beyond what is kept  OUT_OF_RANGE         AGENT_EVENT_SEQUENCE_EXPIRED
@@ -43,6 +45,7 @@ const (
 	AgentService_StartAgent_FullMethodName           = "/agbox.v1.AgentService/StartAgent"
 	AgentService_StopAgent_FullMethodName            = "/agbox.v1.AgentService/StopAgent"
 	AgentService_DeleteAgent_FullMethodName          = "/agbox.v1.AgentService/DeleteAgent"
+	AgentService_MoveAgent_FullMethodName            = "/agbox.v1.AgentService/MoveAgent"
 	AgentService_PromptAgent_FullMethodName          = "/agbox.v1.AgentService/PromptAgent"
 	AgentService_InterruptAgent_FullMethodName       = "/agbox.v1.AgentService/InterruptAgent"
 	AgentService_GetAgentConversation_FullMethodName = "/agbox.v1.AgentService/GetAgentConversation"
@@ -66,6 +69,10 @@ type AgentServiceClient interface {
 	StopAgent(ctx context.Context, in *StopAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// DeleteAgent wants process and conversation gone. Idempotent.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// MoveAgent gives an agent to another live sandbox, with its conversation and its queue. It moves once it has no process: one
+	// that is IDLE ends for it, a turn is waited for. Its next process is told its past. Idempotent; a newer request counts.
+	// Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE when the sandbox is being deleted; AGENTS_FULL.
+	MoveAgent(ctx context.Context, in *MoveAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// PromptAgent queues a prompt durably. It is given to the agent when it is IDLE, in order, once.
 	PromptAgent(ctx context.Context, in *PromptAgentRequest, opts ...grpc.CallOption) (*PromptAgentResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
@@ -147,6 +154,16 @@ func (c *agentServiceClient) DeleteAgent(ctx context.Context, in *DeleteAgentReq
 	return out, nil
 }
 
+func (c *agentServiceClient) MoveAgent(ctx context.Context, in *MoveAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, AgentService_MoveAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) PromptAgent(ctx context.Context, in *PromptAgentRequest, opts ...grpc.CallOption) (*PromptAgentResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PromptAgentResponse)
@@ -222,6 +239,10 @@ type AgentServiceServer interface {
 	StopAgent(context.Context, *StopAgentRequest) (*AcceptedResponse, error)
 	// DeleteAgent wants process and conversation gone. Idempotent.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*AcceptedResponse, error)
+	// MoveAgent gives an agent to another live sandbox, with its conversation and its queue. It moves once it has no process: one
+	// that is IDLE ends for it, a turn is waited for. Its next process is told its past. Idempotent; a newer request counts.
+	// Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE when the sandbox is being deleted; AGENTS_FULL.
+	MoveAgent(context.Context, *MoveAgentRequest) (*AcceptedResponse, error)
 	// PromptAgent queues a prompt durably. It is given to the agent when it is IDLE, in order, once.
 	PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
@@ -260,6 +281,9 @@ func (UnimplementedAgentServiceServer) StopAgent(context.Context, *StopAgentRequ
 }
 func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) MoveAgent(context.Context, *MoveAgentRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MoveAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PromptAgent not implemented")
@@ -405,6 +429,24 @@ func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_MoveAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).MoveAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_MoveAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).MoveAgent(ctx, req.(*MoveAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_PromptAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PromptAgentRequest)
 	if err := dec(in); err != nil {
@@ -518,6 +560,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteAgent",
 			Handler:    _AgentService_DeleteAgent_Handler,
+		},
+		{
+			MethodName: "MoveAgent",
+			Handler:    _AgentService_MoveAgent_Handler,
 		},
 		{
 			MethodName: "PromptAgent",

@@ -16,6 +16,7 @@
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
+//   DeleteSandboxRequest  100 keep_agents
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
@@ -3143,8 +3144,11 @@ func (x *SetSandboxTimeoutResponse) GetChanged() bool {
 }
 
 type DeleteSandboxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Its agents stay, with their conversations: they wait for the next sandbox of the same name, or for MoveAgent. It counts with
+	// the first request to delete a sandbox only.
+	KeepAgents    bool `protobuf:"varint,100,opt,name=keep_agents,json=keepAgents,proto3" json:"keep_agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3184,6 +3188,13 @@ func (x *DeleteSandboxRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *DeleteSandboxRequest) GetKeepAgents() bool {
+	if x != nil {
+		return x.KeepAgents
+	}
+	return false
 }
 
 type DeleteSandboxesRequest struct {
@@ -3840,8 +3851,10 @@ func (x *BackupChunk) GetData() []byte {
 }
 
 type ExplainRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// An agent by ID or name, in place of a sandbox.
+	AgentId       string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3883,6 +3896,13 @@ func (x *ExplainRequest) GetSandboxId() string {
 	return ""
 }
 
+func (x *ExplainRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is wanted, in one word ("run", "stop", "pause", "delete") and the state that clients see.
@@ -3906,8 +3926,10 @@ type ExplainResponse struct {
 	// Why the engine can't be judged by, and since when; empty: it can.
 	EngineProblem      string                 `protobuf:"bytes,11,opt,name=engine_problem,json=engineProblem,proto3" json:"engine_problem,omitempty"`
 	EngineProblemSince *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=engine_problem_since,json=engineProblemSince,proto3" json:"engine_problem_since,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Of an agent in place of state, in one word such as "IDLE".
+	AgentState    string `protobuf:"bytes,13,opt,name=agent_state,json=agentState,proto3" json:"agent_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainResponse) Reset() {
@@ -4022,6 +4044,13 @@ func (x *ExplainResponse) GetEngineProblemSince() *timestamppb.Timestamp {
 		return x.EngineProblemSince
 	}
 	return nil
+}
+
+func (x *ExplainResponse) GetAgentState() string {
+	if x != nil {
+		return x.AgentState
+	}
+	return ""
 }
 
 type ExplainDeadline struct {
@@ -4668,10 +4697,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x19SetSandboxTimeoutResponse\x12;\n" +
 	"\vdeadline_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"deadlineAt\x12\x18\n" +
-	"\achanged\x18\x02 \x01(\bR\achanged\"5\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"V\n" +
 	"\x14DeleteSandboxRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xb6\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
+	"\vkeep_agents\x18d \x01(\bR\n" +
+	"keepAgents\"\xb6\x01\n" +
 	"\x16DeleteSandboxesRequest\x12Z\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
@@ -4716,10 +4747,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\rBackupRequest\x12\x1b\n" +
 	"\twith_logs\x18\x01 \x01(\bR\bwithLogs\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"/\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"J\n" +
 	"\x0eExplainRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xea\x03\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\x8b\x04\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\tR\adesired\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.SandboxStateR\x05state\x12\x1a\n" +
@@ -4735,7 +4767,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\tdeadlines\x18\n" +
 	" \x03(\v2\x19.agbox.v1.ExplainDeadlineR\tdeadlines\x12%\n" +
 	"\x0eengine_problem\x18\v \x01(\tR\rengineProblem\x12L\n" +
-	"\x14engine_problem_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x12engineProblemSince\"i\n" +
+	"\x14engine_problem_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x12engineProblemSince\x12\x1f\n" +
+	"\vagent_state\x18\r \x01(\tR\n" +
+	"agentState\"i\n" +
 	"\x0fExplainDeadline\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +

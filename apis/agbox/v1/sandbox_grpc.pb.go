@@ -16,6 +16,7 @@
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
+//   DeleteSandboxRequest  100 keep_agents
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata naming the object.
@@ -798,7 +799,7 @@ type AdminServiceClient interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
-	// Explain says of one sandbox what is wanted, what was found, the difference, and the step that the controller takes next or
+	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the controller takes next or
 	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
@@ -911,7 +912,7 @@ type AdminServiceServer interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
-	// Explain says of one sandbox what is wanted, what was found, the difference, and the step that the controller takes next or
+	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the controller takes next or
 	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without

@@ -93,6 +93,10 @@ type AgentDesired struct {
 	InterruptToSave bool `protobuf:"varint,7,opt,name=interrupt_to_save,json=interruptToSave,proto3" json:"interrupt_to_save,omitempty"`
 	// The present turn is to be told the spec's nudge: the prompt that is meant; empty: none.
 	NudgePromptId string `protobuf:"bytes,8,opt,name=nudge_prompt_id,json=nudgePromptId,proto3" json:"nudge_prompt_id,omitempty"`
+	// The sandbox that it is to move to, by ID; empty: none.
+	MoveTo string `protobuf:"bytes,9,opt,name=move_to,json=moveTo,proto3" json:"move_to,omitempty"`
+	// Its sandbox is deleted without it, or about to be: the name of the next one, which may never come.
+	Home          string `protobuf:"bytes,10,opt,name=home,proto3" json:"home,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,6 +187,20 @@ func (x *AgentDesired) GetNudgePromptId() string {
 	return ""
 }
 
+func (x *AgentDesired) GetMoveTo() string {
+	if x != nil {
+		return x.MoveTo
+	}
+	return ""
+}
+
+func (x *AgentDesired) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
 // AgentStatus is what became of an agent. TransitionAgent is the only writer of state; version rises with every write.
 type AgentStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -226,8 +244,10 @@ type AgentStatus struct {
 	// The newest incarnation that was nudged. To its program the nudge may be a prompt of its own, so what it answers from then on
 	// can't be told apart: it gets no further prompt.
 	NudgedIncarnation uint64 `protobuf:"varint,24,opt,name=nudged_incarnation,json=nudgedIncarnation,proto3" json:"nudged_incarnation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The newest incarnation that a daemon found alive when it started.
+	AdoptedIncarnation uint64 `protobuf:"varint,25,opt,name=adopted_incarnation,json=adoptedIncarnation,proto3" json:"adopted_incarnation,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
@@ -424,6 +444,13 @@ func (x *AgentStatus) GetPrompts() uint64 {
 func (x *AgentStatus) GetNudgedIncarnation() uint64 {
 	if x != nil {
 		return x.NudgedIncarnation
+	}
+	return 0
+}
+
+func (x *AgentStatus) GetAdoptedIncarnation() uint64 {
+	if x != nil {
+		return x.AdoptedIncarnation
 	}
 	return 0
 }
@@ -815,7 +842,7 @@ var File_agbox_store_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\xb4\x02\n" +
+	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\xe1\x02\n" +
 	"\fAgentDesired\x12*\n" +
 	"\x03run\x18\x01 \x01(\x0e2\x18.agbox.store.v1.AgentRunR\x03run\x12\x1e\n" +
 	"\n" +
@@ -827,7 +854,10 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"sandbox_id\x18\x05 \x01(\tR\tsandboxId\x12.\n" +
 	"\x13interrupt_prompt_id\x18\x06 \x01(\tR\x11interruptPromptId\x12*\n" +
 	"\x11interrupt_to_save\x18\a \x01(\bR\x0finterruptToSave\x12&\n" +
-	"\x0fnudge_prompt_id\x18\b \x01(\tR\rnudgePromptId\"\xc3\x06\n" +
+	"\x0fnudge_prompt_id\x18\b \x01(\tR\rnudgePromptId\x12\x17\n" +
+	"\amove_to\x18\t \x01(\tR\x06moveTo\x12\x12\n" +
+	"\x04home\x18\n" +
+	" \x01(\tR\x04home\"\xf4\x06\n" +
 	"\vAgentStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.agbox.v1.AgentStateR\x05state\x12(\n" +
 	"\x10state_changed_at\x18\x02 \x01(\x03R\x0estateChangedAt\x12\x18\n" +
@@ -855,7 +885,8 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"eventBytes\x12)\n" +
 	"\x10initial_prompted\x18\x16 \x01(\bR\x0finitialPrompted\x12\x18\n" +
 	"\aprompts\x18\x17 \x01(\x04R\aprompts\x12-\n" +
-	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\"\x8f\x02\n" +
+	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\x12/\n" +
+	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\x8f\x02\n" +
 	"\vAgentPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1b\n" +
