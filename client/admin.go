@@ -12,6 +12,11 @@ func (c *Client) Explain(ctx context.Context, sandboxID string) (*agboxv1.Explai
 	return read(ctx, c, c.admin.Explain, &agboxv1.ExplainRequest{SandboxId: sandboxID})
 }
 
+// ExplainAgent says the same of one agent, by its ID or name. One that is deleted is no more: the error IsNotFound.
+func (c *Client) ExplainAgent(ctx context.Context, idOrName string) (*agboxv1.ExplainResponse, error) {
+	return read(ctx, c, c.admin.Explain, &agboxv1.ExplainRequest{AgentId: idOrName})
+}
+
 // Garbage lists what is left of sandboxes that are no more.
 func (c *Client) Garbage(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	resp, err := read(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{DryRun: true})

@@ -69,6 +69,8 @@ type Deps struct {
 	ConfirmEngine func(ctx context.Context) (engineID string, err error)
 	// Explain says of one sandbox what is wanted, what there is, and what the daemon does about it. Nil: nobody can.
 	Explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
+	// ExplainAgent is Explain for an agent. Nil: nobody can.
+	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
 	// CollectGarbage lists what is left of sandboxes that are no more, and removes it as asked. Nil: nobody can.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Backup writes a backup to w. Nil: there are none.

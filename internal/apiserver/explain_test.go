@@ -36,8 +36,10 @@ func TestExplainAndGarbageAreHandedOn(t *testing.T) {
 	if _, err := f.admin.Explain(t.Context(), &agboxv1.ExplainRequest{SandboxId: "none"}); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
-	if _, err := f.admin.Explain(t.Context(), &agboxv1.ExplainRequest{}); status.Code(err) != codes.InvalidArgument {
-		t.Error(err)
+	for _, req := range []*agboxv1.ExplainRequest{{}, {SandboxId: "box-1", AgentId: "ada"}} {
+		if _, err := f.admin.Explain(t.Context(), req); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", req, err)
+		}
 	}
 	list, err := f.admin.CollectGarbage(t.Context(), &agboxv1.CollectGarbageRequest{DryRun: true})
 	if err != nil || len(list.GetItems()) != 1 || list.GetItems()[0].GetRemoved() {

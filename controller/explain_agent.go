@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// ExplainAgent is Explain for an agent, by its ID. An agent's passes need no engine, so it is explained without one too; what
+// is wrong with the engine is told beside it. Errors: AGENT_NOT_FOUND; ErrUnavailable.
+func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	a, err := c.cfg.Store.Agent(ctx, id)
+	if err != nil && !errdefs.IsDataLoss(err) {
+		return nil, err
+	}
+	e := &agentExplanation{Controller: c, a: a, now: c.clock.read(), blind: err}
+	if err == nil {
+		e.look(ctx)
+	}
+	return e.response(), nil
+}
+
+// agentExplanation is one look at one agent.
+type agentExplanation struct {
+	*Controller
+	a   store.Agent
+	now time.Time
+
+	blind error // why there is no verdict
+	view  *agentView
+	plan  agentplan.Plan
+}
+
+// look observes and decides, as a pass does.
+func (e *agentExplanation) look(ctx context.Context) {
+	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.now); e.blind == nil {
+		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.now)
+	}
+}
+
+// agentOnlooker is a controller that observes agents as the real one does and leaves no trace: what it learns goes to a board of
+// its own, and what a look may do to files beside looking is left out.
+func (e *agentExplanation) agentOnlooker() *Controller {
+	cfg := e.cfg
+	cfg.Execs, cfg.Logger = untouchedExecs{cfg.Execs}, slog.New(slog.DiscardHandler)
+	o := &Controller{
+		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, sandboxes: e.sandboxes, agentBoard: e.agentBoard.copied(e.a.ID),
+	}
+	o.settings.Store(e.settings.Load())
+	return o
+}
+
+// untouchedExecs leaves out what a look at a process or at a command may do beside looking.
+type untouchedExecs struct{ Execs }
+
+func (untouchedExecs) AddAgentWatch(string, string) error  { return nil }
+func (untouchedExecs) Forget(string, string) error         { return nil }
+func (untouchedExecs) Cancel(string, string, string) error { return nil }
+func (u untouchedExecs) Close(sandboxID, execID, nonce, _ string) (execjournal.Status, error) {
+	return u.Look(sandboxID, execID, nonce)
+}
+
+// copied is a board of its own that knows what this one does of an agent.
+func (b *agentBoard) copied(id string) *agentBoard {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	other := newAgentBoard()
+	keep(other.lines, b.lines, id)
+	keep(other.verified, b.verified, id)
+	keep(other.messages, b.messages, id)
+	keep(other.prompts, b.prompts, id)
+	keep(other.alive, b.alive, id)
+	keep(other.transitions, b.transitions, id)
+	if h, ok := b.helpers[id]; ok {
+		other.helpers[id] = maps.Clone(h)
+	}
+	return other
+}
+
+func keep[V any](to, from map[string]V, key string) {
+	if v, ok := from[key]; ok {
+		to[key] = v
+	}
+}
+
+func (e *agentExplanation) response() *agboxv1.ExplainResponse {
+	last, link := e.agents.failures.of(e.a.ID), e.link.known()
+	r := &agboxv1.ExplainResponse{
+		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
+		Tries: uint32(e.agents.tries(e.a.ID)), EngineProblem: link.problem,
+	}
+	if e.blind == nil {
+		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
+	}
+	if last.err != nil {
+		r.LastError = e.redact(message(last.err))
+	}
+	if last.retryAt.After(time.Now()) {
+		r.RetryAt = timestamppb.New(last.retryAt)
+	}
+	if link.problem != "" {
+		r.EngineProblemSince = timestamppb.New(link.since)
+	}
+	return r
+}
+
+// agentWanted is what is wanted; empty when the record does not say.
+func agentWanted(a store.Agent) string {
+	if a.Desired == nil {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(a.Desired.GetRun().String(), "AGENT_RUN_"))
+}
+
+// agentWord is empty when the record does not say.
+func agentWord(s agboxv1.AgentState) string {
+	if s == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
+		return ""
+	}
+	return strings.TrimPrefix(s.String(), "AGENT_STATE_")
+}
+
+// waiting is why nothing happens, or not yet.
+func (e *agentExplanation) waiting() string {
+	switch {
+	case errdefs.IsDataLoss(e.blind):
+		return "its stored record does not decode, so it is left alone; see the daemon's log"
+	case e.blind != nil:
+		return "no verdict: " + e.redact(message(e.blind))
+	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && agentWanted(e.a) == "run":
+		return fmt.Sprintf("its process has ended, and its restart_policy (%s) does not start it again; `agbox agent start` does",
+			orElse(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
+	}
+	return e.redact(e.plan.Waiting)
+}
+
+// ended reports whether the record says that the process has.
+func (e *agentExplanation) ended() bool {
+	s := e.a.Status.GetState()
+	return s == agboxv1.AgentState_AGENT_STATE_STOPPED || s == agboxv1.AgentState_AGENT_STATE_FAILED
+}
+
+// redact takes env values of the agent out of a text that may quote a program.
+func (e *agentExplanation) redact(text string) string {
+	return redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs())
+}
