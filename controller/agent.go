@@ -47,7 +47,7 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 		c.agentBoard.set(id, "retrying: "+message(err))
 		return Result{}, fmt.Errorf("%s: %w", p.Kind, err)
 	}
-	if p.Kind == agentplan.Read || p.Kind == agentplan.Deliver {
+	if p.Kind == agentplan.Read || p.Kind == agentplan.Deliver || p.Kind == agentplan.Adopt {
 		c.agents.add(id) // what follows from it is decided by the next pass, whether or not anything was recorded
 		return Result{}, nil
 	}

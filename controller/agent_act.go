@@ -44,6 +44,10 @@ func (v *agentView) take(ctx context.Context, p agentplan.Plan) error {
 		return v.keep()
 	case agentplan.Summarize:
 		return v.summarize()
+	case agentplan.Move:
+		return v.move(ctx)
+	case agentplan.Adopt:
+		return v.cfg.Store.AdoptAgent(ctx, v.a.ID, v.a.Status.GetIncarnation())
 	case agentplan.Remove:
 		v.cfg.Execs.DropAgentWatch(v.a.SandboxID, v.execID)
 		return v.cfg.Store.RemoveAgent(ctx, v.a.ID)
@@ -68,7 +72,20 @@ func (v *agentView) read(ctx context.Context) error {
 		add(dialect.End(format(v.a.Spec), state))
 	}
 	v.next.Decoder, v.next.Ended = state, v.end
-	return v.cfg.Store.Ingest(ctx, v.a.ID, v.a.Status.GetIncarnation(), v.position, v.next, out)
+	err := v.cfg.Store.Ingest(ctx, v.a.ID, v.a.Status.GetIncarnation(), v.position, v.next, out)
+	if err == nil && v.end {
+		v.stopGoesOn()
+	}
+	return err
+}
+
+func (v *agentView) move(ctx context.Context) error {
+	v.cfg.Execs.DropAgentWatch(v.a.SandboxID, v.execID)
+	err := v.cfg.Store.MoveAgent(ctx, v.a.ID, v.a.Status.GetVersion())
+	if err == nil {
+		v.log.Info("agent is moved", "agent_id", v.a.ID, "from_sandbox_id", v.a.SandboxID, "to_sandbox_id", v.world.Destination)
+	}
+	return err
 }
 
 func format(spec *agboxv1.AgentSpec) string { return orElse(spec.GetFormat(), dialect.Native) }

@@ -48,6 +48,12 @@ func (b *agentBoard) verify(id string) {
 	b.verified[id] = true
 }
 
+func (b *agentBoard) isVerified(id string) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.verified[id]
+}
+
 // see notes that an agent's process runs, and saw reports whether it ever did since the start.
 func (b *agentBoard) see(id, execID string) {
 	b.mu.Lock()

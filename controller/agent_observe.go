@@ -57,6 +57,9 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	}
 	v.observeSandbox()
 	v.observePark(v.rec, now)
+	v.world.Destination = c.cfg.Store.Destination(a.ID)
+	v.world.Found = !c.agentBoard.isVerified(a.ID) && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
+		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
 	if a.Status.GetIncarnation() == 0 {
 		return v, nil
 	}
@@ -86,6 +89,17 @@ func (v *agentView) observeSandbox() {
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)
+	if v.world.SandboxGone {
+		v.world.SandboxWaits = v.homeless(word)
+	}
+}
+
+// homeless says what an agent whose sandbox is gone waits for.
+func (v *agentView) homeless(word string) string {
+	if home := v.a.Desired.GetHome(); home != "" {
+		return fmt.Sprintf("its sandbox is %s; it waits for the next one named %s", word, home)
+	}
+	return fmt.Sprintf("its sandbox is %s; `agbox agent move` gives it another", word)
 }
 
 // observeProcess reads the exec of the present incarnation.

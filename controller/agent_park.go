@@ -32,10 +32,10 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 }
 
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for. Of a sandbox that is deleted nothing is
-// left, so there it is one that was told to bring its work away.
+// left, so there it is one that was told to bring its work away, or that of an agent that stays.
 func hasTurn(rec plan.Record, a store.Agent) bool {
 	return isEnding(rec) && a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY &&
-		(rec.Desired == storev1.RunState_RUN_STATE_STOP || nudged(a))
+		(rec.Desired == storev1.RunState_RUN_STATE_STOP || nudged(a) || wantRun(a) != storev1.AgentRun_AGENT_RUN_DELETE)
 }
 
 // turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.

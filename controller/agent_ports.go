@@ -21,6 +21,10 @@ type AgentStore interface {
 	TransitionAgent(ctx context.Context, id string, t store.Transition) (store.Agent, error)
 	ClaimPrompt(ctx context.Context, id string, version uint64, c store.Claim) (store.Agent, *storev1.AgentPrompt, error)
 	Ingest(ctx context.Context, id string, incarnation uint64, from, to *storev1.AgentPosition, out []store.AgentOutput) error
+	Destination(id string) string
+	MoveAgent(ctx context.Context, id string, version uint64) error
+	AdoptAgent(ctx context.Context, id string, incarnation uint64) error
+	Leaving(ctx context.Context, sandboxID string) (int, error)
 	RemoveAgent(ctx context.Context, id string) error
 	RequestCancel(ctx context.Context, execID string) (bool, error)
 	RequestFreeze(ctx context.Context, id string) (bool, error)

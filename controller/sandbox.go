@@ -197,6 +197,11 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id), Agents: len(sb.Agents) > 0,
 	}
 	rec.Turns = c.turns(ctx, rec)
+	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
+		if rec.Leaving, err = c.cfg.Store.Leaving(ctx, id); err != nil {
+			return plan.Record{}, sb, fmt.Errorf("look at its agents: %w", err)
+		}
+	}
 	return rec, sb, nil
 }
 

@@ -76,6 +76,7 @@ func (t *txn) holdName(id, name string) error {
 		return nil
 	}
 	t.changes.names[name] = id
+	t.welcome(name)
 	return t.put(bucketNames, name, &storev1.NameRef{SandboxId: id})
 }
 

@@ -103,13 +103,11 @@ func (t *txn) createAgent(a *Agent) (*agentDraft, error) {
 
 // mayCreateAgent returns a draft of the sandbox.
 func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
-	sb, err := t.sandbox(a.SandboxID, agentSandboxBeingDeleted(a.ID, a.SandboxID))
+	sb, err := t.mayHold(a.ID, a.SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
-		return nil, agentSandboxBeingDeleted(a.ID, sb.ID)
 	case get(t.tx, bucketAgentID, []byte(a.ID)) != nil, t.hasExecOf(a.ID):
 		return nil, agentExists(a.ID)
 	case a.Name != "" && t.agentNameHolder(a.Name) != "":

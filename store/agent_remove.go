@@ -83,11 +83,12 @@ func (sb *Sandbox) activeExecOf(agentID string) string {
 	return ""
 }
 
-// readableAgents is the number of agents that keep their sandbox from being DELETED. One that does not decode is kept as it
-// is, and keeps nobody.
+// readableAgents is the number of agents that keep their sandbox from being DELETED: those that go with it, and those that still
+// have a process in it. One that does not decode is kept as it is, and keeps nobody.
 func (t *txn) readableAgents(sb *Sandbox) (n int) {
 	for _, id := range sb.Agents {
-		if a := t.agentNow(id); a != nil && !a.Corrupt {
+		a := t.agentNow(id)
+		if a != nil && !a.Corrupt && (a.lives() || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE) {
 			n++
 		}
 	}

@@ -109,7 +109,12 @@ func (sb *Sandbox) atRest() bool {
 	return false
 }
 
+// requestDelete takes the agents along.
 func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error) {
+	return t.requestDeleteWith(sb, reason, t.deleteAgentsOf)
+}
+
+func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox) error) (changed bool, err error) {
 	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return false, nil
 	}
@@ -119,7 +124,7 @@ func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error
 			return false, err
 		}
 	}
-	if err := t.deleteAgentsOf(sb); err != nil {
+	if err := agents(sb); err != nil {
 		return false, err
 	}
 	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,

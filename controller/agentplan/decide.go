@@ -32,8 +32,11 @@ const (
 //	ended otherwise, or lost            CRASHED: FAILED
 //	no process, though it should live   RECONCILIATION: FAILED
 //	stopped or failed, and alive        end that process
+//	no process, to move                 move to the other sandbox
 //	stop                                end the process; STOPPED
 //	run, its sandbox or a drain ends it end the process, unless it is in a turn, which has a while to finish
+//	run, to move                        end the process, unless it is in a turn; it comes back there
+//	run, found alive by this daemon     record that
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
 //	run, alive                          what is not in its inbox goes there
@@ -49,10 +52,16 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return ended(r, w, now)
 	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
 		return end("ending a process that should be gone")
+	case !r.lives() && w.Destination != "":
+		return Plan{Kind: Move}
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r)
 	case r.lives() && w.endsNow(r):
 		return end("parking")
+	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY:
+		return end("moving to another sandbox")
+	case r.lives() && w.Process == Alive && w.Found:
+		return Plan{Kind: Adopt}
 	case w.Nudge:
 		return Plan{Kind: Nudge}
 	case r.lives() && w.Undelivered:
@@ -78,8 +87,11 @@ func (w World) endsNow(r Record) bool {
 }
 
 func busy(w World) Plan {
-	if w.Ending {
+	switch {
+	case w.Ending:
 		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "its sandbox stops once it has finished, or soon"}
+	case w.Destination != "":
+		return wait("it moves to another sandbox when its turn has ended")
 	}
 	return wait("")
 }
@@ -215,7 +227,7 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	pause, ok := r.pause()
 	switch {
 	case w.SandboxGone:
-		return wait("its sandbox has failed or is being deleted")
+		return wait(w.SandboxWaits)
 	case r.NeedsAttention:
 		return wait(fmt.Sprintf("%d attempts in a row came to nothing; `agbox agent start` tries again", MaxAttempts))
 	case !ok:

@@ -85,6 +85,10 @@ type World struct {
 	TurnLeft time.Duration
 	// Nudge: its turn is to be told to finish, and was not.
 	Nudge bool
+	// Destination is the sandbox that it is to move to; empty: none.
+	Destination string
+	// Found: its process is older than the daemon, and that it was found is not on record.
+	Found bool
 	// Save is what became of the work of a turn that was cut off.
 	Save Save
 	// Summarizing: a summary of the past is to be made before the next prompt.
@@ -129,13 +133,17 @@ const (
 	Keep Kind = "save"
 	// Summarize has the older turns summarized for the next prompt.
 	Summarize Kind = "summarize"
+	// Move gives it to another sandbox.
+	Move Kind = "move"
+	// Adopt records that its process was found alive at the start of the daemon.
+	Adopt Kind = "adopt"
 	// Remove forgets the agent.
 	Remove Kind = "remove"
 )
 
 // Kinds lists every step.
 func Kinds() []Kind {
-	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Keep, Summarize, Remove}
+	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Keep, Summarize, Move, Adopt, Remove}
 }
 
 // Plan is the one step that comes next; its effect brings about the pass after it.

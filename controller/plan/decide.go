@@ -88,9 +88,13 @@ func sweep(w World, p Policy) Plan {
 func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{Waiting: "deleting"}
 	mine, _ := split(r, w)
-	left := r.RequestedAt.Add(pol.TurnGrace).Sub(now)
+	grace := pol.TurnGrace
+	if r.Leaving > 0 {
+		grace = pol.ParkGrace
+	}
+	left := r.RequestedAt.Add(grace).Sub(now)
 	if r.Turns > 0 && left > 0 && mine.primary != nil && mine.primary.Alive() && !mine.primary.Frozen() {
-		return Plan{Next: min(left, pol.TurnGrace), Waiting: waitsForTurns}
+		return Plan{Next: min(left, grace), Waiting: waitsForTurns}
 	}
 	if r.ActiveExecs > 0 {
 		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
@@ -99,6 +103,10 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	if r.ActiveExecs > 0 {
 		p.Waiting = "waiting for execs to end"
 		return p // their ends are read from files that go last; each end adds the key
+	}
+	if r.Leaving > 0 {
+		p.Waiting = "waiting for its agents to leave"
+		return p // what they said last is in those files too
 	}
 	p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
 	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))

@@ -39,6 +39,8 @@ type Record struct {
 	// Agents: it has some. Turns is the number of those whose turns its end waits for.
 	Agents bool
 	Turns  int
+	// Leaving is the number of agents that outlive it and still have something in it.
+	Leaving int
 	// ExecOOM: an exec of this run was ended by the OOM killer. The engine's flag is sticky and cannot tell.
 	ExecOOM bool
 	// IdleSince is zero unless READY without an active exec.

@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// RequestMove wants an agent in another live sandbox; the one that it is in takes an older request back. changed is false
+// when that is wanted already. Errors: Refusals SANDBOX_NOT_FOUND, AGENTS_FULL, AGENT_INVALID_STATE also for a sandbox that is
+// deleted or to be; else as RequestAgentRun.
+func (s *Store) RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error) {
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		sb, err := d.mayHold(id, sandboxID)
+		if err != nil {
+			return false, err
+		}
+		to := sb.ID
+		if to == d.SandboxID {
+			to = ""
+		} else if len(sb.Agents) >= maxAgents {
+			return false, agentsFull(id, sb.ID)
+		}
+		if d.Desired.GetMoveTo() == to {
+			return false, nil
+		}
+		d.Desired.MoveTo = to
+		d.intend(d.Desired.GetRun())
+		return true, nil
+	})
+}
+
+// mayHold returns a draft of a sandbox that may take an agent. Errors: SANDBOX_NOT_FOUND, AGENT_INVALID_STATE, ErrDataLoss.
+func (t *txn) mayHold(agentID, sandboxID string) (*Sandbox, error) {
+	sb, err := t.sandbox(sandboxID, agentSandboxBeingDeleted(agentID, sandboxID))
+	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+		return nil, agentSandboxBeingDeleted(agentID, sandboxID)
+	}
+	return sb, err
+}
+
+// Destination returns the sandbox to which an agent can move and is to: the one that somebody asked for, or, if its own is
+// deleted or about to be, the one that has that name now. Empty: none. From memory.
+func (s *Store) Destination(id string) string {
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	a := s.index.agents[id]
+	if a == nil || a.Corrupt {
+		return ""
+	}
+	return a.destination(func(id string) *Sandbox { return s.index.sandboxes[id] }, func(name string) string { return s.index.names[name] })
+}
+
+func (a *Agent) destination(live func(id string) *Sandbox, holder func(name string) string) string {
+	stays := func(id string) bool {
+		sb := live(id)
+		return sb != nil && !sb.Corrupt && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE
+	}
+	if to := a.Desired.GetMoveTo(); to != "" && stays(to) {
+		return to
+	}
+	if home := a.Desired.GetHome(); home != "" && !stays(a.SandboxID) {
+		if to := holder(home); stays(to) {
+			return to
+		}
+	}
+	return ""
+}
+
+// MoveAgent gives an agent without a process to its Destination, with its conversation and its queue. One that is FAILED is
+// started there with a new count of attempts; any is told its past there, for what its program kept of it is left behind.
+// Errors: ErrAborted when version, unless it is 0, is not the present one, it has a process, or there is nowhere to go;
+// AGENTS_FULL; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) MoveAgent(ctx context.Context, id string, version uint64) error {
+	return s.update(ctx, func(t *txn) error {
+		d, err := t.agent(id)
+		if err != nil {
+			return err
+		}
+		to := t.live(d.destination(t.live, t.nameHolder))
+		from := t.live(d.SandboxID)
+		switch active := from.activeExecOf(id); {
+		case version != 0 && version != d.Status.GetVersion():
+			return agentMoved(id, "move on version %d, and the present one is %d", version, d.Status.GetVersion())
+		case d.lives(), active != "":
+			return agentMoved(id, "it has a process")
+		case to == nil:
+			return agentMoved(id, "there is no sandbox to move to")
+		case len(to.Agents) >= maxAgents:
+			return agentsFull(id, to.ID)
+		}
+		return d.move(from, to)
+	})
+}
+
+func (d *agentDraft) move(from, to *Sandbox) error {
+	st := d.Status
+	d.append(&agboxv1.AgentEvent{
+		EventType: agboxv1.AgentEventType_AGENT_MOVED,
+		Details:   &agboxv1.AgentEvent_Move{Move: &agboxv1.AgentMove{FromSandboxId: d.SandboxID, ToSandboxId: to.ID}},
+	})
+	d.SandboxID, d.Spec.SandboxId, d.Desired.SandboxId = to.ID, to.ID, to.ID
+	d.Desired.MoveTo, d.Desired.Home = "", ""
+	st.SessionId, st.SessionLost = "", false
+	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_RUN && st.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED {
+		st.Parked, st.Attempts, st.NeedsAttention = true, 0, false
+	}
+	if from != nil && !from.Corrupt {
+		from.Agents = withoutID(from.Agents, d.ID)
+		d.changes.sandboxes[from.ID] = from
+	}
+	to.Agents = withID(to.Agents, d.ID)
+	d.changes.sandboxes[to.ID] = to
+	d.wake = true
+	// Files of the old process are not in the new sandbox.
+	position := &storev1.AgentPosition{Incarnation: st.GetIncarnation(), Ended: true}
+	if err := d.put(bucketAgentPosition, d.ID, position); err != nil {
+		return err
+	}
+	if err := d.put(bucketAgentConfig, d.ID, d.Spec); err != nil {
+		return err
+	}
+	if err := d.save(); err != nil {
+		return err
+	}
+	if from != nil && !from.Corrupt {
+		d.settle(from.ID)
+		d.touched = append(d.touched, touch{from.ID, ""})
+	}
+	return nil
+}
+
+// AdoptAgent records that a daemon which has just started has found the process of an incarnation alive. Once for each; later
+// ones change nothing. Errors: ErrAborted for another incarnation; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) AdoptAgent(ctx context.Context, id string, incarnation uint64) error {
+	return s.update(ctx, func(t *txn) error {
+		d, err := t.agent(id)
+		switch {
+		case err != nil:
+			return err
+		case d.Status.GetIncarnation() != incarnation || !d.lives():
+			return agentMoved(id, "incarnation %d is not the present one", incarnation)
+		case d.Status.GetAdoptedIncarnation() == incarnation:
+			return nil
+		}
+		d.Status.AdoptedIncarnation = incarnation
+		return d.save()
+	})
+}
+
+// RequestDeleteKeepingAgents is RequestDelete, but the agents stay: see Destination for where they go.
+func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		return t.requestDeleteWith(sb, reason, t.keepAgentsOf)
+	})
+}
+
+// keepAgentsOf has the agents of a sandbox leave it.
+func (t *txn) keepAgentsOf(sb *Sandbox) error {
+	for _, id := range sb.Agents {
+		a := t.agentBefore(id)
+		if a == nil || a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+			continue
+		}
+		d := t.draft(a)
+		d.Desired.Home = sb.Name
+		d.nudge()
+		d.intend(d.Desired.GetRun())
+		if err := d.save(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// welcome has the agents looked at that wait for a sandbox of this name.
+func (t *txn) welcome(name string) {
+	if name == "" {
+		return
+	}
+	seen := func(a *Agent) {
+		if a != nil && a.Desired.GetHome() == name {
+			t.agentsTouched = append(t.agentsTouched, a.ID)
+		}
+	}
+	for id := range t.index.agents {
+		seen(t.agentBefore(id))
+	}
+}
+
+// Leaving is the number of agents of a sandbox that stay when it is deleted and still have something in it: a process, or words
+// that were not taken in. What it has of files is needed until then. Errors: ErrUnavailable; ctx's.
+func (s *Store) Leaving(ctx context.Context, sandboxID string) (n int, err error) {
+	for _, id := range s.AgentsOf(sandboxID) {
+		a, err := s.Agent(ctx, id)
+		if errdefs.IsNotFound(err) || errdefs.IsDataLoss(err) || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+			continue
+		}
+		p, err := s.AgentPosition(ctx, id)
+		switch {
+		case errdefs.IsNotFound(err), errdefs.IsDataLoss(err):
+		case err != nil:
+			return 0, fmt.Errorf("how far agent %s was read: %w", id, err)
+		case a.lives(), a.Status.GetIncarnation() > 0 && !p.GetEnded():
+			n++
+		}
+	}
+	return n, nil
+}
