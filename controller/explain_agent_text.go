@@ -29,7 +29,7 @@ func (e *agentExplanation) observed() []string {
 		lines = append(lines, "turn: of prompt "+id)
 	}
 	if n := e.a.Queued; n > 0 {
-		lines = append(lines, fmt.Sprintf("queue: %d prompts", n))
+		lines = append(lines, "queue: "+prompts(n))
 	}
 	if w.Draining {
 		lines = append(lines, "the daemon drains: no process is started and no prompt is given")
@@ -38,6 +38,13 @@ func (e *agentExplanation) observed() []string {
 		lines = append(lines, "no pass has judged it since the daemon started")
 	}
 	return lines
+}
+
+func prompts(n int) string {
+	if n == 1 {
+		return "1 prompt"
+	}
+	return fmt.Sprintf("%d prompts", n)
 }
 
 // process is what became of the newest incarnation.
@@ -100,7 +107,7 @@ func (e *agentExplanation) differences() (lines []string) {
 		add("it is in sandbox %s, not in %s", e.a.SandboxID, to)
 	}
 	if e.a.Queued > 0 && st.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY {
-		add("%d prompts are not given", e.a.Queued)
+		add("%s not given", prompts(e.a.Queued))
 	}
 	return lines
 }

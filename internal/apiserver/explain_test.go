@@ -60,3 +60,22 @@ func TestADaemonWithoutAControllerExplainsNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnAgentIsExplainedByIDOrName(t *testing.T) {
+	f := newAgents(t, func(d *apiserver.Deps) {
+		d.ExplainAgent = func(_ context.Context, id string) (*agboxv1.ExplainResponse, error) {
+			return &agboxv1.ExplainResponse{Desired: "run", AgentState: "IDLE", Waiting: id}, nil
+		}
+	})
+	_, err := f.createAgent("agent-1", "ada")
+	f.must(err)
+	for _, ref := range []string{"agent-1", "ada"} {
+		got, err := f.admin.Explain(t.Context(), &agboxv1.ExplainRequest{AgentId: ref})
+		if err != nil || got.GetWaiting() != "agent-1" || got.GetAgentState() != "IDLE" {
+			t.Errorf("%s: explained %v, %v", ref, got, err)
+		}
+	}
+	if _, err := f.admin.Explain(t.Context(), &agboxv1.ExplainRequest{AgentId: "work"}); status.Code(err) != codes.NotFound {
+		t.Error(err)
+	}
+}
