@@ -5,39 +5,46 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 func init() { children["agents"] = transitUntilKilled }
 
-// transitUntilKilled takes agents through turns as fast as it can and prints what was acknowledged, a line each.
+// killedAgents are as many as write at once.
+const killedAgents = 8
+
+// transitUntilKilled takes each agent on from where its record is, as fast as it can, and prints what was acknowledged.
 func transitUntilKilled() int {
-	ctx := context.Background()
-	s, err := Open(ctx, Options{
+	s, err := Open(context.Background(), newClock().options(Options{
 		Path: os.Getenv(pathEnv), InitialMmapSize: 64 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	}))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	var mu sync.Mutex
-	ack := func(a Agent) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Println("agent", a.ID, a.Status.GetTransitions())
-	}
-	fmt.Println("open")
 	var wg sync.WaitGroup
-	for w := range 8 {
+	for w := range killedAgents {
 		wg.Go(func() {
-			id := fmt.Sprintf("agent-%d-%d", os.Getpid(), w)
-			if err := turnsOf(s, id, ack); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
+			for id := fmt.Sprint("agent-", w); ; {
+				a, err := goOn(s, id)
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+				mu.Lock()
+				fmt.Println("agent", id, a.Status.GetVersion())
+				mu.Unlock()
 			}
 		})
 	}
@@ -45,95 +52,133 @@ func transitUntilKilled() int {
 	return 0
 }
 
-func turnsOf(s *Store, id string, ack func(Agent)) error {
-	a, err := s.CreateAgent(ctx, id, "", agentSpec("box"))
-	for n := 0; err == nil; n++ {
-		switch a.Status.GetState() {
-		case agentIdle:
-			if _, err = s.QueuePrompt(ctx, id, fmt.Sprintf("p-%d", n), "text"); err == nil {
-				a, _, err = s.ClaimPrompt(ctx, id, 0, Claim{})
-			}
-		case agentStarting:
-			a, err = s.TransitionAgent(ctx, id, Transition{Incarnation: a.Status.GetIncarnation(), Trigger: connected})
-		case agentBusy:
-			a, err = endTurnOf(s, a, n)
-		default:
-			a, err = s.TransitionAgent(ctx, id, spawning(a))
-		}
-		if err == nil {
-			ack(a)
-		}
+// goOn takes the next step of an agent's life, which is a function of its record alone: so any life is the beginning of one
+// and the same, wherever it was cut off.
+func goOn(s *Store, id string) (Agent, error) {
+	a, err := s.Agent(ctx, id)
+	switch n := a.Status.GetPrompts(); {
+	case errdefs.IsNotFound(err):
+		return s.CreateAgent(ctx, id, "", agentSpec("box"))
+	case err != nil:
+		return a, err
+	case a.Status.GetState() == agentStarting:
+		return s.TransitionAgent(ctx, id, Transition{Incarnation: a.Status.GetIncarnation(), Trigger: connected})
+	case a.Status.GetState() == agentIdle && a.Queued > 0:
+		a, _, err = s.ClaimPrompt(ctx, id, a.Status.GetVersion(), Claim{})
+		return a, err
+	case a.Status.GetState() == agentIdle, a.Status.GetState() == agentBusy && a.Queued == 0 && n%2 == 1:
+		_, err = s.QueuePrompt(ctx, id, fmt.Sprint("p-", n), "text")
+	case a.Status.GetState() == agentBusy:
+		err = workOn(s, a)
+	default:
+		return s.TransitionAgent(ctx, id, spawning(a))
 	}
-	return err
+	now, _ := s.Agent(ctx, id) // it is there
+	return now, err
 }
 
-// endTurnOf ends some turns with a result, and others with a crash.
-func endTurnOf(s *Store, a Agent, n int) (Agent, error) {
-	incarnation := a.Status.GetIncarnation()
+// workOn says the first half of an answer, then the other half; or the process ends in between, in one way after the other.
+func workOn(s *Store, a Agent) error {
 	from, err := s.AgentPosition(ctx, a.ID)
 	if err != nil {
-		return a, err
+		return err
 	}
 	to := proto.CloneOf(from)
 	to.StdoutOffset++
-	out := said(messageBegins(fmt.Sprint(n)), partEvent(fmt.Sprint(n), 0, "a"), partEvent(fmt.Sprint(n), 0, "ab"))
-	if n%3 > 0 {
-		out = append(out, said(messageEnds(fmt.Sprint(n)))...)
-		out = append(out, resultOutput("end_turn"))
+	message := fmt.Sprintf("m-%d-%d", a.Status.GetIncarnation(), from.GetStdoutOffset()/2)
+	out := said(messageBegins(message), partEvent(message, 0, "a"), partEvent(message, 0, "ab"))
+	if half := from.GetStdoutOffset()%2 == 1; half {
+		if n := a.Status.GetPrompts(); n%3 == 0 && a.Status.GetIncarnation() <= n {
+			return endIn(s, a, []agboxv1.AgentTrigger{crashed, terminated, parked, exited, reconciled}[n%5])
+		}
+		out = append(said(partEvent(message, 1, "c"), checkpointEvent("so far"), messageEnds(message)), resultOutput("end_turn"))
 	}
-	if err := s.Ingest(ctx, a.ID, incarnation, from, to, out); err != nil || n%3 > 0 {
-		now, _ := s.Agent(ctx, a.ID) // it is there
-		return now, err
-	}
-	if err := s.EndExec(ctx, a.ExecID(incarnation), finished()); err != nil {
-		return a, err
-	}
-	return s.TransitionAgent(ctx, a.ID, Transition{Incarnation: incarnation, Trigger: crashed})
+	return s.Ingest(ctx, a.ID, a.Status.GetIncarnation(), from, to, out)
 }
 
-// TestKilledInTheMiddleOfTransitions kills a process with real signals; what it was told to be recorded is, and whole.
-func TestKilledInTheMiddleOfTransitions(t *testing.T) {
-	o := testOptions(t)
-	o.CheckProgram = childProgram(t, "check")
+func endIn(s *Store, a Agent, tr agboxv1.AgentTrigger) error {
+	n := a.Status.GetIncarnation()
+	if err := s.EndExec(ctx, a.ExecID(n), finished()); err != nil {
+		return err
+	}
+	_, err := s.TransitionAgent(ctx, a.ID, Transition{Incarnation: n, Trigger: tr, Parked: tr == parked})
+	return err
+}
+
+// TestTwoHundredKillsAroundTransitions kills a process with real signals, twenty times on each of ten files. What is found
+// is, in each agent's state, records of transitions, events, version and queue, what a life that was not cut off has in that
+// version, and never older than what was acknowledged. Twenty kills with -short.
+func TestTwoHundredKillsAroundTransitions(t *testing.T) {
+	calm := &calmLife{s: withBox(t, newClock().options(testOptions(t))), pictures: map[uint64]string{}}
+	var acked, kills atomic.Int64
+	t.Run("files", func(t *testing.T) { // returns when all have been through it
+		for i := range inShort(1, 10) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				o := newClock().options(testOptions(t))
+				must(t, withBox(t, o).Close())
+				for range 20 {
+					kills.Add(1)
+					acked.Add(int64(killAndLook(t, o, calm)))
+				}
+			})
+		}
+	})
+	t.Logf("%d kills, %d acknowledged steps, up to version %d", kills.Load(), acked.Load(), calm.newest)
+	if acked.Load() < kills.Load() {
+		t.Error("that is too little to show anything")
+	}
+}
+
+func withBox(t *testing.T, o Options) *Store {
+	t.Helper()
 	s := open(t, o)
 	makeReady(t, s, "box")
-	must(t, s.Close())
-	acked := 0
-	for round := 0; round < inShort(4, 10) || acked < 100 && round < 100; round++ {
-		newest := map[string]uint64{}
-		for _, line := range killAWriterAs(t, "agents", o.Path) {
-			var id string
-			var n uint64
-			if _, err := fmt.Sscanf(line, "agent %s %d", &id, &n); err != nil {
-				t.Fatalf("acknowledgement %q: %v", line, err)
-			}
-			newest[id] = max(newest[id], n)
-			acked++
-		}
-		checkDatabase(t, o.Path)
-		s := open(t, o)
-		for id, n := range newest {
-			checkTransitions(t, s, id, n)
-		}
-		must(t, s.Close())
-	}
-	if acked < 100 {
-		t.Fatalf("only %d acknowledged transitions: the test shows nothing", acked)
-	}
-	t.Logf("%d acknowledged transitions", acked)
+	return s
 }
 
-// checkTransitions: none that was acknowledged is missing, and the state is that of the newest.
-func checkTransitions(t *testing.T, s *Store, id string, acked uint64) {
+// killAndLook returns how many steps were acknowledged before the kill.
+func killAndLook(t *testing.T, o Options, calm *calmLife) int {
 	t.Helper()
-	a := agent1(t, s, id)
-	n := a.Status.GetTransitions()
-	newest, err := s.Transitions(ctx, id, n-1, 1)
-	must(t, err)
-	if n < acked || len(newest) != 1 || newest[0].GetTo() != a.Status.GetState() {
-		t.Fatalf("%d transitions of %s were acknowledged, and the newest of %v is %v", acked, id, a.Status, newest)
+	lines := killAmid(t, o.Path)
+	checkDatabase(t, o.Path)
+	s := open(t, o)
+	defer func() { must(t, s.Close()) }()
+	newest := map[string]uint64{}
+	for _, line := range lines {
+		var id string
+		var version uint64
+		if _, err := fmt.Sscanf(line, "agent %s %d", &id, &version); err != nil {
+			t.Fatalf("acknowledgement %q: %v", line, err)
+		}
+		newest[id] = version
 	}
-	if p, err := s.ClaimedPrompt(ctx, id); err != nil || (p != nil) != (a.Status.GetState() == agentBusy) {
-		t.Fatalf("%v with prompt %v, %v", a.Status, p, err)
+	for id, version := range newest {
+		if now := agent1(t, s, id).Status.GetVersion(); now < version {
+			t.Fatalf("version %d of %s was acknowledged, and there is %d", version, id, now)
+		}
 	}
+	for _, id := range s.AgentsOf("box") {
+		got := picture(t, s, id)
+		if want := calm.at(t, agent1(t, s, id).Status.GetVersion()); got != want {
+			t.Fatalf("%s is in no state of an undisturbed life: got\n%s\nwant\n%s", id, got, want)
+		}
+	}
+	return len(lines)
+}
+
+// killAmid kills a child soon after some number of acknowledgements, or while it opens the file, and returns them.
+func killAmid(t *testing.T, path string) (acked []string) {
+	t.Helper()
+	cmd, lines := startWriter(t, "agents", path)
+	defer func() { _ = cmd.Process.Kill() }() // it was, unless something failed
+	for range rand.IntN(120) {
+		if !lines.Scan() {
+			break
+		}
+		acked = append(acked, lines.Text())
+	}
+	time.Sleep(rand.N(2 * time.Millisecond)) // the moment of death is what is random here
+	must(t, cmd.Process.Kill())
+	return append(acked, ackedUntilKilled(t, cmd, lines)...)
 }

@@ -109,10 +109,18 @@ func TestKilledInTheMiddleOfWrites(t *testing.T) {
 // killAWriter returns the acknowledgements of a child that was killed at a random moment.
 func killAWriter(t *testing.T, path string) (acked []string) {
 	t.Helper()
-	return killAWriterAs(t, "crash", path)
+	cmd, lines := startWriter(t, "crash", path)
+	if !lines.Scan() || lines.Text() != "open" {
+		_ = cmd.Process.Kill()
+		t.Fatalf("child did not open the store: %v", cmd.Wait())
+	}
+	timer := time.AfterFunc(time.Duration(rand.IntN(300))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	return ackedUntilKilled(t, cmd, lines)
 }
 
-func killAWriterAs(t *testing.T, child, path string) (acked []string) {
+// startWriter runs a child on the file at path, which prints a line for each write that was acknowledged.
+func startWriter(t *testing.T, child, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	program := childProgram(t, child)
 	cmd := exec.Command(program[0], program[1:]...)
@@ -121,13 +129,12 @@ func killAWriterAs(t *testing.T, child, path string) (acked []string) {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "open" {
-		_ = cmd.Process.Kill()
-		t.Fatalf("child did not open the store: %v", cmd.Wait())
-	}
-	timer := time.AfterFunc(time.Duration(rand.IntN(300))*time.Millisecond, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
+	return cmd, bufio.NewScanner(out)
+}
+
+// ackedUntilKilled returns what a child still printed before it was killed; it must not end otherwise.
+func ackedUntilKilled(t *testing.T, cmd *exec.Cmd, lines *bufio.Scanner) (acked []string) {
+	t.Helper()
 	for lines.Scan() {
 		acked = append(acked, lines.Text())
 	}
