@@ -39,13 +39,18 @@ type agentExplanation struct {
 	a   store.Agent
 	now time.Time
 
-	blind error // why there is no verdict
+	blind error  // why there is no verdict
+	box   string // its sandbox, for people
 	view  *agentView
 	plan  agentplan.Plan
 }
 
 // look observes and decides, as a pass does.
 func (e *agentExplanation) look(ctx context.Context) {
+	e.box = e.a.SandboxID
+	if sb, err := e.cfg.Store.Sandbox(ctx, e.box); err == nil && sb.Name != "" {
+		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
+	}
 	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.now); e.blind == nil {
 		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.now)
 	}

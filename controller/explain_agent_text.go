@@ -18,7 +18,7 @@ func (e *agentExplanation) observed() []string {
 		return nil
 	}
 	w := e.view.world
-	lines := []string{fmt.Sprintf("sandbox %s: %s", e.a.SandboxID, stateWord(e.view.rec.State)), "process " + e.process()}
+	lines := []string{fmt.Sprintf("sandbox %s: %s", e.box, stateWord(e.view.rec.State)), "process " + e.process()}
 	if line := e.output(); line != "" {
 		lines = append(lines, line)
 	}

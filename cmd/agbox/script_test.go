@@ -134,7 +134,7 @@ func (w *world) start() error {
 		ExecFiles: func(id string) []string { return []string{execjournal.JournalName(id), execjournal.StdoutName(id)} },
 	}
 	server := apiserver.New(apiserver.Deps{
-		Backup: backups.Write, Explain: ctl.Explain, CollectGarbage: ctl.CollectGarbage,
+		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,16 +15,73 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain NAME", SuggestFor: []string{"why"}, Short: "Say what the daemon does about a sandbox, or why it waits", ValidArgsFunction: a.completeName,
+		Use: "explain [agent] NAME", SuggestFor: []string{"why"}, Short: "Say what the daemon does about a sandbox or an agent, or why it waits",
+		ValidArgsFunction: a.completeName,
 		Long: `Say what is wanted of a sandbox, what was found, what differs, what the daemon does next, and why it waits if it does. It looks
-at the engine and changes nothing. Deleted sandboxes are explained too, by their ID.`,
-		Example: "  agbox explain web",
-		Args:    one("the name or ID of a sandbox"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.explainOne(cmd.Context(), args[0]) },
+at the engine and changes nothing. Deleted sandboxes are explained too, by their ID. Agents are explained in the same way, as
+agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
+		Example: "  agbox explain web\n  agbox explain agent/coder",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 && kindOf(args[0]) != "" {
+				return nil
+			}
+			return usagef(cmd, "expected the name or ID of a sandbox, or agent/NAME, got %d arguments", len(args))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, ref := addressed(args)
+			switch kind {
+			case kindAgent:
+				return a.explainAgent(cmd.Context(), ref)
+			case kindSandbox:
+				return a.explainSandbox(cmd.Context(), ref)
+			}
+			return a.explainOne(cmd.Context(), ref)
+		},
 	}
 }
 
+// The kinds as they are written before a name.
+const (
+	kindAgent   = "agent"
+	kindSandbox = "sandbox"
+)
+
+// kindOf is the kind that a word means; empty: none.
+func kindOf(word string) string {
+	switch word {
+	case "agent", "agents":
+		return kindAgent
+	case "sandbox", "sandboxes":
+		return kindSandbox
+	}
+	return ""
+}
+
+// addressed takes "agent/NAME", "agent NAME" or a name alone apart. No name nor ID has a slash.
+func addressed(args []string) (kind, ref string) {
+	if len(args) == 2 {
+		return kindOf(args[0]), args[1]
+	}
+	if word, name, ok := strings.Cut(args[0], "/"); ok && kindOf(word) != "" {
+		return kindOf(word), name
+	}
+	return "", args[0]
+}
+
+// explainOne explains a sandbox, or where none is meant an agent.
 func (a *app) explainOne(ctx context.Context, ref string) error {
+	err := a.explainSandbox(ctx, ref)
+	var missing *notFoundError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	if agentErr := a.explainAgent(ctx, ref); !isAgentNotFound(agentErr) {
+		return agentErr
+	}
+	return err
+}
+
+func (a *app) explainSandbox(ctx context.Context, ref string) error {
 	sb, err := a.resolve(ctx, ref)
 	var missing *notFoundError
 	if errors.As(err, &missing) {
@@ -39,18 +97,36 @@ func (a *app) explainOne(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	a.showExplained(sb, e, time.Now())
-	return nil
-}
-
-func (a *app) showExplained(sb *agboxv1.SandboxHandle, e *agboxv1.ExplainResponse, now time.Time) {
 	a.fact("Name", sb.GetName())
 	a.fact("ID", oneLine(sb.GetSandboxId()))
-	a.fact("Wanted", e.GetDesired())
 	state := ""
 	if e.GetState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
 		state = client.StateName(e.GetState())
 	}
+	a.showExplained(e, state, time.Now())
+	return nil
+}
+
+func (a *app) explainAgent(ctx context.Context, ref string) error {
+	one, err := a.resolveAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	e, err := a.conn.ExplainAgent(ctx, one.GetAgentId())
+	if client.IsNotFound(err) {
+		return a.agentNotFound(ctx, ref)
+	}
+	if err != nil {
+		return err
+	}
+	a.fact("Agent", one.GetName())
+	a.fact("ID", oneLine(one.GetAgentId()))
+	a.showExplained(e, e.GetAgentState(), time.Now())
+	return nil
+}
+
+func (a *app) showExplained(e *agboxv1.ExplainResponse, state string, now time.Time) {
+	a.fact("Wanted", e.GetDesired())
 	a.fact("State", state)
 	if e.GetEngineProblem() != "" {
 		a.fact("Engine", oneLine(e.GetEngineProblem()))

@@ -4055,10 +4055,10 @@ func (x *ExplainResponse) GetAgentState() string {
 
 type ExplainDeadline struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "timeout", "idle_ttl", "cleanup_ttl", "freeze_duration", "stopped_gc_after".
+	// "timeout", "idle_ttl", "cleanup_ttl", "freeze_duration", "stopped_gc_after"; of an agent "start_timeout", "back-off", "turn".
 	Kind string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	At   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// What happens then: "stop", "pause", "delete" or "demote".
+	// What happens then: "stop", "pause", "delete" or "demote"; to an agent "fail", "start" or "end".
 	Action        string `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
