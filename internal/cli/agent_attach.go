@@ -55,7 +55,7 @@ func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
 	at.talk.users, at.talk.results = true, true
 	fmt.Fprintf(a.Err, "attached to agent %s, which is %s; ^C detaches\n", agentName(agent), agentState(agent))
 	if hint := asleep(agent); hint != "" {
-		fmt.Fprintln(a.Err, "note: "+hint)
+		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
 	}
 	err = at.run(ctx, from)
 	if endErr := at.talk.end(); err == nil {

@@ -67,7 +67,7 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	if one.GetSaved() != "" {
 		a.fact("Work", one.GetSaved()+" when it was ended")
 	}
-	a.factIf("Prompt", one.GetPromptId())
+	a.factIf("Prompt", oneLine(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
 	if n := one.GetIncarnation(); n > 0 {
 		a.fact("Exec", fmt.Sprintf("%s.%d", one.GetAgentId(), n))
@@ -95,7 +95,7 @@ func rungText(r agboxv1.AgentRung) string {
 func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 	a.fact("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
 	a.fact("Format", spec.GetFormat())
-	a.factIf("Directory", spec.GetWorkingDir())
+	a.factIf("Directory", oneLine(spec.GetWorkingDir()))
 	a.fact("Ready", fmt.Sprintf("by %s, within %s", spec.GetReady(), span(spec.GetStartTimeout().AsDuration())))
 	a.fact("Restart", spec.GetRestartPolicy())
 	a.fact("Interrupted", spec.GetOnInterrupted())

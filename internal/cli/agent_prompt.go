@@ -88,7 +88,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	}
 	fmt.Fprintf(a.Out, "agent/%s prompt %s queued%s\n", agentName(one), resp.GetPromptId(), aheadText(resp.GetAhead()))
 	if hint := asleep(one); hint != "" {
-		fmt.Fprintln(a.Err, "note: "+hint)
+		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
 	}
 	return nil
 }

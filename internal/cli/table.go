@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -69,14 +71,34 @@ func clip(s string, n int) string {
 // oneLine makes text of any origin safe for a line of a table: no line ends and no terminal control characters.
 func oneLine(s string) string { return harmless(s, "") }
 
-// harmless makes blanks of control characters but those of keep.
+// harmless makes blanks of control characters but those of keep, and a sign that can be seen of those that turn the direction of
+// a text around: a terminal that obeys them shows another text than there is.
 func harmless(s, keep string) string {
 	return strings.Map(func(r rune) rune {
-		if (r < 0x20 || (r >= 0x7f && r < 0xa0)) && !strings.ContainsRune(keep, r) {
+		switch {
+		case (r < 0x20 || (r >= 0x7f && r < 0xa0)) && !strings.ContainsRune(keep, r):
 			return ' '
+		case unicode.Is(unicode.Bidi_Control, r):
+			return utf8.RuneError
 		}
 		return r
 	}, s)
+}
+
+// escapeBidi writes what turns the direction of a text around as JSON escapes. Outside of strings JSON has none.
+func escapeBidi(text []byte) []byte {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		if unicode.Is(unicode.Bidi_Control, r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+			continue
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return out
 }
 
 // age is kubectl's: "45s", "12m", "5h", "3d".
