@@ -64,7 +64,7 @@ func agentRecord(a store.Agent) agentplan.Record {
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
-		Nudged: a.Status.GetNudgedIncarnation() == a.Status.GetIncarnation(),
+		Nudged: wasNudged(a),
 	}
 }
 

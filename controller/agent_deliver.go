@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/conversation"
@@ -14,6 +15,11 @@ import (
 // claim gives the agent its next prompt. Where in its inbox, and with which past, is on record before anything is written
 // there.
 func (v *agentView) claim(ctx context.Context) error {
+	if closed, out := dialect.Close(format(v.a.Spec), v.position.GetDecoder()); len(out) > 0 {
+		if err := v.closeMessage(ctx, closed, out); err != nil {
+			return err
+		}
+	}
 	size, err := v.cfg.Execs.InboxSize(v.a.SandboxID, v.execID)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -23,6 +29,22 @@ func (v *agentView) claim(ctx context.Context) error {
 		claim.ContextThrough, claim.Summary = v.a.Status.GetLastSequence(), v.summary
 	}
 	_, _, err = v.cfg.Store.ClaimPrompt(ctx, v.a.ID, v.a.Status.GetVersion(), claim)
+	return err
+}
+
+// closeMessage completes what the agent said unasked, which is no part of its next answer.
+func (v *agentView) closeMessage(ctx context.Context, decoder []byte, list []dialect.Output) (err error) {
+	next := proto.CloneOf(v.position)
+	next.Decoder = decoder
+	var out []store.AgentOutput
+	for _, o := range list {
+		out = append(out, store.AgentOutput(o))
+	}
+	if err := v.cfg.Store.Ingest(ctx, v.a.ID, v.a.Status.GetIncarnation(), v.position, next, out); err != nil {
+		return err
+	}
+	v.position = next
+	v.a, err = v.cfg.Store.Agent(ctx, v.a.ID)
 	return err
 }
 

@@ -56,7 +56,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 		return nil, err
 	}
 	v.observeSandbox()
-	v.observePark(v.rec, now)
+	v.observePark(ctx, v.rec, now)
 	v.world.Destination = c.cfg.Store.Destination(a.ID)
 	v.world.Found = !c.agentBoard.isVerified(a.ID) && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
 		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
@@ -77,7 +77,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	if v.world.Unread {
 		return v, nil
 	}
-	return v, v.observeSave(v.rec)
+	return v, v.observeSave(ctx, v.rec, now)
 }
 
 func (v *agentView) observeSandbox() {

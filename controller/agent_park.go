@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/dialect"
 	"github.com/agbox/agbox/store"
 )
 
@@ -33,14 +34,14 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for. Of a sandbox that is deleted nothing is
 // left, so there it is one that was told to bring its work away, or that of an agent that stays.
-func hasTurn(rec plan.Record, a store.Agent) bool {
-	return isEnding(rec) && a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY &&
-		(rec.Desired == storev1.RunState_RUN_STATE_STOP || nudged(a) || wantRun(a) != storev1.AgentRun_AGENT_RUN_DELETE)
+func (c *Controller) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, now time.Time) bool {
+	return isEnding(rec) && (a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || c.finishing(ctx, a, now)) &&
+		(rec.Desired == storev1.RunState_RUN_STATE_STOP || wasNudged(a) || wantRun(a) != storev1.AgentRun_AGENT_RUN_DELETE)
 }
 
 // turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
-func turnLeft(rec plan.Record, a store.Agent, now time.Time) time.Duration {
-	if !hasTurn(rec, a) || plan.IsDeath(rec.Reason) {
+func (c *Controller) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, now time.Time) time.Duration {
+	if plan.IsDeath(rec.Reason) || !c.hasTurn(ctx, rec, a, now) {
 		return 0
 	}
 	left := rec.RequestedAt.Add(turnGrace).Sub(now)
@@ -56,11 +57,44 @@ func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
 		return 0
 	}
 	for _, id := range c.cfg.Store.AgentsOf(rec.ID) {
-		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && hasTurn(rec, a) {
+		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && c.hasTurn(ctx, rec, a, c.clock.read()) {
 			n++
 		}
 	}
 	return n
+}
+
+// finishing reports whether an agent that is IDLE may still do what it was told with its last turn, as a turn of its own: one has
+// begun, or might in a moment. Nobody waits longer for it than for a turn.
+func (c *Controller) finishing(ctx context.Context, a store.Agent, now time.Time) bool {
+	return c.settles(ctx, a, now) > 0
+}
+
+// settles is how long an agent may be finishing from now on if nothing more is heard of it; 0: it is not.
+func (c *Controller) settles(ctx context.Context, a store.Agent, now time.Time) time.Duration {
+	settle := dialect.Settles(format(a.Spec))
+	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
+		return 0
+	}
+	idle := max(now.Sub(fromNanos(a.Status.GetStateChangedAt())), 0)
+	if pos, err := c.cfg.Store.AgentPosition(ctx, a.ID); err == nil && dialect.InTurn(pos.GetDecoder()) {
+		settle = c.finishGrace()
+	}
+	return max(settle-idle, 0)
+}
+
+// finishGrace bounds a turn that nobody prompted.
+func (c *Controller) finishGrace() time.Duration {
+	if d := c.cfg.Store.Drain(); d != nil {
+		return max(time.Duration(d.GetWaitUntil()-d.GetStartedAt()), turnGrace)
+	}
+	return turnGrace
+}
+
+// wasNudged reports whether the present process was ever told to finish.
+func wasNudged(a store.Agent) bool {
+	n := a.Status.GetIncarnation()
+	return n > 0 && n == a.Status.GetNudgedIncarnation()
 }
 
 // nudged reports whether the present turn is to be told to finish.
@@ -69,8 +103,9 @@ func nudged(a store.Agent) bool {
 }
 
 // observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
-func (v *agentView) observePark(rec plan.Record, now time.Time) {
-	v.world.Ending, v.world.TurnLeft = isEnding(rec), turnLeft(rec, v.a, now)
+func (v *agentView) observePark(ctx context.Context, rec plan.Record, now time.Time) {
+	v.world.Ending, v.world.TurnLeft = isEnding(rec), v.turnLeft(ctx, rec, v.a, now)
+	v.world.Finishing = v.settles(ctx, v.a, now)
 	waits := v.world.TurnLeft > 0
 	if d := v.cfg.Store.Drain(); d != nil {
 		v.world.Draining = true
@@ -81,8 +116,8 @@ func (v *agentView) observePark(rec plan.Record, now time.Time) {
 }
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
-func (v *agentView) observeSave(rec plan.Record) error {
-	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !hasTurn(rec, v.a) || wantRun(v.a) != storev1.AgentRun_AGENT_RUN_RUN {
+func (v *agentView) observeSave(ctx context.Context, rec plan.Record, now time.Time) error {
+	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !v.hasTurn(ctx, rec, v.a, now) || wantRun(v.a) != storev1.AgentRun_AGENT_RUN_RUN {
 		return nil
 	}
 	if rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||

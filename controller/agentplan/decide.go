@@ -58,7 +58,7 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return stop(r)
 	case r.lives() && w.endsNow(r):
 		return end("parking")
-	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY:
+	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY && w.Finishing == 0:
 		return end("moving to another sandbox")
 	case r.lives() && w.Process == Alive && w.Found:
 		return Plan{Kind: Adopt}
@@ -80,10 +80,13 @@ func Decide(r Record, w World, now time.Time) Plan {
 
 // endsNow reports whether a process is to end, to come back later: at once, or after its turn, or after its time for that.
 func (w World) endsNow(r Record) bool {
-	if r.State != agboxv1.AgentState_AGENT_STATE_BUSY {
-		return w.Parking || w.Ending
+	switch {
+	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY, w.Ending && w.Finishing > 0:
+		return w.Ending && w.TurnLeft <= 0
+	case w.Finishing > 0:
+		return false
 	}
-	return w.Ending && w.TurnLeft <= 0
+	return w.Parking || w.Ending
 }
 
 func busy(w World) Plan {
@@ -208,6 +211,8 @@ func idle(r Record, w World) Plan {
 	switch {
 	case w.Process != Alive:
 		return wait("waiting for its process")
+	case w.Finishing > 0:
+		return Plan{Kind: Wait, Next: w.Finishing, Waiting: "it may still finish what it was told"}
 	case r.Queued && w.Draining:
 		return wait("draining; prompts wait")
 	case r.Queued && !w.SandboxUp:

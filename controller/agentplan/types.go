@@ -83,6 +83,8 @@ type World struct {
 	// Ending: its sandbox is to stop or to go. TurnLeft is how long its turn may last then.
 	Ending   bool
 	TurnLeft time.Duration
+	// Finishing: it is IDLE, and may still do what it was told with its last turn, for so long if nothing more is heard.
+	Finishing time.Duration
 	// Nudge: its turn is to be told to finish, and was not.
 	Nudge bool
 	// Destination is the sandbox that it is to move to; empty: none.

@@ -106,7 +106,7 @@ func (e *emitter) claudeSystem(l *claudeLine) {
 	if o.Ready || o.SessionID != "" {
 		e.add(o)
 	}
-	e.s.Ready, e.s.Interrupted = true, false
+	e.s.Ready, e.s.Begun, e.s.Interrupted = true, true, false
 }
 
 // claudeAnswer takes the answer to a request of ours.

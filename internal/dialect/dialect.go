@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -76,6 +77,34 @@ func Decode(format string, state []byte, src Source, line []byte) (next []byte, 
 		e.acp(line)
 	}
 	return e.s.save(), e.out
+}
+
+// Close completes the message that is open, so that what comes next is not taken for a part of it.
+func Close(format string, state []byte) (next []byte, out []Output) {
+	if !slices.Contains(Formats(), format) {
+		return state, nil
+	}
+	e := &emitter{s: loadState(state)}
+	e.complete()
+	return e.s.save(), e.out
+}
+
+// InTurn reports whether a turn has begun, by what was read, and has not ended.
+func InTurn(state []byte) bool {
+	s := loadState(state)
+	return s.Open || s.Spoke || s.Begun
+}
+
+// Settles is how long after a turn another one may begin for a prompt that was given during it: programs of the format take
+// some of those as a part of the turn and others as a turn of their own. 0: always a part of it.
+func Settles(format string) time.Duration {
+	switch format {
+	case Claude: // says at once that a turn begins
+		return 5 * time.Second
+	case ACP: // says nothing before the model does
+		return 15 * time.Second
+	}
+	return 0
 }
 
 // End says that nothing follows: what was read and not told yet comes out. A message that is open stays so; whether it was

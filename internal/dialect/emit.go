@@ -132,7 +132,7 @@ func (e *emitter) result(outcome, problem string) {
 			}},
 		},
 	})
-	e.s.Ready, e.s.Spoke, e.s.Interrupted = true, false, false
+	e.s.Ready, e.s.Spoke, e.s.Begun, e.s.Interrupted = true, false, false, false
 }
 
 // reset says that the program's own past is gone.

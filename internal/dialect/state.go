@@ -32,6 +32,8 @@ type state struct {
 	// Ready: said once. Spoke: the assistant has said something in this turn.
 	Ready bool `json:"r,omitempty"`
 	Spoke bool `json:"k,omitempty"`
+	// Begun: the program has said that a turn begins, which has not ended.
+	Begun bool `json:"b,omitempty"`
 	// Session is the session's ID, Named whether it was told. CanLoad: sessions can be resumed at all.
 	Session string `json:"i,omitempty"`
 	Named   bool   `json:"n,omitempty"`
