@@ -48,6 +48,13 @@ func (c *Client) DeleteAgent(ctx context.Context, agentID string) error {
 	return err
 }
 
+// MoveAgent asks for an agent to be in another sandbox, by ID or name, with its conversation and its queue; see AgentMoved. A turn
+// that is under way is waited for. Asking for the sandbox that it is in takes an earlier request back.
+func (c *Client) MoveAgent(ctx context.Context, agentID, sandbox string) error {
+	_, err := call(ctx, c, c.agents.MoveAgent, &agboxv1.MoveAgentRequest{AgentId: agentID, SandboxId: sandbox})
+	return err
+}
+
 // PromptAgent queues a prompt. It is repeated while the daemon is away, which is harmless since the prompt has an ID: that
 // of req, or a new one.
 func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -27,6 +28,7 @@ type fakeAgents struct {
 	events  []*agboxv1.AgentEvent
 	changed chan struct{} // closed and replaced by each change
 	prompts []*agboxv1.PromptAgentRequest
+	moved   *agboxv1.MoveAgentRequest
 	lose    int // so many answers and streams are lost
 }
 
@@ -86,6 +88,21 @@ func (s *fakeAgents) GetAgent(context.Context, *agboxv1.GetAgentRequest) (*agbox
 		return nil, status.Error(codes.NotFound, "agent agent was not found")
 	}
 	return &agboxv1.GetAgentResponse{Agent: s.now}, nil
+}
+
+// MoveAgent is done at once, and told by the event of a move alone.
+func (s *fakeAgents) MoveAgent(_ context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = req
+	e := &agboxv1.AgentEvent{Sequence: uint64(len(s.events) + 1), EventType: agboxv1.AgentEventType_AGENT_MOVED}
+	s.events = append(s.events, e)
+	now := proto.CloneOf(s.now)
+	now.SandboxId, now.MovesTo, now.LastEventSequence = req.GetSandboxId(), "", e.Sequence
+	s.now = now
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
 func (s *fakeAgents) PromptAgent(_ context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {
@@ -149,6 +166,7 @@ func TestWaitAgentJudges(t *testing.T) {
 	unverified := func(h *agboxv1.AgentHandle) { h.Unverified = true }
 	parked := func(h *agboxv1.AgentHandle) { h.Parked = true }
 	exhausted := func(h *agboxv1.AgentHandle) { h.NeedsAttention = true }
+	moving := func(h *agboxv1.AgentHandle) { h.MovesTo = "other" }
 	for name, tc := range map[string]struct {
 		at   *agboxv1.AgentHandle
 		want client.AgentCondition
@@ -172,6 +190,19 @@ func TestWaitAgentJudges(t *testing.T) {
 		"failed between two starts":        {agentHandle(agentFailed, "running"), client.AgentStopped, "no"},
 		"works and is to stop":             {agentHandle(agentBusy, "stopped"), client.AgentStopped, "no"},
 		"is to be deleted and not running": {agentHandle(agentStopped, "deleted"), client.AgentRunning, "never"},
+		"idle and to move":                 {agentHandle(agentIdle, "running", moving), client.AgentMoved, "no"},
+		"failed and to move":               {agentHandle(agentFailed, "running", never, exhausted, moving), client.AgentMoved, "no"},
+		"failed, and started by a move":    {agentHandle(agentFailed, "running", exhausted, moving), client.AgentRunning, "no"},
+		"stopped and to move":              {agentHandle(agentStopped, "stopped", moving), client.AgentMoved, "no"},
+		"stopped and to move does not run": {agentHandle(agentStopped, "stopped", moving), client.AgentRunning, "never"},
+		"moved and not started yet":        {agentHandle(agentStopped, "running", parked), client.AgentMoved, "no"},
+		"moved and not looked at":          {agentHandle(agentIdle, "running", unverified), client.AgentMoved, "no"},
+		"moved and runs":                   {agentHandle(agentBusy, "running"), client.AgentMoved, "yes"},
+		"moved and had ended by itself":    {agentHandle(agentStopped, "running"), client.AgentMoved, "yes"},
+		"moved and stopped as wanted":      {agentHandle(agentStopped, "stopped"), client.AgentMoved, "yes"},
+		"moved and stopped in a moment":    {agentHandle(agentFailed, "stopped"), client.AgentMoved, "no"},
+		"moved and failed there":           {agentHandle(agentFailed, "running", exhausted), client.AgentMoved, "never"},
+		"to be deleted moves no more":      {agentHandle(agentIdle, "deleted"), client.AgentMoved, "never"},
 		"is to be deleted":                 {agentHandle(agentStopped, "deleted"), client.AgentDeleted, "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +238,26 @@ func TestWaitAgentFollowsToTheEnd(t *testing.T) {
 	}
 	if _, err := c.WaitAgent(t.Context(), "agent", client.AgentRunning); !client.IsNotFound(err) {
 		t.Errorf("of one that is gone: %v", err)
+	}
+}
+
+func TestMoveAgentIsWaitedFor(t *testing.T) {
+	s, c := serveAgents(t)
+	s.become(agentHandle(agentIdle, "running", func(h *agboxv1.AgentHandle) { h.SandboxId, h.MovesTo = "old", "new" }))
+	type outcome struct {
+		at  *agboxv1.AgentHandle
+		err error
+	}
+	waited := make(chan outcome, 1)
+	go func() {
+		at, err := c.WaitAgent(t.Context(), "agent", client.AgentMoved)
+		waited <- outcome{at, err}
+	}()
+	if err := c.MoveAgent(t.Context(), "agent", "new"); err != nil || s.moved.GetAgentId() != "agent" || s.moved.GetSandboxId() != "new" {
+		t.Fatalf("asked for %v: %v", s.moved, err)
+	}
+	if got := <-waited; got.err != nil || got.at.GetSandboxId() != "new" {
+		t.Errorf("got %v, %v", got.at, got.err)
 	}
 }
 

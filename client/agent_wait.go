@@ -22,6 +22,9 @@ const (
 	AgentIdle AgentCondition = "idle"
 	// AgentStopped is met by a STOPPED or FAILED one that is not to come back by itself.
 	AgentStopped AgentCondition = "stopped"
+	// AgentMoved is met by one that is to move nowhere, and that runs unless it has ended by itself or is wanted stopped. Which
+	// sandbox it is in, its handle says: a newer request counts.
+	AgentMoved   AgentCondition = "moved"
 	AgentDeleted AgentCondition = "deleted"
 )
 
@@ -81,17 +84,24 @@ func judgeAgent(a *agboxv1.AgentHandle, want AgentCondition) (done bool, err err
 		met = a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.GetQueuedPrompts() == 0 && !a.GetUnverified()
 	case AgentStopped:
 		met = down && !AgentComesBack(a)
+	case AgentMoved:
+		arrived := up && !a.GetUnverified() || !AgentComesBack(a) && a.GetState() != agboxv1.AgentState_AGENT_STATE_FAILED
+		met = arrived && a.GetMovesTo() == "" && a.GetDesiredState() != desiredDeleted
 	}
+	starting := a.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
 	switch {
 	case met:
 		return true, nil
 	case want == AgentDeleted:
 		return false, nil
-	case a.GetDesiredState() == desiredDeleted,
-		want != AgentStopped && !AgentComesBack(a) && !up && a.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING:
+	case a.GetDesiredState() == desiredDeleted:
 		return true, &AgentFailedError{Agent: a, Want: want}
+	case want == AgentStopped, up, starting, AgentComesBack(a):
+		return false, nil
+	case want == AgentMoved && (a.GetMovesTo() != "" || a.GetDesiredState() != desiredRunning):
+		return false, nil // it moves without a process, and is stopped where it arrives
 	}
-	return false, nil
+	return true, &AgentFailedError{Agent: a, Want: want}
 }
 
 // Values of AgentHandle.desired_state.
@@ -105,7 +115,11 @@ const (
 func AgentComesBack(a *agboxv1.AgentHandle) bool {
 	policy := a.GetSpec().GetRestartPolicy()
 	switch {
-	case a.GetDesiredState() != desiredRunning || a.GetNeedsAttention():
+	case a.GetDesiredState() != desiredRunning:
+		return false
+	case a.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED && a.GetMovesTo() != "":
+		return true // a move starts it with a new count of attempts
+	case a.GetNeedsAttention():
 		return false
 	case a.GetParked():
 		return true
@@ -127,7 +141,8 @@ func (c *Client) nextAgentChange(ctx context.Context, a *agboxv1.AgentHandle) er
 			<-looking.Done() // whatever it was, the next read waits for its time
 			break
 		}
-		if e.GetEventType() == agboxv1.AgentEventType_AGENT_STATE_CHANGED {
+		switch e.GetEventType() {
+		case agboxv1.AgentEventType_AGENT_STATE_CHANGED, agboxv1.AgentEventType_AGENT_MOVED:
 			return nil
 		}
 	}

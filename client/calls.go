@@ -49,9 +49,17 @@ func (c *Client) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 	return call(ctx, c, c.sandboxes.UpdateSandbox, req)
 }
 
-// DeleteSandbox asks for removal of everything the sandbox holds. Repeating it changes nothing.
+// DeleteSandbox asks for removal of everything the sandbox holds, also its agents with their conversations, but for those that
+// move to another sandbox. Repeating it changes nothing.
 func (c *Client) DeleteSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID})
+	return err
+}
+
+// DeleteSandboxKeepingAgents is DeleteSandbox, but its agents stay, with their conversations: they wait for the next sandbox of the
+// same name, or for MoveAgent. It counts with the first request to delete a sandbox only.
+func (c *Client) DeleteSandboxKeepingAgents(ctx context.Context, sandboxID string) error {
+	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID, KeepAgents: true})
 	return err
 }
 
