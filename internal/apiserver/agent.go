@@ -114,6 +114,21 @@ func (s *Server) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentReques
 	return requestOf(ctx, req, s.deps.Store.RequestAgentDelete)
 }
 
+// MoveAgent implements agbox.v1.AgentService.
+func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	sandboxID, err := s.sandboxOf(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return accepted(s.deps.Store.RequestMove(ctx, req.GetAgentId(), sandboxID))
+}
+
 // InterruptAgent implements agbox.v1.AgentService.
 func (s *Server) InterruptAgent(ctx context.Context, req *agboxv1.InterruptAgentRequest) (*agboxv1.AcceptedResponse, error) {
 	return requestOf(ctx, req, s.deps.Store.RequestInterrupt)

@@ -15,6 +15,8 @@ type AgentStore interface {
 	RequestAgentRun(ctx context.Context, id string) (changed bool, err error)
 	RequestAgentStop(ctx context.Context, id string) (changed bool, err error)
 	RequestAgentDelete(ctx context.Context, id string) (changed bool, err error)
+	RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error)
+	Destination(id string) string
 	RequestInterrupt(ctx context.Context, id string) (changed bool, err error)
 	QueuePrompt(ctx context.Context, id, promptID, text string) (store.Queued, error)
 	Agent(ctx context.Context, id string) (store.Agent, error)

@@ -19,10 +19,10 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 	st := a.Status
 	h := &agboxv1.AgentHandle{
 		AgentId: a.ID, Name: a.Name, SandboxId: a.SandboxID, State: st.GetState(), StateChangedAt: nanoseconds(st.GetStateChangedAt()),
-		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: st.GetRung(), Version: st.GetVersion(),
+		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: rung(st), Version: st.GetVersion(),
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
 		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), formatDefault),
-		DesiredState: agentDesired(a), Saved: st.GetSaved(),
+		DesiredState: agentDesired(a), Saved: st.GetSaved(), MovesTo: s.movesTo(a),
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())
 	h.Parked = st.GetParked() && !lives(st.GetState())
@@ -31,6 +31,23 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 		h.Spec = a.Spec
 	}
 	return h
+}
+
+// rung is how the present process got its past: of one that a daemon found alive at its start, that is told before what it began
+// with.
+func rung(st *storev1.AgentStatus) agboxv1.AgentRung {
+	if n := st.GetIncarnation(); n > 0 && st.GetAdoptedIncarnation() == n {
+		return agboxv1.AgentRung_AGENT_RUNG_ADOPTED
+	}
+	return st.GetRung()
+}
+
+// movesTo is the ID of the sandbox to which an agent can move and is to, or the name of the one that it waits for.
+func (s *Server) movesTo(a store.Agent) string {
+	if a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return ""
+	}
+	return cmp.Or(s.deps.Store.Destination(a.ID), a.Desired.GetHome())
 }
 
 // agentMessage is what went wrong and then what the daemon waits for, as far as there is something.

@@ -157,6 +157,10 @@ func TestAgentRequestsAreRecordedAndRefused(t *testing.T) {
 			_, err := f.agents.DeleteAgent(ctx, &agboxv1.DeleteAgentRequest{AgentId: id})
 			return err
 		},
+		"move": func(id string) error {
+			_, err := f.agents.MoveAgent(ctx, &agboxv1.MoveAgentRequest{AgentId: id, SandboxId: "work"})
+			return err
+		},
 		"interrupt": func(id string) error {
 			_, err := f.agents.InterruptAgent(ctx, &agboxv1.InterruptAgentRequest{AgentId: id})
 			return err
@@ -206,6 +210,7 @@ func TestAgentRequestsAreRecordedAndRefused(t *testing.T) {
 	f.must(calls["delete"]("agent-1"))
 	f.must(calls["delete"]("agent-1"))
 	refused(t, calls["start"]("agent-1"), codes.FailedPrecondition, "AGENT_INVALID_STATE", "agent agent-1 is being deleted", nil)
+	refused(t, calls["move"]("agent-1"), codes.FailedPrecondition, "AGENT_INVALID_STATE", "agent agent-1 is being deleted", nil)
 	refused(t, calls["prompt"]("agent-1"), codes.FailedPrecondition, "AGENT_INVALID_STATE", "agent agent-1 is being deleted", nil)
 }
 

@@ -26,6 +26,7 @@ type Store interface {
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestResume(ctx context.Context, id string) (changed bool, err error)
 	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error)
 	SetTimeout(ctx context.Context, id string, t store.Timeout) (deadline time.Time, changed bool, err error)
 	CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (store.Exec, error)

@@ -61,7 +61,11 @@ func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRe
 	if err := requireSandboxID(req); err != nil {
 		return nil, err
 	}
-	return accepted(s.deps.Store.RequestDelete(ctx, req.GetSandboxId(), reasonDelete))
+	request := s.deps.Store.RequestDelete
+	if req.GetKeepAgents() {
+		request = s.deps.Store.RequestDeleteKeepingAgents
+	}
+	return accepted(request(ctx, req.GetSandboxId(), reasonDelete))
 }
 
 // DeleteSandboxes implements agbox.v1.SandboxService.
