@@ -113,7 +113,7 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
 	return true, d.save()
 }
 
-// deleteAgentsOf wants all agents of a sandbox gone. Who is busy is nudged: what it can bring out of the sandbox in time is not
+// deleteAgentsOf wants all agents of a sandbox gone, but for those that are on their way to another one. Who is busy is nudged: what it can bring out of the sandbox in time is not
 // lost. What does not decode stays as it is.
 func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 	for _, id := range sb.Agents {
@@ -122,6 +122,12 @@ func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 			continue
 		}
 		d := t.draft(a)
+		if d.movesAway() {
+			if err := d.stay(sb.Name); err != nil {
+				return err
+			}
+			continue
+		}
 		if d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
 			d.nudge()
 		}

@@ -170,15 +170,25 @@ func (t *txn) keepAgentsOf(sb *Sandbox) error {
 		if a == nil || a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 			continue
 		}
-		d := t.draft(a)
-		d.Desired.Home = sb.Name
-		d.nudge()
-		d.intend(d.Desired.GetRun())
-		if err := d.save(); err != nil {
+		if err := t.draft(a).stay(sb.Name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stay has an agent leave its sandbox, which is deleted: for where it is to move, else for the next sandbox of that name.
+func (d *agentDraft) stay(home string) error {
+	d.Desired.Home = home
+	d.nudge()
+	d.intend(d.Desired.GetRun())
+	return d.save()
+}
+
+// movesAway reports whether an agent was asked to move to a sandbox that is there.
+func (d *agentDraft) movesAway() bool {
+	to := d.Desired.GetMoveTo()
+	return d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE && to != "" && d.destination(d.live, d.nameHolder) == to
 }
 
 // welcome has the agents looked at that wait for a sandbox of this name.

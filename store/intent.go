@@ -67,8 +67,8 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 	})
 }
 
-// RequestDelete asks for the removal of a sandbox and of its agents, and lets go of their names. changed is false when it is DELETING or
-// DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestDelete asks for the removal of a sandbox and of its agents, but for those that move to another one, and lets go of their
+// names. changed is false when it is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
