@@ -34,6 +34,7 @@ const (
 //   - A sandbox whose ID was ever used is left out: what is there is never changed. So Adopt may be repeated.
 //   - A name that another one holds is not taken; "name" is then among the defaulted fields.
 //   - An exec whose ID was ever used, that is of another sandbox, or has no nonce, is left out; "execs" is then defaulted.
+//   - Agents that are there and say that they are in it are in it.
 //
 // Errors: ErrInvalidArgument for each record that is none of a live sandbox, after all others were adopted; ErrUnavailable,
 // and ctx's, with what was adopted all the same.
@@ -111,6 +112,7 @@ func (t *txn) adopt(a *adoption) error {
 	if sb.CreatedAt.IsZero() {
 		sb.CreatedAt = fromNanos(uint64(t.now.UnixNano()))
 	}
+	sb.Agents = t.agentsIn(sb.ID)
 	a.startHistory(t.now)
 	progress := sb.Progress
 	sb.Progress = &storev1.Progress{}

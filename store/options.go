@@ -28,6 +28,8 @@ type Options struct {
 	Observe func(commit time.Duration, writes int, err error)
 	// Mirror; nil: none.
 	Mirror Mirror
+	// AgentMirror; nil: none.
+	AgentMirror AgentMirror
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 	// CheckProgram is the program and arguments that check the file in a process of its own after an unclean end; the

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -11,11 +12,16 @@ import (
 // not in it may exist all the same. It outlives restarts until RebuildDone. From memory.
 func (s *Store) RebuildPending() bool { return s.rebuilding.Load() }
 
-// RebuildDone records that everything that could be found has been adopted. Errors: ErrUnavailable; the rebuild is pending
-// then.
+// RebuildDone records that everything that could be found has been adopted. An agent of whose processes its execs know more than
+// its own records is FAILED, as one that died with its newest process. Errors: ErrUnavailable; the rebuild is pending then.
 func (s *Store) RebuildDone(ctx context.Context) error {
 	if !s.RebuildPending() {
 		return nil
+	}
+	for _, id := range s.LiveAgentIDs() {
+		if err := s.update(ctx, func(t *txn) error { return t.meetProcesses(id) }); err != nil {
+			return fmt.Errorf("meet the processes of agent %s: %w", id, err)
+		}
 	}
 	if err := s.update(ctx, func(t *txn) error { return t.delete(bucketMeta, keyRebuild) }); err != nil {
 		return err

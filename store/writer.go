@@ -103,6 +103,17 @@ type group struct {
 	accepted []*txn // those that staged something
 	shown    []touch
 	mirror   reflection
+	agents   agentLog
+}
+
+// tell hands over what the group has made of the records, which are on disk by now.
+func (g *group) tell(o Options) {
+	if o.Mirror != nil {
+		g.mirror.tell(o.Mirror)
+	}
+	if o.AgentMirror != nil {
+		g.agents.tell(o.AgentMirror, g.changes)
+	}
 }
 
 // commitGroup runs the requests in one transaction, commits it, mirrors, publishes and answers, in that order.
@@ -135,7 +146,7 @@ func (s *Store) runGroup(g *group) error {
 	}
 	if len(g.accepted) == 0 {
 		_ = tx.Rollback()
-		g.mirror.tell(s.o.Mirror)
+		g.tell(s.o)
 		return nil
 	}
 	txid := tx.ID()
@@ -148,7 +159,7 @@ func (s *Store) runGroup(g *group) error {
 	if err != nil {
 		return err
 	}
-	g.mirror.tell(s.o.Mirror)
+	g.tell(s.o)
 	s.publish(g, txid)
 	return nil
 }
@@ -165,12 +176,16 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 		if len(t.ops) == 0 {
 			continue
 		}
+		if s.o.AgentMirror != nil && !t.fromMirror {
+			g.agents.note(tx, t.ops)
+		}
 		if err := t.apply(); err != nil {
 			return err
 		}
 		g.accepted = append(g.accepted, t)
 	}
 	g.mirror = s.reflect(g, tx)
+	g.agents.close(tx, g.changes)
 	return nil
 }
 

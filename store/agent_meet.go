@@ -1,0 +1,68 @@
+package store
+
+import (
+	"slices"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agentstate"
+)
+
+// agentsIn returns the sorted IDs of the agents that say that they are in a sandbox.
+func (t *txn) agentsIn(sandboxID string) (ids []string) {
+	add := func(id string) {
+		if a := t.agentBefore(id); a != nil && a.SandboxID == sandboxID && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for id := range t.index.agents {
+		add(id)
+	}
+	for id := range t.group.agents {
+		add(id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// meetProcesses has a rebuilt agent go on behind the newest process that the execs of its sandbox know. A crash of the host may
+// cost the agent its last changes and leave the exec; its number is used up then, and what it was told is not known.
+func (t *txn) meetProcesses(id string) error {
+	a := t.agentBefore(id)
+	if a == nil || a.Corrupt {
+		return nil
+	}
+	newest := t.newestProcess(a)
+	if newest <= a.Status.GetIncarnation() {
+		return nil
+	}
+	d := t.draft(a)
+	err := d.transition(Transition{
+		Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION,
+		Reason:  "its records were rebuilt, and they do not know its newest process",
+	})
+	if err != nil {
+		return err
+	}
+	d.Status.Incarnation, d.wake = newest, true
+	if err := d.put(bucketAgentPosition, id, &storev1.AgentPosition{Incarnation: newest}); err != nil {
+		return err
+	}
+	return d.save()
+}
+
+func (t *txn) newestProcess(a *Agent) (newest uint64) {
+	b := t.tx.Bucket([]byte(prefixExecConfig + a.SandboxID))
+	if b == nil {
+		return 0
+	}
+	c := b.Cursor()
+	for k, _ := c.Seek([]byte(a.ID + ".")); k != nil; k, _ = c.Next() {
+		id, n, ok := agentstate.OfExec(string(k))
+		if !ok || id != a.ID {
+			return newest
+		}
+		newest = max(newest, n)
+	}
+	return newest
+}
