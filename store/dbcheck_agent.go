@@ -67,29 +67,27 @@ func (c *checker) agent(a *Agent) {
 	c.agentEvents(a)
 }
 
-// agentPlace: it is of a live sandbox that is not to be deleted unless the agent is.
+// agentPlace: what has a process is in a live sandbox; others may have outlived theirs.
 func (c *checker) agentPlace(a *Agent) {
-	id, d := a.Desired.GetSandboxId(), &storev1.Desired{}
+	id := a.Desired.GetSandboxId()
 	if id != a.Spec.GetSandboxId() {
 		c.say(bucketAgentDesired, a.ID, "it is in sandbox %q, and its spec says %q", id, a.Spec.GetSandboxId())
 	}
-	switch {
-	case !hasRecord(c.tx, id) || c.has(bucketDeletedAt, id):
+	live := hasRecord(c.tx, id) && !c.has(bucketDeletedAt, id)
+	if !live && (a.lives() || !c.has(bucketSandboxID, id)) {
 		c.say(bucketAgentDesired, a.ID, "its sandbox %q is not there", id)
-	case decode(get(c.tx, bucketDesired, []byte(id)), d) != nil: // told with the sandbox
-	case d.GetRunState() == storev1.RunState_RUN_STATE_DELETE && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE:
-		c.say(bucketAgentDesired, a.ID, "its sandbox %s is to be deleted, and the agent is not", id)
 	}
 }
 
-// agentProcess: the newest incarnation is an exec of the sandbox, and what was read is of it.
+// agentProcess: an incarnation that lives is an exec of the sandbox, and what was read is of the newest one. Those that have ended
+// may be of another sandbox, which may be gone.
 func (c *checker) agentProcess(a *Agent) {
 	n := a.Status.GetIncarnation()
 	configs := prefixExecConfig + a.SandboxID
 	switch {
 	case n == 0 && a.lives():
 		c.say(bucketAgentStatus, a.ID, "it is %s without a process", a.Status.GetState())
-	case n > 0 && !c.has(configs, a.ExecID(n)):
+	case n > 0 && a.lives() && !c.has(configs, a.ExecID(n)):
 		c.say(bucketAgentStatus, a.ID, "there is no exec %s", a.ExecID(n))
 	case c.has(configs, a.ExecID(n+1)):
 		c.say(bucketAgentStatus, a.ID, "its newest incarnation is %d, and there is exec %s", n, a.ExecID(n+1))

@@ -88,9 +88,6 @@ func TestTheCheckFindsDamageOfAgents(t *testing.T) {
 		"an epoch of another width":   {bucketMeta, keyEpoch, is([]byte("x")), "meta/epoch: integer of 1 bytes"},
 		"a drain that does not decode": {bucketMeta, keyDrain, is([]byte("\xff")),
 			"meta/drain: decode DrainRecord"},
-		"a sandbox that goes without it": {bucketDesired, "box", func(t *testing.T, path string) []byte {
-			return altered(t, path, bucketDesired, "box", &storev1.Desired{}, func(d *storev1.Desired) { d.RunState = storev1.RunState_RUN_STATE_DELETE })
-		}, "agent-desired/busy: its sandbox box is to be deleted, and the agent is not"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := soundAgents(t)
