@@ -37,6 +37,18 @@ func (s *said) prompts(promptID string) (list []given) {
 	return list
 }
 
+// first is the first prompt that a process has read.
+func (s *said) first(execID string) given {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.given {
+		if g.execID == execID {
+			return g
+		}
+	}
+	return given{}
+}
+
 func (s *said) tell(sandboxID, execID string) {
 	s.mu.Lock()
 	notify := s.notify
@@ -56,6 +68,8 @@ type fakeAgent struct {
 	cancel <-chan struct{}
 	more   <-chan struct{}
 	read   int64
+	claude *claudeTalk  // nil: it speaks native
+	later  []nativeLine // prompts that came during a turn that leaves them for turns of their own
 }
 
 type nativeLine struct {
@@ -67,6 +81,7 @@ type nativeLine struct {
 
 func newFakeAgent(s *fakeShim, b *fakeBox, req execjournal.Request, cancel <-chan struct{}) *fakeAgent {
 	a := &fakeAgent{s: s, b: b, execID: req.ExecID, flags: map[string]string{}, cancel: cancel, more: b.feed(req.ExecID)}
+	a.claude = newClaudeTalk(req.Command)
 	for _, word := range req.Command[1:] {
 		k, v, _ := strings.Cut(word, "=")
 		a.flags[k] = v
@@ -97,6 +112,11 @@ func (a *fakeAgent) run() (what, code int) {
 	if _, mute := a.flags["mute"]; mute {
 		return a.wait(-1), 0
 	}
+	if a.claude != nil { // it is asked first
+		if _, what := a.next(-1); what != fed {
+			return what, 0
+		}
+	}
 	a.say(nativeLine{Type: "ready"})
 	left := time.Duration(-1)
 	if dies {
@@ -110,8 +130,11 @@ func (a *fakeAgent) run() (what, code int) {
 		if l.Type != "prompt" {
 			continue // there is no turn to interrupt
 		}
-		if what, code := a.turn(l); what != fed {
-			return what, code
+		for a.later = []nativeLine{l}; len(a.later) > 0; {
+			l, a.later = a.later[0], a.later[1:]
+			if what, code := a.turn(l); what != fed {
+				return what, code
+			}
 		}
 	}
 }
@@ -153,7 +176,11 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 			return what, 0
 		}
 		took = 0
-	case "work":
+	case "say": // and once more when nobody asks
+		a.say(nativeLine{Type: "message", Text: "answer"})
+		a.result(l, "end_turn")
+		return a.mutter(took), 0
+	case "work", "queues":
 	case "hang", "deaf", "until-nudged":
 		took = -1
 	default:
@@ -181,6 +208,8 @@ func (a *fakeAgent) work(l nativeLine, kind string, took time.Duration) (what, c
 		case more.Type == "interrupt" && kind != "deaf":
 			a.result(l, "interrupted")
 			return fed, 0
+		case more.Type == "prompt" && kind == "queues":
+			a.later = append(a.later, more)
 		case more.Type == "prompt" && kind == "until-nudged":
 			a.result(l, "end_turn")
 			return fed, 0
@@ -195,17 +224,34 @@ func (a *fakeAgent) result(l nativeLine, outcome string) {
 	a.s.said.answered[l.PromptID]++
 }
 
+// mutter says something while it is IDLE.
+func (a *fakeAgent) mutter(after time.Duration) (what int) {
+	if what := a.wait(after); what != byItself {
+		return what
+	}
+	a.say(nativeLine{Type: "message_part.updated", Text: "unasked"})
+	return fed
+}
+
 func (a *fakeAgent) say(l nativeLine) {
-	data, err := json.Marshal(l)
-	if err != nil {
-		panic(err)
+	list := []any{l}
+	if a.claude != nil {
+		list = a.claude.says(l)
+	}
+	var data []byte
+	for _, one := range list {
+		line, err := json.Marshal(one)
+		if err != nil {
+			panic(err)
+		}
+		data = append(append(data, line...), '\n')
 	}
 	f, err := os.OpenFile(filepath.Join(a.b.logs, execjournal.StdoutName(a.execID)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return // its sandbox is being removed
 	}
 	defer f.Close()
-	_, _ = f.Write(append(data, '\n'))
+	_, _ = f.Write(data)
 	defer a.s.said.tell(a.b.sandbox, a.execID)
 }
 
@@ -254,7 +300,9 @@ func (a *fakeAgent) line() (l nativeLine, ok bool) {
 		return l, false
 	}
 	a.read += int64(len(line)) + 1
-	if err := json.Unmarshal(line, &l); err != nil {
+	if a.claude != nil {
+		l = a.claude.told(line)
+	} else if err := json.Unmarshal(line, &l); err != nil {
 		panic(fmt.Sprintf("%s was told %q", a.execID, line))
 	}
 	if l.Type == "prompt" {

@@ -25,7 +25,8 @@ var agentHappenings = []string{
 	"agent stop", "agent start", "agent delete", "interrupt", "drain", "undrain", "detach", "hurry",
 	"wait", "wait", "wait", "wait", "kill daemon", "kill daemon soon", "kill daemon soon", "reboot",
 	"engine down", "engine up", "engine restart", "engine restart live", "lose reply", "fail", "heal", "kill box", "clock",
-	"create", "stop", "resume", "wake", "wake", "delete", "pause", "demote", "timeout", "exec", "stop at once",
+	"agent move", "agent move", "delete keeping", "delete keeping", "remove box",
+	"create", "create", "stop", "resume", "wake", "wake", "delete", "pause", "demote", "timeout", "exec", "stop at once",
 }
 
 // TestAgentsConverge lets anything happen to agents and their sandboxes, then nothing any more, and looks at every agent and
@@ -92,7 +93,11 @@ func (p *agentPlayer) do(a act) error {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
 		p.boxes = append(p.boxes, id)
-		_, err := p.store.CreateSandbox(ctx, id, "", &agboxv1.CreateSpec{Image: image, OnTimeout: []string{"", "pause", "delete"}[a.n%3]}, nil)
+		name := fmt.Sprintf("name-%d", a.n%3)
+		if p.named(name) {
+			name = ""
+		}
+		_, err := p.store.CreateSandbox(ctx, id, name, &agboxv1.CreateSpec{Image: image, OnTimeout: []string{"", "pause", "delete"}[a.n%3]}, nil)
 		return err
 	case "agent":
 		id := fmt.Sprintf("agent-%d", len(p.agents))
@@ -117,6 +122,10 @@ func (p *agentPlayer) do(a act) error {
 		if a.n%4 == 0 {
 			_, _ = p.store.RequestAgentDelete(ctx, p.one(a.n))
 		}
+	case "agent move":
+		_, _ = p.store.RequestMove(ctx, p.one(a.n), p.box(a.n/7))
+	case "delete keeping":
+		_, _ = p.store.RequestDeleteKeepingAgents(ctx, p.box(a.n), "delete_requested")
 	case "interrupt":
 		_, _ = p.store.RequestInterrupt(ctx, p.one(a.n))
 	case "drain":
@@ -133,6 +142,14 @@ func (p *agentPlayer) do(a act) error {
 		return p.player.do(a)
 	}
 	return nil
+}
+
+// named reports whether a live sandbox holds a name.
+func (p *agentPlayer) named(name string) bool {
+	all, _ := p.store.List(context.Background(), store.Filter{})
+	return slices.ContainsFunc(all, func(sb store.Sandbox) bool {
+		return sb.Name == name && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE && sb.State != boxDeleted
+	})
 }
 
 // spec is an agent of one of many kinds.
@@ -236,6 +253,8 @@ func (p *agentPlayer) checkAgent(id string) error {
 		return fail("unverified %v", unverified)
 	case lives && processes != 1 || !lives && processes != 0 && !p.asleep(sb.ID):
 		return fail("the processes are not what the state says")
+	case p.store.Destination(id) != "" && st != agentBusy && !p.asleep(sb.ID):
+		return fail("it should have moved to %s", p.store.Destination(id))
 	case run == storev1.AgentRun_AGENT_RUN_DELETE && !p.asleep(sb.ID):
 		return fail("it was to be deleted")
 	case sb.State == boxReady && run == storev1.AgentRun_AGENT_RUN_RUN && st != agentIdle && !p.restsWell(a):

@@ -39,6 +39,14 @@ func (s *fusedStore) RemoveAgent(ctx context.Context, id string) error {
 	return s.f.guard(func() error { return s.Store.RemoveAgent(ctx, id) })
 }
 
+func (s *fusedStore) MoveAgent(ctx context.Context, id string, version uint64) error {
+	return s.f.guard(func() error { return s.Store.MoveAgent(ctx, id, version) })
+}
+
+func (s *fusedStore) AdoptAgent(ctx context.Context, id string, incarnation uint64) error {
+	return s.f.guard(func() error { return s.Store.AdoptAgent(ctx, id, incarnation) })
+}
+
 func (s *fusedStore) BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
 	return guarded(s.f, func() (*storev1.DrainRecord, error) { return s.Store.BeginDrain(ctx, o) })
 }

@@ -80,6 +80,7 @@ func TestDecide(t *testing.T) {
 	lost := func(s *scene) { s.w.Process, s.w.Lost = Ended, true }
 	cancelled := func(s *scene) { s.w.Process, s.w.Cancelled, s.w.ExitCode = Ended, true, 143 }
 	down := func(s *scene) { s.w.SandboxUp = false }
+	moving := func(s *scene) { s.w.Destination = "there" }
 	ending := func(s *scene) { s.w.SandboxUp, s.w.Ending, s.w.TurnLeft = false, true, 20*time.Second }
 	for _, row := range []struct {
 		name   string
@@ -163,6 +164,29 @@ func TestDecide(t *testing.T) {
 		{"nudged, and nothing waits", idleState, func(s *scene) { s.r.Nudged = true }, "wait"},
 		{"nudged: the next prompt is another process's", idleState, func(s *scene) { s.r.Nudged, s.r.Queued = true, true }, "end"},
 		{"its past is summarized first", idleState, func(s *scene) { s.w.Summarizing, s.r.Queued = true, true }, "summarize next:1s"},
+
+		{"told to finish, as a turn of its own", idleState, func(s *scene) { s.r.Nudged, s.w.Finishing = true, time.Minute }, "wait next:1m0s"},
+		{"that, and a prompt waits", idleState, func(s *scene) { s.r.Nudged, s.r.Queued, s.w.Finishing = true, true, time.Minute }, "wait next:1m0s"},
+		{"that, and a drain parks", idleState, func(s *scene) { s.w.Draining, s.w.Parking, s.w.Finishing = true, true, time.Minute }, "wait next:1m0s"},
+		{"that, and its sandbox stops", idleState, func(s *scene) { ending(s); s.w.Finishing = time.Minute }, "wait next:1m0s"},
+		{"that, and the while is over", idleState, func(s *scene) { ending(s); s.w.TurnLeft, s.w.Finishing = 0, time.Minute }, "end"},
+
+		{"to move: idle ends for it", idleState, func(s *scene) { s.r.Queued = true; moving(s) }, "end"},
+		{"to move: starting ends for it", startingState, moving, "end"},
+		{"to move: a turn is waited for", busyState, moving, "wait"},
+		{"to move: what it was told to finish is waited for", idleState, func(s *scene) { moving(s); s.w.Finishing = time.Minute }, "wait next:1m0s"},
+		{"to move: ended for it", idleState, func(s *scene) { moving(s); cancelled(s) }, "transition DRAIN_PARKED parked"},
+		{"to move: what it said is read first", stoppedState, func(s *scene) { moving(s); s.w.Unread = true }, "read"},
+		{"to move: there is no process", stoppedState, moving, "move"},
+		{"to move: it has failed for good", failedState, func(s *scene) { moving(s); s.r.NeedsAttention = true }, "move"},
+		{"to move: it has never run", pendingState, moving, "move"},
+		{"to move: wanted stopped", stoppedState, func(s *scene) { moving(s); s.r.Run = halt }, "move"},
+		{"to move: failed, and alive", failedState, func(s *scene) { moving(s); s.w.Process = Alive }, "end"},
+		{"to move, and to be deleted", stoppedState, func(s *scene) { moving(s); s.r.Run = del }, "remove"},
+
+		{"found alive: that is recorded", idleState, func(s *scene) { s.w.Found = true }, "adopt"},
+		{"found alive in its turn", busyState, func(s *scene) { s.w.Found = true }, "adopt"},
+		{"found dead", busyState, func(s *scene) { s.w.Found = true; ends(1)(s) }, "transition PROCESS_CRASHED"},
 
 		{"failed: started again after a pause", failedState, func(s *scene) { s.r.ChangedAt = now }, "wait next:1s"},
 		{"failed: the pause is over", failedState, nil, "spawn attempt:2"},

@@ -281,6 +281,11 @@ func TestDecide(t *testing.T) {
 			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now, 30*time.Second
 			s.w.Containers[0].Status = "paused"
 		}, "cancel-execs " + rm},
+		{"delete with an agent that stays: its last turn has a while, and its work", func(s *scene) {
+			deleting(s)
+			s.r.Turns, s.r.ActiveExecs, s.r.Leaving, s.r.RequestedAt, s.p.TurnGrace, s.p.ParkGrace = 1, 1, 1, now, 30*time.Second, time.Minute
+		}, "next:1m0s"},
+		{"delete with an agent that stays: files wait until all is read", func(s *scene) { deleting(s); s.r.Leaving = 1 }, rm},
 		{"delete of what never came to be", func(s *scene) { deleting(s); s.w = World{} }, "remove-files DELETED(delete_requested)"},
 
 		{"failed otherwise: stop what runs, keep it", func(s *scene) { s.r.State, s.r.ErrorCode = bad, CodeNetworkMissing },
