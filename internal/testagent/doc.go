@@ -21,4 +21,6 @@
 //	hang                never end the turn
 //	exit CODE           end in the middle of the turn
 //	crash               die of SIGKILL in the middle of the turn
+//
+// SIGUSR1 ends it with code 0, whatever it does.
 package testagent

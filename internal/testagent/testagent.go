@@ -72,7 +72,7 @@ type agent struct {
 	ended    chan int
 }
 
-// Run is the process. It returns the code to exit with: 0 at the end of stdin.
+// Run is the process. It returns the code to exit with: 0 at the end of stdin, and of SIGUSR1.
 func Run(cfg Config) int {
 	a := &agent{
 		cfg: cfg, out: &writer{w: cfg.Out}, allowed: make(chan bool, 1), prompts: make(chan input, 64), ended: make(chan int, 1),
@@ -86,9 +86,17 @@ func Run(cfg Config) int {
 	if code := v.hello(); code != 0 {
 		return code
 	}
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR1)
+	defer signal.Stop(leave)
 	go a.work(v)
 	go a.listen(v)
-	return <-a.ended
+	select {
+	case code := <-a.ended:
+		return code
+	case <-leave:
+		return 0
+	}
 }
 
 func (a *agent) voice() (voice, error) {
