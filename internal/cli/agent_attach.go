@@ -191,6 +191,8 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 		return at.aside("checkpoint: " + clip(oneLine(strings.TrimSpace(e.GetCheckpoint().GetText())), toolWidth))
 	case agboxv1.AgentEventType_AGENT_TRUNCATED:
 		return at.aside("older events were dropped")
+	case agboxv1.AgentEventType_AGENT_MOVED:
+		return at.aside("it is in another sandbox now, and is told its past with the next prompt")
 	case agboxv1.AgentEventType_AGENT_RESET:
 		return at.aside("the agent has begun anew: it does not remember what was before")
 	}

@@ -44,7 +44,10 @@ func (a *app) describeAgent(ctx context.Context, ref string) error {
 
 func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
 	sandbox := one.GetSandboxId()
-	if name := sandboxes[sandbox]; name != "" && name != sandbox {
+	switch name := sandboxes[sandbox]; {
+	case name == "":
+		sandbox += " " + noSandbox
+	case name != sandbox:
 		sandbox = fmt.Sprintf("%s (%s)", name, sandbox)
 	}
 	state := agentState(one)
@@ -54,6 +57,7 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	a.fact("Name", one.GetName())
 	a.fact("ID", one.GetAgentId())
 	a.fact("Sandbox", sandbox)
+	a.factIf("Moves to", movesTo(one, sandboxes))
 	a.fact("State", state)
 	a.fact("Since", when(one.GetStateChangedAt()))
 	a.fact("Wanted", one.GetDesiredState())
@@ -77,11 +81,25 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	a.fact("Created", when(one.GetCreatedAt()))
 }
 
+// movesTo is where an agent is to move, for a person, or "".
+func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
+	to := one.GetMovesTo()
+	switch name := sandboxes[to]; {
+	case to == "":
+		return ""
+	case name == "":
+		return fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" gives it another", to, agentName(one))
+	case name != to:
+		return fmt.Sprintf("%s (%s)", name, to)
+	}
+	return to
+}
+
 // rungText says how a process got its past.
 func rungText(r agboxv1.AgentRung) string {
 	switch r {
 	case agboxv1.AgentRung_AGENT_RUNG_ADOPTED:
-		return "the process lives on"
+		return "adopted: the daemon was started anew, and the process has lived on"
 	case agboxv1.AgentRung_AGENT_RUNG_NATIVE:
 		return "resumed by the program itself"
 	case agboxv1.AgentRung_AGENT_RUNG_CONTEXT:

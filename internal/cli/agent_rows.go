@@ -25,14 +25,26 @@ func agentHeader(wide bool) []string {
 	return []string{"NAME", "STATE", "ACTIVITY", "SANDBOX", "RESTARTS", "AGE", "STATUS"}
 }
 
+// noSandbox is shown in the place of the name of a sandbox that is no more.
+const noSandbox = "(deleted)"
+
+// movesText says to which live sandbox an agent is to move, or "". What one waits for whose sandbox is to come, its status says.
+func movesText(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
+	if to := sandboxes[one.GetMovesTo()]; to != "" {
+		return "moves to " + to
+	}
+	return ""
+}
+
 // agentRow is one row; sandboxes are names by ID.
 func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, now time.Time) []string {
-	sandbox := cmp.Or(sandboxes[one.GetSandboxId()], one.GetSandboxId())
+	sandbox := cmp.Or(sandboxes[one.GetSandboxId()], noSandbox)
+	trouble := oneLine(strings.Join(nonEmpty([]string{movesText(one, sandboxes), agentTrouble(one)}), "; "))
 	old := age(one.GetCreatedAt().AsTime(), now)
 	if wide {
 		return []string{
 			dash(one.GetName()), agentState(one), dash(agentActivity(one)), one.GetAgentId(), sandbox, one.GetFormat(), strconv.Itoa(int(one.GetQueuedPrompts())),
-			strconv.FormatUint(restarts(one), 10), strconv.Itoa(int(one.GetAttempts())), old, oneLine(agentTrouble(one)),
+			strconv.FormatUint(restarts(one), 10), strconv.Itoa(int(one.GetAttempts())), old, trouble,
 		}
 	}
 	name := one.GetName()
@@ -40,7 +52,7 @@ func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, 
 		name = one.GetAgentId()[:min(len(one.GetAgentId()), idWidth)]
 	}
 	return []string{
-		clip(name, agentNameWidth), agentState(one), dash(agentActivity(one)), clip(sandbox, agentSandboxWidth), restartsText(one), old, oneLine(agentTrouble(one)),
+		clip(name, agentNameWidth), agentState(one), dash(agentActivity(one)), clip(sandbox, agentSandboxWidth), restartsText(one), old, trouble,
 	}
 }
 

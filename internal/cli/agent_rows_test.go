@@ -31,9 +31,15 @@ func TestAgentRow(t *testing.T) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},
 		"bot|STOPPED|-|work|0|1m|comes back, work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
-		"bot|IDLE|IDLE|gone|0|1m|deleting":               func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
-		"0123456789ab|IDLE|IDLE|work|0|1m|":              func(h *agboxv1.AgentHandle) { h.Name, h.AgentId = "", "0123456789abcdef" },
-		"a-name-that-is-…|IDLE|IDLE|work|0|1m|":          func(h *agboxv1.AgentHandle) { h.Name = "a-name-that-is-too-long" },
+		"bot|IDLE|IDLE|(deleted)|0|1m|deleting":          func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
+		"bot|STOPPED|-|(deleted)|0|1m|comes back; it waits for the next one named work": func(h *agboxv1.AgentHandle) {
+			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "it waits for the next one named work"
+		},
+		"bot|BUSY|BUSY|work|0|1m|moves to lab; 1 prompt queued": func(h *agboxv1.AgentHandle) {
+			h.State, h.Activity, h.MovesTo, h.QueuedPrompts = agentBusy, "BUSY", "other", 1
+		},
+		"0123456789ab|IDLE|IDLE|work|0|1m|":     func(h *agboxv1.AgentHandle) { h.Name, h.AgentId = "", "0123456789abcdef" },
+		"a-name-that-is-…|IDLE|IDLE|work|0|1m|": func(h *agboxv1.AgentHandle) { h.Name = "a-name-that-is-too-long" },
 	} {
 		one := &agboxv1.AgentHandle{
 			AgentId: "abcd", Name: "bot", SandboxId: "boxx", State: agentIdle, Activity: "IDLE", DesiredState: "running", Incarnation: 1,
@@ -41,7 +47,7 @@ func TestAgentRow(t *testing.T) {
 		}
 		change(one)
 		want = strings.Replace(want, "|1m|", "|60s|", 1)
-		if got := strings.Join(agentRow(one, map[string]string{"boxx": "work"}, false, now), "|"); got != want {
+		if got := strings.Join(agentRow(one, map[string]string{"boxx": "work", "other": "lab"}, false, now), "|"); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if wide := agentRow(one, nil, true, now); len(wide) != len(agentHeader(true)) {

@@ -161,6 +161,8 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 		parts = append(parts, clip(strings.TrimSpace(d.Checkpoint.GetText()), toolWidth))
 	case *agboxv1.AgentEvent_Result:
 		parts = append(parts, d.Result.GetOutcome(), d.Result.GetError())
+	case *agboxv1.AgentEvent_Move:
+		parts = append(parts, d.Move.GetFromSandboxId(), "to", d.Move.GetToSandboxId())
 	case *agboxv1.AgentEvent_Truncation:
 		parts = append(parts, fmt.Sprintf("through %d: %s", d.Truncation.GetThroughSequence(), d.Truncation.GetReason()))
 	}
