@@ -47,6 +47,7 @@ func (t *txn) create(sb *Sandbox) error {
 	}
 	nanos := uint64(t.now.UnixNano())
 	sb.CreatedAt = fromNanos(nanos)
+	sb.Agents = t.agentsIn(sb.ID) // of one of that ID that was lost with a database
 	if err := t.putInt(bucketSandboxID, sb.ID, nanos); err != nil {
 		return err
 	}

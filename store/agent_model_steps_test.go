@@ -268,7 +268,9 @@ func (m *agentMachine) restart() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.s = s
+	if m.s = s; m.opened != nil {
+		m.opened(s)
+	}
 	if rapid.Bool().Draw(m.t, "epoch") {
 		_, err := m.s.NewEpoch(ctx)
 		m.ok("epoch", true, err)
@@ -277,6 +279,26 @@ func (m *agentMachine) restart() {
 }
 
 func (m *agentMachine) hour() { m.clock.pass(time.Hour) }
+
+// actions are what can happen.
+func (m *agentMachine) actions() map[string]func(*rapid.T) {
+	action := func(fn func()) func(*rapid.T) {
+		return func(rt *rapid.T) { m.t = rt; m.clock.pass(time.Second); fn() }
+	}
+	return map[string]func(*rapid.T){
+		// By name: rapid takes the first ones more often.
+		"1 forward": action(m.forward), "2 forward": action(m.forward), "3 forward": action(m.forward), "4 ingest": action(m.ingest),
+		"5 interrupt": action(m.interrupt), "6 trigger": action(m.trigger), "7 restart": action(m.restart),
+		"create": action(m.create), "run": action(m.run), "stop": action(m.stop),
+		"delete": action(m.delete), "remove": action(m.remove), "interrupt": action(m.interrupt),
+		"prompt": action(m.prompt), "spawn": action(m.spawn),
+		"trigger": action(m.trigger), "claim": action(m.claim),
+		"ingest": action(m.ingest), "ingest again": action(m.ingest), "end exec": action(m.endExec),
+		"plain exec": action(m.plainExec), "end plain": action(m.endPlain), "box": action(m.box), "drain": action(m.drain),
+		"undrain": action(m.undrain), "restart": action(m.restart), "hour": action(m.hour),
+		"": func(rt *rapid.T) { m.t = rt; m.check() },
+	}
+}
 
 func TestAgentsAreLikeTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -289,22 +311,7 @@ func TestAgentsAreLikeTheModel(t *testing.T) {
 			up: true, idleFrom: c.at, plain: map[string]bool{}, agents: map[string]*modelAgent{}, reserved: map[string]bool{},
 		}}
 		defer func() { must(t, m.s.Close()) }()
-		action := func(fn func()) func(*rapid.T) {
-			return func(rt *rapid.T) { m.t = rt; c.pass(time.Second); fn() }
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			// By name: rapid takes the first ones more often.
-			"1 forward": action(m.forward), "2 forward": action(m.forward), "3 forward": action(m.forward), "4 ingest": action(m.ingest),
-			"5 interrupt": action(m.interrupt), "6 trigger": action(m.trigger), "7 restart": action(m.restart),
-			"create": action(m.create), "run": action(m.run), "stop": action(m.stop),
-			"delete": action(m.delete), "remove": action(m.remove), "interrupt": action(m.interrupt),
-			"prompt": action(m.prompt), "spawn": action(m.spawn),
-			"trigger": action(m.trigger), "claim": action(m.claim),
-			"ingest": action(m.ingest), "ingest again": action(m.ingest), "end exec": action(m.endExec),
-			"plain exec": action(m.plainExec), "end plain": action(m.endPlain), "box": action(m.box), "drain": action(m.drain),
-			"undrain": action(m.undrain), "restart": action(m.restart), "hour": action(m.hour),
-			"": func(rt *rapid.T) { m.t = rt; m.check() },
-		})
+		rt.Repeat(m.actions())
 		must(t, m.s.Close())
 		if all := findings(t, o.Path); len(all) > 0 {
 			rt.Fatalf("findings: %v", all)

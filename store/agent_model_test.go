@@ -103,12 +103,13 @@ func (a *modelAgent) forget(p *modelPrompt) {
 
 // agentMachine runs the store beside the model.
 type agentMachine struct {
-	t     *rapid.T
-	tb    testing.TB
-	s     *Store
-	clock *clock
-	m     agentModel
-	only  string // pick this one
+	t      *rapid.T
+	tb     testing.TB
+	s      *Store
+	clock  *clock
+	m      agentModel
+	only   string // pick this one
+	opened func(*Store)
 }
 
 var agentModelIDs = []string{"a-1", "a-2", "a-3"}

@@ -149,7 +149,7 @@ func (r *agentRebuild) finish() error {
 		if err != nil {
 			return err
 		}
-		if a.Name != "" && t.agentNameHolder(a.Name) != "" {
+		if a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE && a.Name != "" && t.agentNameHolder(a.Name) != "" {
 			a.Name, a.Desired.Name = "", ""
 			if r.single[storev1.AgentRecordKind_AGENT_RECORD_KIND_DESIRED], err = encode(a.Desired); err != nil {
 				return err
@@ -177,6 +177,7 @@ func (r *agentRebuild) agent(l loader) (*Agent, error) {
 	_, known := agboxv1.AgentState_name[int32(state)]
 	switch {
 	case err != nil:
+		err = fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)
 	case len(r.id) > maxAgentIDBytes:
 		err = fmt.Errorf("an ID of %d bytes: %w", len(r.id), errdefs.ErrDataLoss)
 	case d.GetRun() < storev1.AgentRun_AGENT_RUN_RUN, d.GetRun() > storev1.AgentRun_AGENT_RUN_DELETE, d.GetSandboxId() == "", len(d.GetName()) > maxIDBytes:
