@@ -148,47 +148,6 @@ func TestAStragglerThatWasNudgedIsInterruptedToo(t *testing.T) {
 	}
 }
 
-func TestSigkillDuringADrainLosesNothing(t *testing.T) {
-	for name, until := range map[string]agboxv1.DrainPhase{
-		"waiting": agboxv1.DrainPhase_DRAIN_PHASE_WAITING, "saving": savingPhase, "done": agboxv1.DrainPhase_DRAIN_PHASE_DONE,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, origin := gitCrew(t, "")
-			c.hire("worker", "native", "native", inRepo)
-			c.hire("idler", "acp", "acp")
-			c.ask("idler", "told", "remember a pear")
-			c.ask("worker", "told", "remember a plum")
-			c.tell("worker", "work", work+"echo begun\nsleep 4\necho worked")
-			c.said("worker", "begun")
-			wait := seconds(0)
-			if until == agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
-				wait = seconds(60)
-			}
-			must(c.admin().Drain(c.ctx(), &agboxv1.DrainRequest{Wait: wait}))(t)
-			c.eventually("the phase comes", func() error {
-				s := must(c.admin().GetDrainStatus(c.ctx(), &agboxv1.GetDrainStatusRequest{}))(t).GetStatus()
-				if s.GetPhase() < until {
-					return errors.New(s.String())
-				}
-				return nil
-			})
-			c.restart()
-			if s := must(c.admin().GetDrainStatus(c.ctx(), &agboxv1.GetDrainStatusRequest{}))(t).GetStatus(); s.GetDraining() {
-				t.Errorf("the next daemon drains: %v", s)
-			}
-			c.said("worker", "worked")
-			for id, want := range map[string]string{"worker": "you said: a plum", "idler": "you said: a pear"} {
-				if got := c.ask(id, "asked", "what did I say?"); got != want {
-					t.Errorf("%s says %q", id, got)
-				}
-			}
-			if until == agboxv1.DrainPhase_DRAIN_PHASE_DONE && commits(t, origin) != "WIP: eviction save done" {
-				t.Errorf("the origin has %q", commits(t, origin))
-			}
-		})
-	}
-}
-
 func (d *daemon) signal(s syscall.Signal) {
 	d.Helper()
 	if err := d.cmd.Process.Signal(s); err != nil {

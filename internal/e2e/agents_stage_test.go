@@ -233,7 +233,7 @@ func (s *stage) wantOneProcess(r recovery) {
 	for n := range a.GetIncarnation() {
 		x := must(s.GetExec(s.ctx(), &agboxv1.GetExecRequest{ExecId: fmt.Sprintf("%s.%d", r.id, n+1)}))(s).GetExec()
 		if before != nil && (before.GetEndedAt() == nil || x.GetCreatedAt().AsTime().Before(before.GetEndedAt().AsTime())) {
-			s.Errorf("%s began before its predecessor had ended: %v, %v", r.id, before, x)
+			s.Errorf("%s began at %v, and its predecessor ended at %v", x.GetExecId(), x.GetCreatedAt().AsTime(), before.GetEndedAt())
 		}
 		before = x
 	}
