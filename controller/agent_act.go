@@ -58,20 +58,19 @@ func (v *agentView) take(ctx context.Context, p agentplan.Plan) error {
 // read takes in what was observed: the events and the position, in one transaction.
 func (v *agentView) read(ctx context.Context) error {
 	var out []store.AgentOutput
-	state := v.position.GetDecoder()
-	add := func(next []byte, list []dialect.Output) {
-		state = next
+	decoder := dialect.Open(format(v.a.Spec), v.position.GetDecoder())
+	add := func(list []dialect.Output) {
 		for _, o := range list {
 			out = append(out, store.AgentOutput(o))
 		}
 	}
 	for _, l := range v.unread {
-		add(dialect.Decode(format(v.a.Spec), state, l.src, l.data))
+		add(decoder.Line(l.src, l.data))
 	}
 	if v.end {
-		add(dialect.End(format(v.a.Spec), state))
+		add(decoder.End())
 	}
-	v.next.Decoder, v.next.Ended = state, v.end
+	v.next.Decoder, v.next.Ended = decoder.State(), v.end
 	err := v.cfg.Store.Ingest(ctx, v.a.ID, v.a.Status.GetIncarnation(), v.position, v.next, out)
 	if err == nil && v.end {
 		v.stopGoesOn()

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"bytes"
 	"slices"
 	"time"
 
@@ -57,28 +56,6 @@ func Formats() []string { return []string{Native, Claude, ACP} }
 // CanResume says whether programs of the format can go on with a session of their own.
 func CanResume(format string) bool { return format == Claude || format == ACP }
 
-// Decode takes one line in, without or with its newline. state is nil for the first line of an incarnation, and then what
-// the call before returned; one that is damaged counts as nil. state and line are not kept nor changed. For a format that
-// is not known nothing comes out.
-func Decode(format string, state []byte, src Source, line []byte) (next []byte, out []Output) {
-	if !slices.Contains(Formats(), format) {
-		return state, nil
-	}
-	line = bytes.TrimRight(line[:min(len(line), MaxLine)], "\r\n")
-	e := &emitter{s: loadState(state)}
-	switch {
-	case src == Outbox:
-		e.outbox(format, line)
-	case format == Native:
-		e.native(line)
-	case format == Claude:
-		e.claude(line)
-	default:
-		e.acp(line)
-	}
-	return e.s.save(), e.out
-}
-
 // Close completes the message that is open, so that what comes next is not taken for a part of it.
 func Close(format string, state []byte) (next []byte, out []Output) {
 	if !slices.Contains(Formats(), format) {
@@ -105,15 +82,4 @@ func Settles(format string) time.Duration {
 		return 15 * time.Second
 	}
 	return 0
-}
-
-// End says that nothing follows: what was read and not told yet comes out. A message that is open stays so; whether it was
-// interrupted is for the one who knows how the process ended.
-func End(format string, state []byte) (next []byte, out []Output) {
-	if !slices.Contains(Formats(), format) {
-		return state, nil
-	}
-	e := &emitter{s: loadState(state)}
-	e.endStream()
-	return e.s.save(), e.out
 }

@@ -159,8 +159,12 @@ func TestADamagedStateStartsAnew(t *testing.T) {
 
 func TestTheStateStaysSmall(t *testing.T) {
 	var state []byte
+	lasting := Open(ACP, nil)
 	step := func(line string) {
 		state, _ = Decode(ACP, state, Stdout, []byte(line))
+		if lasting.Line(Stdout, []byte(line)); !bytes.Equal(lasting.State(), state) {
+			t.Fatal("one decoder for all lines has another state")
+		}
 		if len(state) > MaxState || len(state) == 0 {
 			t.Fatalf("a state of %d bytes", len(state))
 		}

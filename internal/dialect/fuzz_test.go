@@ -38,10 +38,11 @@ func fuzz(f *testing.F, format string) {
 	})
 }
 
-// checkDecoder decodes lines and checks every output, and that a second run says the same.
+// checkDecoder decodes lines and checks every output, that a second run says the same, and that one decoder for all lines does.
 func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [][]byte) {
 	t.Helper()
 	c := &checker{t: t, known: len(state) == 0}
+	lasting := Open(format, state)
 	for _, line := range lines {
 		kept, was := bytes.Clone(line), bytes.Clone(state)
 		next, out := Decode(format, state, src, line)
@@ -51,6 +52,9 @@ func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [
 		}
 		if !bytes.Equal(next, again) || !same(out, outAgain) {
 			t.Fatal("the decoder said two things of one line")
+		}
+		if !same(out, lasting.Line(src, line)) || !bytes.Equal(next, lasting.State()) {
+			t.Fatal("it makes a difference where the state was written")
 		}
 		if len(next) == 0 || len(next) > MaxState || len(out) > MaxOutputs {
 			t.Fatalf("a state of %d bytes, %d outputs", len(next), len(out))

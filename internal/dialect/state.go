@@ -113,13 +113,26 @@ func (s *state) soundTools() bool {
 	return len(s.Tools) <= maxTools
 }
 
-// save forgets the tool calls if their names, which JSON may write six times as long, would be too much. The rest is always
-// within the bound.
-func (s *state) save() []byte {
-	b, _ := json.Marshal(s) // strings and numbers only
-	if len(b) > MaxState {
-		s.Tools = nil
-		b, _ = json.Marshal(s)
+// fit forgets the tool calls if their names, which JSON may write six times as long, would be too much for MaxState. The rest is
+// always within the bound. It comes after each line, whether or not the state is written then.
+func (s *state) fit() {
+	size := 6*(len(s.Foreign)+len(s.Session)) + 4096 // members, numbers and drafts
+	if s.Stream != nil {
+		size += len(s.Stream.Text)/3*4 + 4
 	}
+	for _, t := range s.Tools {
+		size += 6*(len(t.ID)+len(t.Name)) + 64
+	}
+	if size <= MaxState {
+		return
+	}
+	if b, _ := json.Marshal(s); len(b) > MaxState {
+		s.Tools = nil
+	}
+}
+
+func (s *state) save() []byte {
+	s.fit()
+	b, _ := json.Marshal(s) // strings and numbers only
 	return b
 }
