@@ -25,9 +25,8 @@ type nativeLine struct {
 // native takes a line of stdout: one of ours, or plain text that the agent says. What is left of an object that was cut is
 // neither.
 func (e *emitter) native(line []byte) {
-	var l nativeLine
-	if parse(bytes.TrimSpace(line), &l) && l.Type != "" {
-		e.nativeMessage(&l)
+	if l := nativeObject(line); l != nil {
+		e.nativeMessage(l)
 		return
 	}
 	if len(line) >= MaxLine && line[0] == '{' {
@@ -36,6 +35,19 @@ func (e *emitter) native(line []byte) {
 	if len(line) > 0 || e.s.Stream != nil {
 		e.piece(kindText, string(line)+"\n")
 	}
+}
+
+// nativeObject is a line of ours; nil: it is none.
+func nativeObject(line []byte) *nativeLine {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 || line[0] != '{' {
+		return nil // plain text may come fast
+	}
+	var l nativeLine
+	if !parse(line, &l) || l.Type == "" {
+		return nil
+	}
+	return &l
 }
 
 // text is what the line says. A line that lost it on its way says nothing, but for those that end a turn.
