@@ -32,6 +32,10 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 		c.agentBoard.set(id, "its stored record does not decode, so it is left alone; see the daemon's log")
 		return Result{}, nil
 	}
+	if c.cfg.Store.RebuildPending() { // nor before it is known which processes there are
+		c.agentBoard.set(id, recordsAway)
+		return Result{}, nil
+	}
 	c.countTransitions(ctx, a)
 	v, err := c.observeAgent(ctx, a, now)
 	if err != nil {
@@ -145,6 +149,9 @@ func agentExec(a store.Agent) string {
 // hydrateAgents takes in, before anything is decided, what the agents have printed while no daemon was there. One that can't be
 // read stops nothing: its own pass says why.
 func (c *Controller) hydrateAgents(ctx context.Context) {
+	if c.cfg.Store.RebuildPending() {
+		return // its end has all of them looked at
+	}
 	for _, id := range c.cfg.Store.LiveAgentIDs() {
 		if err := c.readBacklog(ctx, id); err != nil && ctx.Err() == nil {
 			c.log.Warn("the output of an agent is not read yet", "agent_id", id, "err", err)
