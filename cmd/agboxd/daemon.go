@@ -95,6 +95,7 @@ type daemon struct {
 	socket   net.Listener
 	backups  *backup.Maker
 	records  *recordfile.Dir
+	agents   *recordfile.Agents
 	rebuild  *rebuilder
 	drainer  *drainer
 	logLimit atomic.Int64  // artifacts.exec_log_max_bytes as it is now
@@ -116,6 +117,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
 	d.records = recordfile.New(runRoot(paths), log, d.metrics.RecordFileFailed)
+	d.agents = recordfile.NewAgents(agentsRoot(paths), log, d.metrics.RecordFileFailed)
 	if d.store, err = d.openStore(ctx, paths); err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	}
 	s, err := openRecords(ctx, store.Options{
 		Path: paths.Database, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
-		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records,
+		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records, AgentMirror: d.agents,
 	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
 	if err != nil {
 		return nil, &exitError{exitStore, err}
@@ -179,13 +181,14 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	})
 	d.drainer.ctl = d.ctl
 	d.rebuild = &rebuilder{
-		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
+		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), agentsRoot: agentsRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	if err := d.rebuild.fromFiles(ctx); err != nil {
 		return err
 	}
+	d.catchUpAgents(ctx)
 	d.backups = d.newMaker(paths)
 	d.api = apiserver.New(apiserver.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
@@ -226,6 +229,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.records.Run(loops) })
+	wg.Go(func() { d.agents.Run(loops, d.store) })
 	wg.Go(func() { d.catchUp(loops) })
 	backups := d.schedule() // before anybody reads the metrics
 	if d.cfg.HTTP.Listen != config.HTTPOff {
@@ -263,6 +267,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Wait()
 	err = errors.Join(err, d.store.Close(), d.engine.Close())
 	d.records.Flush() // what was committed since its loop ended
+	d.agents.Flush()
 	return err
 }
 
@@ -291,6 +296,19 @@ func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
 func (d *daemon) catchUp(ctx context.Context) {
 	if err := d.store.MirrorAll(ctx); err != nil && ctx.Err() == nil {
 		d.log.Error("the record files are behind; the next change of each sandbox catches up", "err", err)
+	}
+}
+
+// catchUpPatience is for how long the daemon does not serve while it writes record files of agents; the rest is written while it
+// serves, and until then a change is only in the database.
+const catchUpPatience = 10 * time.Second
+
+// catchUpAgents brings the record files of agents up to the database, before anything changes there.
+func (d *daemon) catchUpAgents(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
+	defer cancel()
+	if err := d.agents.CatchUp(ctx, d.store); err != nil && ctx.Err() == nil {
+		d.log.Error("the record files of agents are behind; those whose next change comes catch up", "err", err)
 	}
 }
 

@@ -33,6 +33,8 @@ type rebuilder struct {
 	store   *store.Store
 	gather  func() rehydrate.Gatherer // with the settings and the engine's life as they are then
 	runRoot string
+	// agentsRoot is where the record files of agents are.
+	agentsRoot string
 	engine  func() (problem string)
 	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
 	adopted func(source rehydrate.Source, n int)
@@ -58,6 +60,9 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	if err == nil {
 		r.unread, err = r.adopt(ctx, r.gather().GatherKnown(known))
 		r.skipped(r.unread)
+	}
+	if err == nil {
+		err = r.agentsFromFiles(ctx) // after their sandboxes
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild the records: %w", err)

@@ -22,6 +22,9 @@ import (
 // runRoot is where the directories of sandboxes are that hold their record files.
 func runRoot(paths config.Paths) string { return filepath.Join(paths.DataDir, "s") }
 
+// agentsRoot is where the record files of agents are.
+func agentsRoot(paths config.Paths) string { return filepath.Join(paths.DataDir, "agents") }
+
 // openRecords opens the database. One that is lost, empty or damaged, where the data directory shows that there was one, is
 // kept aside as it is, and a new one takes its place whose records are to be rebuilt.
 func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRoot string, log *slog.Logger) (*store.Store, error) {
