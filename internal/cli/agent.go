@@ -26,7 +26,7 @@ are kept whatever happens to its process, and a new process is told of the past.
 	cmd.AddCommand(
 		a.agentCreateCommand(), a.agentListCommand(), a.agentGetCommand(), a.agentDescribeCommand(), a.agentPromptCommand(), a.agentAttachCommand(),
 		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentInterruptCommand(), a.agentStopCommand(),
-		a.agentStartCommand(), a.agentDeleteCommand(),
+		a.agentStartCommand(), a.agentMoveCommand(), a.agentDeleteCommand(),
 	)
 	return cmd
 }

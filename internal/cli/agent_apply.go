@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ func sandboxesFirst(docs []document) []document {
 	return docs
 }
 
-// applyAgent creates the agent, or compares it with the one that has the name. Only what is wanted of its process can change
-// in place.
+// applyAgent creates the agent, or compares it with the one that has the name. Only its sandbox and what is wanted of its process
+// can change in place.
 func (a *app) applyAgent(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
 	for range 2 {
 		spec, err := a.agentSpec(ctx, d)
@@ -98,16 +99,23 @@ func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spe
 	return one, nil
 }
 
-// agentDifferences is what differs between an agent and a spec. What the spec does not say of desired_state is as it is.
+// Paths of what changes in place.
+const (
+	pathState   = "desired_state"
+	pathSandbox = "sandbox_id"
+)
+
+// agentDifferences is what differs between an agent and a spec. What the spec does not say of desired_state is as it is, and one
+// that moves is where it moves to.
 func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (changes []validate.Change, fixed []string) {
 	before, after := proto.CloneOf(old.GetSpec()), proto.CloneOf(spec)
-	before.DesiredState = old.GetDesiredState()
+	before.DesiredState, before.SandboxId = old.GetDesiredState(), cmp.Or(old.GetMovesTo(), old.GetSandboxId())
 	if after.GetDesiredState() == "" {
 		after.DesiredState = before.DesiredState
 	}
 	changes = validate.DiffAgent(before, after)
 	for _, one := range changes {
-		if one.Path != "desired_state" {
+		if one.Path != pathState && one.Path != pathSandbox {
 			fixed = append(fixed, one.Path)
 		}
 	}
@@ -125,19 +133,41 @@ func (a *app) changeAgent(ctx context.Context, c *client.Client, old *agboxv1.Ag
 		fmt.Fprintf(a.Out, "agent/%s unchanged%s\n", d.Name, agentAside(old))
 		return old, nil
 	}
-	request := c.StartAgent
-	if spec.GetDesiredState() == wantStopped {
-		request = c.StopAgent
-	}
-	err := request(ctx, old.GetAgentId())
-	if client.IsNotFound(err) || client.Reason(err) == "AGENT_INVALID_STATE" {
-		return nil, errContended
-	}
-	if err != nil {
+	if err := requestChanges(ctx, c, old.GetAgentId(), spec, changes); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.Out, "agent/%s configured\n", d.Name)
+	fmt.Fprintf(a.Out, "agent/%s configured%s\n", d.Name, moveAside(d, changes))
 	return c.GetAgent(ctx, old.GetAgentId())
+}
+
+// requestChanges asks for what changes in place. errContended: the agent is gone.
+func requestChanges(ctx context.Context, c *client.Client, id string, spec *agboxv1.AgentSpec, changes []validate.Change) error {
+	for _, one := range changes {
+		var err error
+		switch {
+		case one.Path == pathSandbox:
+			err = c.MoveAgent(ctx, id, spec.GetSandboxId())
+		case spec.GetDesiredState() == wantStopped:
+			err = c.StopAgent(ctx, id)
+		default:
+			err = c.StartAgent(ctx, id)
+		}
+		switch {
+		case client.IsNotFound(err), client.Reason(err) == "AGENT_INVALID_STATE" && one.Path != pathSandbox:
+			return errContended
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// moveAside says to which sandbox changes move an agent, or "".
+func moveAside(d document, changes []validate.Change) string {
+	if slices.ContainsFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox }) {
+		return ", moves to sandbox/" + d.Agent.GetSandboxId()
+	}
+	return ""
 }
 
 func agentImmutable(d document, fixed []string) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, r
 	case len(p.changes) == 0:
 		what = "unchanged"
 	}
+	if what == "configured" {
+		what += moveAside(d, p.changes)
+	}
 	fmt.Fprintf(a.Out, "agent/%s %s (dry run)\n", d.Name, what)
 	a.printChanges(p)
 	return nil
@@ -42,7 +46,7 @@ func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, de
 	spec, err := a.agentSpec(ctx, d)
 	var missing *notFoundError
 	if errors.As(err, &missing) && slices.Contains(declared, d.Agent.GetSandboxId()) {
-		return preview{absent: true, changes: newAgentFields(d.Agent)}, nil
+		spec, err = d.Agent, nil // its name stands for the ID that it will have
 	}
 	if err != nil {
 		return preview{}, err
@@ -51,12 +55,30 @@ func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, de
 	if err != nil {
 		return preview{}, err
 	}
-	if old == nil {
+	switch {
+	case old == nil && missing != nil:
+		return preview{absent: true, changes: newAgentFields(spec)}, nil
+	case old == nil:
 		_, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true})
 		return preview{absent: true, changes: newAgentFields(spec)}, err
 	}
 	changes, fixed := agentDifferences(old, spec)
-	return preview{changes: changes, immutable: fixed}, nil
+	return preview{changes: a.sandboxesByName(ctx, changes), immutable: fixed}, nil
+}
+
+// sandboxesByName has a change of sandbox told by names, where there are some.
+func (a *app) sandboxesByName(ctx context.Context, changes []validate.Change) []validate.Change {
+	i := slices.IndexFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox })
+	if i < 0 {
+		return changes
+	}
+	all, err := a.live(ctx)
+	if err != nil {
+		return changes // IDs say it too
+	}
+	names := sandboxNames(all)
+	changes[i].Old, changes[i].New = cmp.Or(names[changes[i].Old], changes[i].Old), cmp.Or(names[changes[i].New], changes[i].New)
+	return changes
 }
 
 // newAgentFields are the fields of a new agent, without defaults.

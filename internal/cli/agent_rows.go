@@ -28,10 +28,13 @@ func agentHeader(wide bool) []string {
 // noSandbox is shown in the place of the name of a sandbox that is no more.
 const noSandbox = "(deleted)"
 
-// movesText says to which live sandbox an agent is to move, or "". What one waits for whose sandbox is to come, its status says.
+// movesText says to which sandbox an agent is to move, or for which it waits, or "".
 func movesText(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
-	if to := sandboxes[one.GetMovesTo()]; to != "" {
+	switch to := sandboxes[one.GetMovesTo()]; {
+	case to != "":
 		return "moves to " + to
+	case one.GetMovesTo() != "":
+		return "waits for sandbox " + one.GetMovesTo()
 	}
 	return ""
 }

@@ -32,8 +32,8 @@ func TestAgentRow(t *testing.T) {
 		},
 		"bot|STOPPED|-|work|0|1m|comes back, work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
 		"bot|IDLE|IDLE|(deleted)|0|1m|deleting":          func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
-		"bot|STOPPED|-|(deleted)|0|1m|comes back; it waits for the next one named work": func(h *agboxv1.AgentHandle) {
-			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "it waits for the next one named work"
+		"bot|STOPPED|-|(deleted)|0|1m|waits for sandbox work; comes back; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
+			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "its sandbox is DELETED"
 		},
 		"bot|BUSY|BUSY|work|0|1m|moves to lab; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.MovesTo, h.QueuedPrompts = agentBusy, "BUSY", "other", 1
@@ -98,12 +98,13 @@ func TestPrintedAgentsAreReadBack(t *testing.T) {
 	}
 }
 
-func TestOnlyTheDesiredStateOfAnAgentChangesInPlace(t *testing.T) {
-	old := &agboxv1.AgentHandle{DesiredState: "running", Spec: &agboxv1.AgentSpec{SandboxId: "boxx", Command: []string{"bot"}, DesiredState: "stopped"}}
+func TestTheSandboxAndTheDesiredStateOfAnAgentChangeInPlace(t *testing.T) {
+	old := &agboxv1.AgentHandle{SandboxId: "boxx", DesiredState: "running", Spec: &agboxv1.AgentSpec{SandboxId: "boxx", Command: []string{"bot"}, DesiredState: "stopped"}}
 	for want, spec := range map[string]*agboxv1.AgentSpec{
 		"| ":                             {SandboxId: "boxx", Command: []string{"bot"}, Format: "native"},
 		"desired_state | ":               {SandboxId: "boxx", Command: []string{"bot"}, DesiredState: "stopped"},
 		"command nudge | command nudge ": {SandboxId: "boxx", Command: []string{"bot", "x"}, Nudge: "stop"},
+		"sandbox_id | ":                  {SandboxId: "other", Command: []string{"bot"}},
 	} {
 		changes, fixed := agentDifferences(old, spec)
 		got := ""
@@ -114,6 +115,10 @@ func TestOnlyTheDesiredStateOfAnAgentChangesInPlace(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+	old.MovesTo = "other"
+	if changes, _ := agentDifferences(old, &agboxv1.AgentSpec{SandboxId: "other", Command: []string{"bot"}}); len(changes) > 0 {
+		t.Errorf("it moves there already: %v", changes)
 	}
 }
 

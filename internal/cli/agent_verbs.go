@@ -151,6 +151,8 @@ func agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCondition, t
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("agent %s is not %s after %s; it goes on%s", name, want, timeout, why)
+	case client.IsAgentFailed(err) && want == client.AgentMoved:
+		return fmt.Errorf("agent %s is where it is to be, and does not run there%s; see \"agbox agent describe %s\"", name, why, name)
 	case client.IsAgentFailed(err):
 		return fmt.Errorf("agent %s will not be %s%s; see \"agbox agent describe %s\"", name, want, why, name)
 	}

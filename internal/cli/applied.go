@@ -13,6 +13,7 @@ type applied struct {
 	declared  []string // names of the sandboxes in the manifests
 	sandboxes []*agboxv1.SandboxHandle
 	agents    []*agboxv1.AgentHandle
+	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, as they were before
 }
 
 func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) error {
@@ -28,23 +29,37 @@ func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o
 		}
 		return err
 	}
-	sb, err := a.applyOne(ctx, c, d, o)
+	sb, err := a.applyOne(ctx, c, d, o, there)
 	if err == nil {
 		there.sandboxes = append(there.sandboxes, sb)
 	}
 	return err
 }
 
-// waitApplied waits until agents are as is wanted of them.
-func (a *app) waitApplied(ctx context.Context, agents []*agboxv1.AgentHandle, timeout time.Duration) (failed bool) {
-	var run, stop []*agboxv1.AgentHandle
-	for _, one := range agents {
-		if one.GetDesiredState() == wantStopped {
+// waitApplied waits until agents are where and as is wanted of them. Those that came along with their sandbox are waited for if
+// they are wanted to run.
+func (a *app) waitApplied(ctx context.Context, there *applied, timeout time.Duration) (failed bool) {
+	var run, stop, move []*agboxv1.AgentHandle
+	for _, one := range there.agents {
+		switch {
+		case one.GetMovesTo() != "":
+			move = append(move, one)
+		case one.GetDesiredState() == wantStopped:
 			stop = append(stop, one)
-		} else {
+		default:
 			run = append(run, one)
 		}
 	}
-	failed = len(run) > 0 && a.waitAgents(ctx, run, client.AgentRunning, timeout)
-	return len(stop) > 0 && a.waitAgents(ctx, stop, client.AgentStopped, timeout) || failed
+	for _, one := range there.along {
+		if one.GetDesiredState() != wantStopped && agentWithID(there.agents, one.GetAgentId()) == nil {
+			move = append(move, one)
+		}
+	}
+	for _, group := range []struct {
+		agents []*agboxv1.AgentHandle
+		want   client.AgentCondition
+	}{{move, client.AgentMoved}, {run, client.AgentRunning}, {stop, client.AgentStopped}} {
+		failed = a.waitAgents(ctx, group.agents, group.want, timeout) || failed
+	}
+	return failed
 }

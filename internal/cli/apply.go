@@ -31,7 +31,8 @@ func (a *app) applyCommand() *cobra.Command {
 timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
 pull_policy change in place, the last five also in services.
 For the rest a sandbox must be deleted and created anew: --replace does that, also with one that has FAILED. All files in
-the old one are lost. When it is interrupted, apply again. Of an agent only desired_state changes in place; --replace loses its
+the old one are lost; its agents come along with their conversations. When it is interrupted, apply again. Of an agent
+desired_state changes in place, and so does sandbox_id, which moves it; for the rest --replace makes it anew, without its
 conversation. Sandboxes come before agents, wherever they stand.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
 		Args:    onlyFiles,
@@ -47,7 +48,7 @@ conversation. Sandboxes come before agents, wherever they stand.`,
 		},
 	}
 	a.fileFlag(cmd, &o.files)
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run, also those of replaced sandboxes")
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and create anew what has FAILED or can't be changed in place; its files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
@@ -95,7 +96,7 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 	a.warnEngine(ctx, c)
 	if o.wait {
 		failed = a.waitAll(ctx, c, there.sandboxes, client.Ready, o.timeout) || failed
-		failed = a.waitApplied(ctx, there.agents, o.timeout) || failed
+		failed = a.waitApplied(ctx, there, o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
 }
@@ -105,7 +106,7 @@ var errContended = errors.New("its name comes and goes; is somebody else applyin
 
 // applyOne creates the sandbox, or changes the one that has the name. Whoever else takes or frees the name in between
 // leads to one more look.
-func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.SandboxHandle, error) {
+func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	for range 2 {
 		old, err := a.holder(ctx, c, d.Name)
 		if err != nil {
@@ -115,7 +116,7 @@ func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o appl
 		if old == nil {
 			sb, err = a.create(ctx, c, d, "created")
 		} else {
-			sb, err = a.change(ctx, c, old, d, o)
+			sb, err = a.change(ctx, c, old, d, o, there)
 		}
 		if !errors.Is(err, errContended) {
 			return sb, err
@@ -137,19 +138,19 @@ func (a *app) create(ctx context.Context, c *client.Client, d document, done str
 }
 
 // change updates a sandbox in place, or replaces it where that is wanted and needed.
-func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, o applyOptions) (*agboxv1.SandboxHandle, error) {
+func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	dead := o.replace && old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	resp, err := c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
 	fields := client.ImmutableFields(err)
 	switch {
 	case err == nil && dead:
-		return a.replace(ctx, c, old, d, "FAILED, "+old.GetErrorCode(), o)
+		return a.replace(ctx, c, old, d, "FAILED, "+old.GetErrorCode(), o, there)
 	case err == nil && len(resp.GetChangedFields()) == 0:
 		fmt.Fprintf(a.Out, "sandbox/%s unchanged%s\n", d.Name, aside(old))
 	case err == nil:
 		fmt.Fprintf(a.Out, "sandbox/%s configured%s\n", d.Name, aside(old))
 	case len(fields) > 0 && o.replace:
-		return a.replace(ctx, c, old, d, strings.Join(fields, ", "), o)
+		return a.replace(ctx, c, old, d, strings.Join(fields, ", "), o, there)
 	case len(fields) > 0:
 		return nil, immutableError(d, fields)
 	case gone(err):
@@ -168,48 +169,6 @@ func gone(err error) bool {
 func immutableError(d document, fields []string) error {
 	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the sandbox with its files and creates it anew",
 		strings.Join(fields, ", "), d.file, d.file)
-}
-
-// replace deletes the old sandbox, waits until nothing of it is left, and creates the new one. If this ends in between,
-// the name is free, and another apply creates the sandbox.
-//
-// It begins with a rehearsal of the create: whatever is wrong with the new sandbox is known before the old one is touched.
-func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions) (*agboxv1.SandboxHandle, error) {
-	if err := a.wouldCreate(ctx, c, d, old.GetSandboxId()); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old))
-	if err := c.DeleteSandbox(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
-		return nil, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	err := a.waitOne(waiting, c, old, client.Deleted)
-	switch {
-	case client.IsNotFound(err):
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w; apply again creates it", a.lateError(c, old, client.Deleted, o.timeout))
-	case err != nil:
-		return nil, fmt.Errorf("delete the old one: %w; apply again creates it", err)
-	}
-	return a.create(ctx, c, d, "replaced")
-}
-
-// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces had gone.
-func (a *app) wouldCreate(ctx context.Context, c *client.Client, d document, replaces string) error {
-	_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
-		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,
-	})
-	return err
-}
-
-// losses tells what goes with a sandbox.
-func losses(sb *agboxv1.SandboxHandle) string {
-	text := "the files in it and its logs are lost"
-	if n := sb.GetActiveExecs(); n > 0 {
-		text += fmt.Sprintf(", %d running commands are cancelled", n)
-	}
-	return text
 }
 
 // holder returns the sandbox that holds the name, with its spec, or nil. One that is being deleted holds none.

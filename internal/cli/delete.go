@@ -15,6 +15,7 @@ import (
 type deleteOptions struct {
 	files, labels []string
 	wait, ignore  bool
+	keepAgents    bool
 	timeout       time.Duration
 }
 
@@ -22,7 +23,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
 		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
-		Long:              "Remove sandboxes with everything they hold. The name is free at once; --wait returns when all is gone.",
+		Long: `Remove sandboxes with everything they hold, also their agents with their conversations. The name is free at once; --wait returns
+when all is gone. With --keep-agents, agents stay: a busy one has 30 seconds to finish, and all go on, with their conversations, in
+the next sandbox of the name, or where "agbox agent move" sends them. Agents that move to another sandbox already stay in any case.`,
+		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents",
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
@@ -39,6 +43,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete what the manifests name: file, directory, or -")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all with these labels: key=value,...")
+	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "agents stay, with their conversations, for the next sandbox of the name")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	onFlag(cmd, "filename", completeManifests)
@@ -80,14 +85,15 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 	return outcomeOf(ctx, failed)
 }
 
-// deleteDocuments deletes agents before their sandboxes.
+// deleteDocuments deletes agents before their sandboxes, unless agents are to stay.
 func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOptions) error {
 	var names, agents []string
 	for _, d := range docs {
-		if d.Agent != nil {
-			agents = append(agents, d.Name)
-		} else {
+		switch {
+		case d.Agent == nil:
 			names = append(names, d.Name)
+		case !o.keepAgents:
+			agents = append(agents, d.Name)
 		}
 	}
 	c, err := a.client()
@@ -112,7 +118,11 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 }
 
 func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {
-	ids, err := c.DeleteSandboxes(ctx, selector)
+	housed, err := a.housed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := deleteSelected(ctx, c, selector, o)
 	if err != nil {
 		return nil, err
 	}
@@ -125,22 +135,51 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 		if err != nil {
 			sb = &agboxv1.SandboxHandle{SandboxId: id} // accepted all the same; only its name is not known
 		}
-		a.sayDeleting(sb, o)
+		a.sayDeleting(sb, housed[id], o)
 		gone = append(gone, sb)
 	}
 	return gone, nil
 }
 
+// deleteSelected asks for all at once, or for one after the other where their agents stay.
+func deleteSelected(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) (ids []string, err error) {
+	if !o.keepAgents || len(selector) == 0 { // an empty one is the daemon's to refuse; in a list it would mean all
+		return c.DeleteSandboxes(ctx, selector)
+	}
+	all, err := c.ListSandboxes(ctx, false, selector)
+	if err != nil {
+		return nil, err
+	}
+	for _, sb := range all {
+		if sb.GetDesiredState() == wantDeleted {
+			continue
+		}
+		if err := c.DeleteSandboxKeepingAgents(ctx, sb.GetSandboxId()); err != nil && !client.IsNotFound(err) {
+			return nil, err
+		}
+		ids = append(ids, sb.GetSandboxId())
+	}
+	return ids, nil
+}
+
 func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string, o deleteOptions) (gone []*agboxv1.SandboxHandle, failed bool, err error) {
+	housed, err := a.housed(ctx)
+	if err != nil {
+		return nil, true, err
+	}
+	request := c.DeleteSandbox
+	if o.keepAgents {
+		request = c.DeleteSandboxKeepingAgents
+	}
 	for _, name := range names {
 		sb, err := a.resolve(ctx, name)
 		if err == nil {
-			err = c.DeleteSandbox(ctx, sb.GetSandboxId())
+			err = request(ctx, sb.GetSandboxId())
 		}
 		var missing *notFoundError
 		switch {
 		case err == nil:
-			a.sayDeleting(sb, o)
+			a.sayDeleting(sb, housed[sb.GetSandboxId()], o)
 			gone = append(gone, sb)
 		case o.ignore && errors.As(err, &missing):
 		case client.IsUnavailable(err) || ctx.Err() != nil:
@@ -153,8 +192,11 @@ func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string,
 	return gone, failed, nil
 }
 
-// sayDeleting tells that the delete was accepted, unless its end will be told.
-func (a *app) sayDeleting(sb *agboxv1.SandboxHandle, o deleteOptions) {
+// sayDeleting tells what becomes of its agents, and that the delete was accepted, unless its end will be told.
+func (a *app) sayDeleting(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle, o deleteOptions) {
+	if len(agents) > 0 {
+		fmt.Fprintf(a.Err, "sandbox/%s: %s\n", nameOrID(sb), fateOf(agents, sb, o.keepAgents))
+	}
 	if !o.wait {
 		fmt.Fprintf(a.Out, "sandbox/%s deleting\n", nameOrID(sb))
 	}

@@ -146,7 +146,14 @@ func (a *app) rehearse(ctx context.Context, c *client.Client, d document, replac
 	}
 	fmt.Fprintf(a.Out, "sandbox/%s %s (dry run)\n", d.Name, what)
 	a.printChanges(p)
-	return nil
+	if what != "replaced" {
+		return nil
+	}
+	housed, err := a.housed(ctx)
+	if agents := housed[p.old.GetSandboxId()]; len(agents) > 0 {
+		fmt.Fprintf(a.Out, "  %s\n", comeAlong(agents))
+	}
+	return err
 }
 
 func (a *app) printChanges(p preview) {

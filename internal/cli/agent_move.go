@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+func (a *app) agentMoveCommand() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "move NAME SANDBOX", SuggestFor: []string{"mv", "migrate", "transfer"}, Short: "Give an agent to another sandbox, with its conversation",
+		Long: `Give an agent to another sandbox, with its conversation and its queued prompts. A turn that is under way is finished first; then its
+process ends, and the next one, in the other sandbox, is told the past. Files stay where they are. The sandbox that it is in takes an
+earlier move back.`,
+		Example:           "  agbox agent move coder lab --wait",
+		ValidArgsFunction: a.completeMove,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef(cmd, "expected the name or ID of an agent, and that of the sandbox to move to")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.moveAgent(cmd.Context(), args[0], args[1], wait, timeout)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "return once it is there, and runs if it is wanted to")
+	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	return cmd
+}
+
+// completeMove offers agents, then sandboxes.
+func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.completeAgents(cmd, nil, typed)
+	case 1:
+		return a.completeNames(cmd, nil, typed)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, timeout time.Duration) error {
+	one, err := a.resolveAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	sb, err := a.resolve(ctx, sandbox)
+	if err != nil {
+		return err
+	}
+	if err := a.conn.MoveAgent(ctx, one.GetAgentId(), sb.GetSandboxId()); err != nil {
+		return a.agentRefused(ctx, "move", one, err)
+	}
+	if hint := sleepingSandbox(sb); hint != "" {
+		fmt.Fprintln(a.Err, hint)
+	}
+	switch {
+	case wait:
+		a.warnEngine(ctx, a.conn)
+		return a.awaitMove(ctx, one, sb, timeout)
+	case one.GetSandboxId() == sb.GetSandboxId():
+		fmt.Fprintf(a.Out, "agent/%s stays in sandbox/%s\n", agentName(one), nameOrID(sb))
+	default:
+		fmt.Fprintf(a.Out, "agent/%s moves to sandbox/%s\n", agentName(one), nameOrID(sb))
+	}
+	return nil
+}
+
+func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agboxv1.SandboxHandle, timeout time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	stop := a.tellAgent(waiting, one, client.AgentMoved)
+	now, err := a.conn.WaitAgent(waiting, one.GetAgentId(), client.AgentMoved)
+	stop()
+	switch {
+	case errors.Is(err, context.Canceled) || isInterrupt(ctx):
+		return outcomeOf(ctx, true)
+	case err != nil:
+		return agentWaitError(one, now, client.AgentMoved, timeout, err)
+	case now.GetSandboxId() != to.GetSandboxId():
+		return fmt.Errorf("agent %s did not move to %s: a newer request counts, or that sandbox is deleted; see \"agbox agent describe %s\"",
+			agentName(one), nameOrID(to), agentName(one))
+	}
+	fmt.Fprintf(a.Out, "agent/%s moved to sandbox/%s\n", agentName(one), nameOrID(to))
+	return nil
+}

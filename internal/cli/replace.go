@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// replace deletes the old sandbox without its agents, waits until nothing of it is left, and creates the new one, to which the
+// agents go. If this ends in between, the name is free, and another apply creates the sandbox.
+//
+// It begins with a rehearsal of the create: whatever is wrong with the new sandbox is known before the old one is touched.
+func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+	if err := a.wouldCreate(ctx, c, d, old.GetSandboxId()); err != nil {
+		return nil, err
+	}
+	housed, err := a.housed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agents := housed[old.GetSandboxId()]
+	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old, agents))
+	there.along = append(there.along, agents...)
+	if err := c.DeleteSandboxKeepingAgents(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	err = a.waitOne(waiting, c, old, client.Deleted)
+	switch {
+	case client.IsNotFound(err):
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("%w; apply again creates it", a.lateError(c, old, client.Deleted, o.timeout))
+	case err != nil:
+		return nil, fmt.Errorf("delete the old one: %w; apply again creates it", err)
+	}
+	return a.create(ctx, c, d, "replaced")
+}
+
+// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces had gone.
+func (a *app) wouldCreate(ctx context.Context, c *client.Client, d document, replaces string) error {
+	_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
+		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,
+	})
+	return err
+}
