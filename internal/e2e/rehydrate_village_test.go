@@ -92,13 +92,13 @@ func (v *village) goesOn() {
 }
 
 // checksOut has the new database checked, every invariant of it.
-func (v *village) checksOut() {
-	v.Helper()
-	v.stop()
-	if out, err := v.command("db", "check").CombinedOutput(); err != nil {
-		v.Errorf("%v\n%s", err, out)
+func (d *daemon) checksOut() {
+	d.Helper()
+	d.stop()
+	if out, err := d.command("db", "check").CombinedOutput(); err != nil {
+		d.Errorf("%v\n%s", err, out)
 	}
-	v.start()
+	d.start()
 }
 
 func (v *village) removeAll() {
