@@ -67,14 +67,14 @@ func (c *checker) agent(a *Agent) {
 	c.agentEvents(a)
 }
 
-// agentPlace: what has a process is in a live sandbox; others may have outlived theirs.
+// agentPlace: what has a process is in a live sandbox; others may have outlived theirs, of which a rebuild may know nothing.
 func (c *checker) agentPlace(a *Agent) {
 	id := a.Desired.GetSandboxId()
 	if id != a.Spec.GetSandboxId() {
 		c.say(bucketAgentDesired, a.ID, "it is in sandbox %q, and its spec says %q", id, a.Spec.GetSandboxId())
 	}
 	live := hasRecord(c.tx, id) && !c.has(bucketDeletedAt, id)
-	if !live && (a.lives() || !c.has(bucketSandboxID, id)) {
+	if !live && a.lives() {
 		c.say(bucketAgentDesired, a.ID, "its sandbox %q is not there", id)
 	}
 }
