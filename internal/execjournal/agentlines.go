@@ -7,11 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLineBytes is the longest line that ReadLines gives whole.
-const MaxLineBytes = 1 << 20
+const (
+	// MaxLineBytes is the longest line that ReadLines gives whole.
+	MaxLineBytes = 1 << 20
+	// MaxLines is how many lines ReadLines gives at most: short ones are many, and each costs more than its bytes.
+	MaxLines = 2048
+)
 
 // Bounds of one call, whatever the container made of the file.
 const (
+	firstRead    = 16 << 10
 	maxReadBytes = 8 << 20
 	maxSkipBytes = 64 << 20
 	skipChunk    = 64 << 10
@@ -43,8 +48,8 @@ type Line struct {
 }
 
 // ReadLines returns whole lines of a file from offset from, and the offset to go on at, which the caller keeps together with
-// what it makes of the lines: then each line is read once, whatever dies. It reads at most about maxBytes, but one line of
-// any length: the rest of a line that was cut is passed over, in later calls if it is long. So with next == from there is
+// what it makes of the lines: then each line is read once, whatever dies. It reads at most MaxLines and about maxBytes, but one
+// line of any length: the rest of a line that was cut is passed over, in later calls if it is long. So with next == from there is
 // nothing to read now, and lines may be empty while next moves. A file that is not there has no lines.
 //
 // Nothing that a container puts in the place of the file does more harm than to its own agents: no symlink is followed, no
@@ -61,7 +66,7 @@ func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxByt
 		return nil, f.pos, err
 	}
 	room := int64(min(max(maxBytes, MaxLineBytes+1), maxReadBytes))
-	data, err := readAt(f.fd, int(min(f.size-f.pos, room)), f.pos)
+	data, err := f.read(room)
 	if err != nil {
 		return nil, f.pos, fmt.Errorf("read %s of exec %s: %w", src, execID, err)
 	}
@@ -90,9 +95,20 @@ func (d *Dir) ReadRest(sandboxID, execID string, src Source, from int64) (line L
 	return Line{Data: data, Cut: f.pos+int64(len(data)) < f.size}, true, f.size, nil
 }
 
-// split returns the lines in data and how much of it they take. What is too long for a line is one, without its end.
+// read returns what follows: all there is, or room bytes, or enough for MaxLines.
+func (f *source) read(room int64) ([]byte, error) {
+	for size := int64(firstRead); ; size *= 2 {
+		data, err := readAt(f.fd, int(min(f.size-f.pos, room, size)), f.pos)
+		if err != nil || int64(len(data)) < size || bytes.Count(data, []byte{'\n'}) >= MaxLines {
+			return data, err
+		}
+	}
+}
+
+// split returns the first MaxLines lines in data and how much of it they take. What is too long for a line is one, without its
+// end.
 func split(data []byte) (lines []Line, taken int) {
-	for taken < len(data) {
+	for taken < len(data) && len(lines) < MaxLines {
 		rest := data[taken:]
 		n := bytes.IndexByte(rest, '\n')
 		end := n + 1

@@ -247,3 +247,38 @@ func TestReadLinesPassesOverHolesAtOnce(t *testing.T) {
 		t.Errorf("%d bytes were allocated", n)
 	}
 }
+
+// TestShortLinesAreReadByAndBy: a file of millions of short lines costs a read no more than one of a few.
+func TestShortLinesAreReadByAndBy(t *testing.T) {
+	d, p := newDir(t)
+	must(t, os.WriteFile(agentFiles(t, p)[Stdout], bytes.Repeat([]byte("y\n"), 1<<20), 0o644))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const reads = 64
+	from := int64(0)
+	for range reads {
+		lines, next, err := d.ReadLines("box1", "a.1", Stdout, from, 1<<20)
+		must(t, err)
+		if len(lines) != MaxLines || next != from+2*MaxLines {
+			t.Fatalf("%d lines from %d to %d", len(lines), from, next)
+		}
+		from = next
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / reads; each > 1<<20 {
+		t.Errorf("%d bytes were allocated for a read of %d", each, 2*MaxLines)
+	}
+}
+
+// TestLongerLinesFillARead: what comes with less than MaxLines is one read up to maxBytes, whatever the steps of reading are.
+func TestLongerLinesFillARead(t *testing.T) {
+	d, p := newDir(t)
+	const width = 1000
+	line := append(bytes.Repeat([]byte("x"), width-1), '\n')
+	must(t, os.WriteFile(agentFiles(t, p)[Stdout], bytes.Repeat(line, 3000), 0o644))
+	lines, next, err := d.ReadLines("box1", "a.1", Stdout, 0, 1<<20)
+	must(t, err)
+	if want := (1<<20 + 1) / width; len(lines) != want || next != int64(want*width) {
+		t.Errorf("%d lines up to %d, want %d", len(lines), next, want)
+	}
+}
