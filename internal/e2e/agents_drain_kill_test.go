@@ -14,8 +14,8 @@ const (
 	waitingPhase = agboxv1.DrainPhase_DRAIN_PHASE_WAITING
 	donePhase    = agboxv1.DrainPhase_DRAIN_PHASE_DONE
 
-	// untilGo lets the test say when it goes on.
-	untilGo  = "while [ ! -e /workspace/go ]; do sleep 0.1; done"
+	// untilGo lets the test say when it goes on. SIGTERM goes to all processes: this one must not end first, and with it the turn.
+	untilGo  = "trap '' TERM; while [ ! -e /workspace/go ]; do sleep 0.1; done"
 	slowSave = "touch /workspace/saving; " + untilGo + `
 		git add -A && git -c user.name=me -c user.email=me@localhost commit -q -m "by command" && git push -q origin HEAD`
 )
@@ -118,7 +118,7 @@ func (c *crew) wantNothingLost(k drainKill) {
 		c.Errorf("the turn ended with %v", r)
 	}
 	if got := strings.Count(c.sh(c.box, "cat /workspace/repo/done"), "half"); got != k.given {
-		c.Errorf("the prompt was given %d times, want %d", got, k.given)
+		c.Errorf("the prompt was given %d times, want %d: %s, %v", got, k.given, c.moves("worker"), c.turns("worker"))
 	}
 	for id, want := range map[string]string{"worker": "you said: a plum", "idler": "you said: a pear"} {
 		if got := c.ask(id, "asked", "what did I say?"); got != want {
