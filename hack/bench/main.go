@@ -1,5 +1,6 @@
 // Command bench measures agbox beside the bare Docker API, in the same run, on the same engine: machines are noisy, so
-// only the ratio means anything. Build first (make bench does).
+// only the ratio means anything. What agents cost is measured against what is promised of it, and a promise that is broken
+// is an error. Build first (make bench does).
 package main
 
 import (
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -76,7 +76,7 @@ func compare(ctx context.Context, d *daemon, rounds, many int) error {
 func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, error) {
 	rows := []row{{what: "create to READY"}, {what: "exec true, round trip"}, {what: "pause"}, {what: "resume from a pause"}, {what: "stop"}}
 	for i := range rounds {
-		fmt.Fprintf(os.Stderr, "\rround %d of %d", i+1, rounds)
+		progress("round %d of %d", i+1, rounds)
 		id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
 		for _, s := range []side{d, b} {
 			for j, f := range []func(context.Context, string) error{s.create, s.exec, s.pause, s.resume, s.stop} {
@@ -95,7 +95,7 @@ func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, erro
 			}
 		}
 	}
-	fmt.Fprintln(os.Stderr)
+	progressEnds()
 	return rows, nil
 }
 
@@ -116,12 +116,12 @@ func restarts(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row,
 	ids := make([]string, many)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("bench-%d-many-%d", os.Getpid(), i)
-		fmt.Fprintf(os.Stderr, "\rsandbox %d of %d", i+1, many)
+		progress("sandbox %d of %d", i+1, many)
 		if err := d.create(ctx, ids[i]); err != nil {
 			return nil, err
 		}
 	}
-	fmt.Fprintln(os.Stderr)
+	progressEnds()
 	for range max(3, rounds/3) {
 		for i := range rows {
 			if err := restart(ctx, d, b, &rows[i], many, i == 1); err != nil {
@@ -160,19 +160,4 @@ func restart(ctx context.Context, d *daemon, b *bare, r *row, many int, lost boo
 	}
 	r.bare = append(r.bare, time.Since(start))
 	return nil
-}
-
-func report(rows []row) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\tagbox median\tp90\tbare Docker median\tp90\tratio")
-	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90),
-			float64(at(r.agbox, 50))/float64(at(r.bare, 50)))
-	}
-	_ = w.Flush() // to stdout
-}
-
-func at(list []time.Duration, percent int) time.Duration {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	idleAgents = 500
+	idleWatch  = 30 * time.Second
+	// mostIdle is what they may take of a core in idleWatch: 1 %.
+	mostIdle = idleWatch / 100
+
+	restartAgents = 1000
+	mostRestart   = 2 * time.Second
+	restartRounds = 3
+)
+
+// idle measures what agents cost that do nothing, and how soon a daemon that was killed has looked at all of them. broken are
+// the promises that are.
+func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) (broken []error, err error) {
+	if err := m.grow(ctx, boxes, 0, idleAgents); err != nil {
+		return nil, err
+	}
+	used, err := m.used(ctx, idleWatch)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(w, "%d idle agents, of a core (promised: below %.0f %%)\t%.3f %%\n", idleAgents,
+		100*mostIdle.Seconds()/idleWatch.Seconds(), 100*used.Seconds()/idleWatch.Seconds())
+	if err := m.grow(ctx, boxes, idleAgents, restartAgents); err != nil {
+		return nil, err
+	}
+	slowest, err := m.restarts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(w, "restart with %d agents until all have been looked at, slowest of %d (promised: below %s)\t%s\n",
+		restartAgents, restartRounds, mostRestart, slowest.Round(time.Millisecond))
+	return []error{
+		below(fmt.Sprintf("CPU time of %d idle agents in %s", idleAgents, idleWatch), used, mostIdle),
+		below(fmt.Sprintf("restart with %d agents", restartAgents), slowest, mostRestart),
+	}, nil
+}
+
+// grow makes agents until there are as many as wanted, all of them IDLE.
+func (m *agents) grow(ctx context.Context, boxes []string, from, to int) error {
+	if err := m.await(ctx, from); err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		progress("agent %d of %d", i+1, to)
+		if err := m.start(ctx, boxes[i%len(boxes)], fmt.Sprintf("bench-idle-%d", i)); err != nil {
+			return err
+		}
+	}
+	progressEnds()
+	return m.await(ctx, to)
+}
+
+// restarts kills the daemon several times and returns the longest time from a start until all agents were looked at.
+func (m *agents) restarts(ctx context.Context) (time.Duration, error) {
+	var took []time.Duration
+	for range restartRounds {
+		if err := m.kill(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := m.daemon.start(ctx); err != nil {
+			return 0, err
+		}
+		m.AgentServiceClient = agboxv1.NewAgentServiceClient(m.conn)
+		if err := m.await(ctx, restartAgents); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return slices.Max(took), nil
+}
+
+// used is the CPU time that the daemon takes while nobody asks it anything.
+func (m *agents) used(ctx context.Context, while time.Duration) (time.Duration, error) {
+	before, err := cpu(m.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(while):
+	}
+	after, err := cpu(m.cmd.Process.Pid)
+	return after - before, err
+}
+
+// cpu is what a process has used of all cores, to the nanosecond: its CPU clock, see clock_getcpuclockid(3).
+func cpu(pid int) (time.Duration, error) {
+	const schedClock = 2 // CPUCLOCK_SCHED of the kernel
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
+		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(ts.Nano()), nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// below returns an error unless a promise is kept.
+func below(what string, got, promised time.Duration) error {
+	if got < promised {
+		return nil
+	}
+	return fmt.Errorf("promise broken: %s: %s, and less than %s is promised", what, got.Round(time.Microsecond), promised)
+}
+
+// shown reports whether somebody looks on: progress fills no log.
+var shown = term.IsTerminal(int(os.Stderr.Fd()))
+
+func progress(format string, args ...any) {
+	if shown {
+		fmt.Fprintf(os.Stderr, "\r"+format, args...)
+	}
+}
+
+func progressEnds() {
+	if shown {
+		fmt.Fprintln(os.Stderr)
+	}
+}
+
+func report(rows []row) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tagbox median\tp90\tbare Docker median\tp90\tratio")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90),
+			float64(at(r.agbox, 50))/float64(at(r.bare, 50)))
+	}
+	_ = w.Flush() // to stdout
+}
+
+func at(list []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}
