@@ -92,7 +92,7 @@ func format(spec *agboxv1.AgentSpec) string { return orElse(spec.GetFormat(), di
 func (v *agentView) transition(ctx context.Context, p agentplan.Plan) error {
 	_, err := v.cfg.Store.TransitionAgent(ctx, v.a.ID, store.Transition{
 		Incarnation: v.a.Status.GetIncarnation(), Version: v.a.Status.GetVersion(), Trigger: p.Trigger, Reason: p.Reason,
-		Parked: p.Parked, Saved: string(p.Saved), NeedsAttention: p.NeedsAttention,
+		Parked: p.Parked, Saved: string(p.Saved), NeedsAttention: p.NeedsAttention, SessionLost: p.SessionLost,
 	})
 	if err == nil {
 		v.stopGoesOn()

@@ -26,7 +26,9 @@ func (v *agentView) claim(ctx context.Context) error {
 	}
 	claim := store.Claim{InboxOffset: size}
 	if v.tellsPast(size) {
-		claim.ContextThrough, claim.Summary = v.a.Status.GetLastSequence(), v.summary
+		if claim.Past, err = v.past(ctx, v.a.Status.GetLastSequence(), v.summary); err != nil {
+			return err
+		}
 	}
 	_, _, err = v.cfg.Store.ClaimPrompt(ctx, v.a.ID, v.a.Status.GetVersion(), claim)
 	return err
@@ -127,25 +129,26 @@ func (v *agentView) writeAfter(offset int64, data, other []byte) error {
 
 // promptLine is the prompt as the agent reads it, with the past where it was claimed with one.
 func (v *agentView) promptLine(ctx context.Context) ([]byte, error) {
-	text := v.prompt.GetText()
-	if through := v.prompt.GetContextThrough(); through > 0 {
-		past, err := v.past(ctx, through)
-		if err != nil {
+	past := v.prompt.GetPast()
+	//nolint:staticcheck // claimed by an older daemon
+	if through, summary := v.prompt.GetContextThrough(), v.prompt.GetSummary(); through > 0 {
+		var err error
+		if past, err = v.past(ctx, through, summary); err != nil {
 			return nil, err
 		}
-		text = conversation.WithContext(past, text)
 	}
+	text := conversation.WithContext(past, v.prompt.GetText())
 	return dialect.Prompt(format(v.a.Spec), v.prompt.GetPromptId(), text), nil
 }
 
-// past is the context of everything up to an event.
-func (v *agentView) past(ctx context.Context, through uint64) (string, error) {
+// past is the context of everything up to an event, with a summary of the older turns unless that is empty.
+func (v *agentView) past(ctx context.Context, through uint64, summary string) (string, error) {
 	events, err := eventsThrough(ctx, v.cfg.Store, v.a.ID, through)
 	if err != nil {
 		return "", err
 	}
 	policy := conversation.PolicyOf(v.a.Spec.GetContext())
-	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, v.prompt.GetSummary()), nil
+	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, summary), nil
 }
 
 // eventBatch is how many events are read at once.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,18 +59,19 @@ func (s *said) tell(sandboxID, execID string) {
 
 // fakeAgent is one process that speaks native. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it ends
 // so instead, before incarnation until=N; life=MS, it ends with CODE so long after it was ready; mute, it never is ready;
-// stubborn, it needs nearly all of the grace to end.
+// forgets, it can't resume a session; stubborn, it needs nearly all of the grace to end.
 type fakeAgent struct {
-	s      *fakeShim
-	b      *fakeBox
-	execID string
-	number int
-	flags  map[string]string
-	cancel <-chan struct{}
-	more   <-chan struct{}
-	read   int64
-	claude *claudeTalk  // nil: it speaks native
-	later  []nativeLine // prompts that came during a turn that leaves them for turns of their own
+	s       *fakeShim
+	b       *fakeBox
+	execID  string
+	number  int
+	command []string
+	flags   map[string]string
+	cancel  <-chan struct{}
+	more    <-chan struct{}
+	read    int64
+	claude  *claudeTalk  // nil: it speaks native
+	later   []nativeLine // prompts that came during a turn that leaves them for turns of their own
 }
 
 type nativeLine struct {
@@ -80,7 +82,7 @@ type nativeLine struct {
 }
 
 func newFakeAgent(s *fakeShim, b *fakeBox, req execjournal.Request, cancel <-chan struct{}) *fakeAgent {
-	a := &fakeAgent{s: s, b: b, execID: req.ExecID, flags: map[string]string{}, cancel: cancel, more: b.feed(req.ExecID)}
+	a := &fakeAgent{s: s, b: b, execID: req.ExecID, command: req.Command, flags: map[string]string{}, cancel: cancel, more: b.feed(req.ExecID)}
 	a.claude = newClaudeTalk(req.Command)
 	for _, word := range req.Command[1:] {
 		k, v, _ := strings.Cut(word, "=")
@@ -108,6 +110,9 @@ func (a *fakeAgent) run() (what, code int) {
 	dies = dies && a.number < a.flag("until", 1<<30)
 	if dies && !lives {
 		return byItself, a.flag("die", 1)
+	}
+	if _, forgets := a.flags["forgets"]; forgets && slices.Contains(a.command, "--resume") {
+		return byItself, 1
 	}
 	if _, mute := a.flags["mute"]; mute {
 		return a.wait(-1), 0
@@ -180,6 +185,9 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 		a.say(nativeLine{Type: "message", Text: "answer"})
 		a.result(l, "end_turn")
 		return a.mutter(took), 0
+	case "flood":
+		a.say(slices.Repeat([]nativeLine{{Type: "message", Text: "x"}}, n)...)
+		took = -1
 	case "work", "queues":
 	case "hang", "deaf", "until-nudged":
 		took = -1
@@ -233,18 +241,20 @@ func (a *fakeAgent) mutter(after time.Duration) (what int) {
 	return fed
 }
 
-func (a *fakeAgent) say(l nativeLine) {
-	list := []any{l}
-	if a.claude != nil {
-		list = a.claude.says(l)
-	}
+func (a *fakeAgent) say(lines ...nativeLine) {
 	var data []byte
-	for _, one := range list {
-		line, err := json.Marshal(one)
-		if err != nil {
-			panic(err)
+	for _, l := range lines {
+		list := []any{l}
+		if a.claude != nil {
+			list = a.claude.says(l)
 		}
-		data = append(append(data, line...), '\n')
+		for _, one := range list {
+			line, err := json.Marshal(one)
+			if err != nil {
+				panic(err)
+			}
+			data = append(append(data, line...), '\n')
+		}
 	}
 	f, err := os.OpenFile(filepath.Join(a.b.logs, execjournal.StdoutName(a.execID)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {

@@ -111,7 +111,7 @@ func TestTheNextStepOfAnAgentIsExplained(t *testing.T) {
 		p.prompt(t, id, "hello")
 		pass(time.Second)
 		e := p.explainAgent(t, id)
-		wantLine(t, "next", e.GetNextSteps(), "claim (the next prompt is its turn)")
+		wantLine(t, "next", e.GetNextSteps(), "adopt (that its process was found alive is recorded)")
 		p.ask(t, p.store.RequestAgentDelete, id)
 		e = p.explainAgent(t, id)
 		wantLine(t, "next", e.GetNextSteps(), "end (the process is cancelled)")

@@ -138,6 +138,7 @@ var stepReasons = map[agentplan.Kind]string{
 	agentplan.Deliver: "what it is told goes to its inbox", agentplan.End: "the process is cancelled",
 	agentplan.Nudge: "its turn is told to finish", agentplan.Keep: "the work of a turn that was cut off is saved",
 	agentplan.Summarize: "its past is summarized for its next prompt", agentplan.Remove: "agent and conversation are forgotten",
+	agentplan.Move: "it goes to its other sandbox", agentplan.Adopt: "that its process was found alive is recorded",
 }
 
 // deadlines is what time brings about while nothing else happens.

@@ -15,10 +15,8 @@ import (
 type Claim struct {
 	// InboxOffset is where it goes in the inbox.
 	InboxOffset int64
-	// ContextThrough: events up to it are the past that is told with it; 0: none is.
-	ContextThrough uint64
-	// Summary is what the older turns of that past are told as; empty: a digest.
-	Summary string
+	// Past is what is told with it; empty: nothing is.
+	Past string
 }
 
 // ClaimPrompt makes an IDLE agent BUSY with the first prompt that waits, in one transaction with the user's message: of
@@ -56,8 +54,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	if p == nil {
 		return nil, fmt.Errorf("agent %s: no prompt waits: %w", d.ID, errdefs.ErrNotFound)
 	}
-	p.Incarnation, p.InboxOffset, p.ContextThrough = st.GetIncarnation(), c.InboxOffset, c.ContextThrough
-	p.Summary = valid(c.Summary)
+	p.Incarnation, p.InboxOffset, p.Past = st.GetIncarnation(), c.InboxOffset, valid(c.Past)
 	p.Claims++
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()

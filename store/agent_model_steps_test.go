@@ -100,7 +100,7 @@ func (m *agentMachine) claim() {
 	if have, err := m.s.Agent(ctx, id); err == nil && rapid.Bool().Draw(m.t, "by version") {
 		version = have.Status.GetVersion()
 	}
-	_, got, err := m.s.ClaimPrompt(ctx, id, version, Claim{InboxOffset: 7, ContextThrough: 3})
+	_, got, err := m.s.ClaimPrompt(ctx, id, version, Claim{InboxOffset: 7, Past: "before"})
 	if !m.ok("claim", a != nil && a.state == agentIdle && p != nil && m.gatesOpen(a), err) {
 		return
 	}

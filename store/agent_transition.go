@@ -31,6 +31,8 @@ type Transition struct {
 	Parked         bool
 	Saved          string
 	NeedsAttention bool
+	// SessionLost is recorded when it is set: no later process resumes the program's own session.
+	SessionLost bool
 	// Hold: the prompt whose turn is cut off is held.
 	Hold bool
 
@@ -161,6 +163,9 @@ func (d *agentDraft) remark(tr Transition) error {
 	}
 	if tr.NeedsAttention {
 		st.NeedsAttention = true
+	}
+	if tr.SessionLost {
+		st.SessionLost = true
 	}
 	d.wake = d.wake || parked || saved || tr.NeedsAttention
 	return d.countParked(tr, saved)

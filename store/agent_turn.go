@@ -63,7 +63,8 @@ func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) error
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
 		return d.hold(n, p)
 	}
-	p.Incarnation, p.InboxOffset, p.ContextThrough, p.Summary = 0, 0, 0, ""
+	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
+	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
 	return d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }

@@ -135,7 +135,7 @@ func remove(r Record, w World) Plan {
 func ended(r Record, w World, now time.Time) Plan {
 	switch {
 	case w.Process == NoProcess:
-		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process")
+		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process"), now)
 	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 	case w.Save == SaveDue:
@@ -148,10 +148,24 @@ func ended(r Record, w World, now time.Time) Plan {
 		return r.crashed("its process did not start: "+w.Error, now)
 	case w.Lost:
 		return r.crashed("its process died with its container, and nobody saw how", now)
-	case w.ExitCode == 0:
+	case w.ExitCode == 0 && !r.failsAt0():
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
+	case w.ExitCode == 0:
+		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0"), now))
 	}
-	return r.crashed(fmt.Sprintf("its process ended with code %d", w.ExitCode), now)
+	return r.unresumed(r.crashed(fmt.Sprintf("its process ended with code %d", w.ExitCode), now))
+}
+
+// failsAt0 reports whether an end with code 0 is one that came too soon, by the table of package agentstate.
+func (r Record) failsAt0() bool {
+	return r.State == agboxv1.AgentState_AGENT_STATE_BUSY || r.State == agboxv1.AgentState_AGENT_STATE_STARTING && !r.ReadyIsProcess
+}
+
+// unresumed says of a process that came to nothing while it resumed a session that the session is to blame: not every program
+// tells so, and one that is asked for the same again would fail again.
+func (r Record) unresumed(p Plan) Plan {
+	p.SessionLost = r.Resumes && r.State == agboxv1.AgentState_AGENT_STATE_STARTING
+	return p
 }
 
 // crashed tells at the last attempt that it was the last.
@@ -198,8 +212,8 @@ func starting(r Record, w World, now time.Time) Plan {
 	}
 	left := since.Add(r.StartTimeout).Sub(now)
 	if left <= 0 {
-		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT,
-			fmt.Sprintf("it was not ready within %s (start_timeout)", r.StartTimeout)), now)
+		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT,
+			fmt.Sprintf("it was not ready within %s (start_timeout)", r.StartTimeout)), now))
 	}
 	if left > r.StartTimeout { // the clock was set back
 		left = r.StartTimeout

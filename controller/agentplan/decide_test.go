@@ -61,6 +61,9 @@ func render(p Plan) string {
 	if p.NeedsAttention {
 		parts = append(parts, "attention")
 	}
+	if p.SessionLost {
+		parts = append(parts, "session-lost")
+	}
 	if p.Attempts > 0 {
 		parts = append(parts, fmt.Sprintf("attempt:%d", p.Attempts))
 	}
@@ -111,6 +114,22 @@ func TestDecide(t *testing.T) {
 		{"could not start", startingState, func(s *scene) { s.w.Process, s.w.Error = Ended, "no such file" }, "transition PROCESS_CRASHED"},
 		{"dead while starting for the last time", startingState, func(s *scene) { ends(1)(s); s.r.Attempts = MaxAttempts },
 			"transition PROCESS_CRASHED attention"},
+		{"gone with 0 while starting, for the last time", startingState, func(s *scene) { ends(0)(s); s.r.Attempts = MaxAttempts },
+			"transition PROCESS_EXITED attention"},
+		{"gone with 0 in a turn, for the last time", busyState, func(s *scene) { ends(0)(s); s.r.Attempts = MaxAttempts },
+			"transition PROCESS_EXITED attention"},
+		{"gone with 0, ready when started", startingState, func(s *scene) {
+			ends(0)(s)
+			s.r.Attempts, s.r.ReadyIsProcess = MaxAttempts, true
+		}, "transition PROCESS_EXITED"},
+		{"nothing is known of its process, for the last time", startingState, func(s *scene) { s.w.Process, s.r.Attempts = NoProcess, MaxAttempts },
+			"transition RECONCILIATION attention"},
+		{"dead while it resumes its session", startingState, func(s *scene) { ends(1)(s); s.r.Resumes = true }, "transition PROCESS_CRASHED session-lost"},
+		{"gone while it resumes its session", startingState, func(s *scene) { ends(0)(s); s.r.Resumes = true }, "transition PROCESS_EXITED session-lost"},
+		{"not ready in time while it resumes its session", startingState, func(s *scene) { s.r.LastStart, s.r.Resumes = now.Add(-time.Minute), true },
+			"transition START_TIMED_OUT session-lost"},
+		{"lost with its container while it resumes", startingState, func(s *scene) { lost(s); s.r.Resumes = true }, "transition PROCESS_CRASHED"},
+		{"dead after it has resumed", idleState, func(s *scene) { ends(1)(s); s.r.Resumes = true }, "transition PROCESS_CRASHED"},
 		{"nothing is known of its process", startingState, func(s *scene) { s.w.Process = NoProcess }, "transition RECONCILIATION"},
 
 		{"idle: nothing", idleState, nil, "wait"},

@@ -29,6 +29,8 @@ type Record struct {
 	StartTimeout   time.Duration
 	// Queued: a prompt may be given to it.
 	Queued bool
+	// Resumes: its newest process was to go on with a session of the program's own.
+	Resumes bool
 	// Nudged: its process was told to finish, and gets no further prompt.
 	Nudged bool
 }
@@ -158,6 +160,8 @@ type Plan struct {
 	Parked bool
 	// Saved is recorded with a Transition.
 	Saved Save
+	// SessionLost is recorded with a Transition: the program's own session can't be resumed.
+	SessionLost bool
 	// NeedsAttention is recorded with a Transition.
 	NeedsAttention bool
 	// Attempts is recorded with a Spawn: how many have come to nothing, this one included until it is ready.

@@ -466,12 +466,17 @@ type AgentPrompt struct {
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	InboxOffset int64  `protobuf:"varint,5,opt,name=inbox_offset,json=inboxOffset,proto3" json:"inbox_offset,omitempty"`
 	Claims      uint32 `protobuf:"varint,6,opt,name=claims,proto3" json:"claims,omitempty"`
-	// Events up to this sequence are the past that the incarnation is told with it; 0: none is.
+	// Read only, from before there was past: events up to this sequence are the past that is told with it, with summary.
+	//
+	// Deprecated: Marked as deprecated in agbox/store/v1/agent.proto.
 	ContextThrough uint64 `protobuf:"varint,7,opt,name=context_through,json=contextThrough,proto3" json:"context_through,omitempty"`
 	// Its turn was cut off, and it is not given again unless asked to.
 	Held bool `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
-	// What a summary command made of the older turns of that past; empty: they are told as a digest.
-	Summary       string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Deprecated: Marked as deprecated in agbox/store/v1/agent.proto.
+	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Set by the claim: the past that the incarnation is told with it, as it reads it; empty: none is. A repeated delivery must
+	// write the same bytes, and the events that it was made of may be gone by then.
+	Past          string `protobuf:"bytes,10,opt,name=past,proto3" json:"past,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,6 +553,7 @@ func (x *AgentPrompt) GetClaims() uint32 {
 	return 0
 }
 
+// Deprecated: Marked as deprecated in agbox/store/v1/agent.proto.
 func (x *AgentPrompt) GetContextThrough() uint64 {
 	if x != nil {
 		return x.ContextThrough
@@ -562,9 +568,17 @@ func (x *AgentPrompt) GetHeld() bool {
 	return false
 }
 
+// Deprecated: Marked as deprecated in agbox/store/v1/agent.proto.
 func (x *AgentPrompt) GetSummary() string {
 	if x != nil {
 		return x.Summary
+	}
+	return ""
+}
+
+func (x *AgentPrompt) GetPast() string {
+	if x != nil {
+		return x.Past
 	}
 	return ""
 }
@@ -886,17 +900,19 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x10initial_prompted\x18\x16 \x01(\bR\x0finitialPrompted\x12\x18\n" +
 	"\aprompts\x18\x17 \x01(\x04R\aprompts\x12-\n" +
 	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\x12/\n" +
-	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\x8f\x02\n" +
+	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\xab\x02\n" +
 	"\vAgentPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1b\n" +
 	"\tqueued_at\x18\x03 \x01(\x03R\bqueuedAt\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12!\n" +
 	"\finbox_offset\x18\x05 \x01(\x03R\vinboxOffset\x12\x16\n" +
-	"\x06claims\x18\x06 \x01(\rR\x06claims\x12'\n" +
-	"\x0fcontext_through\x18\a \x01(\x04R\x0econtextThrough\x12\x12\n" +
-	"\x04held\x18\b \x01(\bR\x04held\x12\x18\n" +
-	"\asummary\x18\t \x01(\tR\asummary\"I\n" +
+	"\x06claims\x18\x06 \x01(\rR\x06claims\x12+\n" +
+	"\x0fcontext_through\x18\a \x01(\x04B\x02\x18\x01R\x0econtextThrough\x12\x12\n" +
+	"\x04held\x18\b \x01(\bR\x04held\x12\x1c\n" +
+	"\asummary\x18\t \x01(\tB\x02\x18\x01R\asummary\x12\x12\n" +
+	"\x04past\x18\n" +
+	" \x01(\tR\x04past\"I\n" +
 	"\x0eAgentPromptRef\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1f\n" +
 	"\vtext_sha256\x18\x02 \x01(\fR\n" +
