@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -17,8 +18,9 @@ type acpLine struct {
 		Update acpUpdate `json:"update"`
 	} `json:"params"`
 	Result struct {
-		SessionID    string `json:"sessionId"`
-		StopReason   string `json:"stopReason"`
+		Version      json.RawMessage `json:"protocolVersion"`
+		SessionID    string          `json:"sessionId"`
+		StopReason   string          `json:"stopReason"`
 		Capabilities struct {
 			LoadSession bool `json:"loadSession"`
 		} `json:"agentCapabilities"`
@@ -49,9 +51,10 @@ func (e *emitter) acp(line []byte) {
 func (e *emitter) acpAnswer(kind acp.Kind, l *acpLine) {
 	switch kind {
 	case acp.Initialize, acp.InitializeToLoad:
-		e.s.CanLoad = l.Error == nil && l.Result.Capabilities.LoadSession
+		other := acp.OtherVersion(l.Result.Version)
+		e.s.CanLoad = l.Error == nil && other == "" && l.Result.Capabilities.LoadSession
 		if kind == acp.InitializeToLoad && !e.s.CanLoad {
-			e.reset("the agent can't load sessions")
+			e.reset(cmp.Or(other, "the agent can't load sessions"))
 		}
 	case acp.LoadSession:
 		if l.Error != nil {

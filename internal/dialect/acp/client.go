@@ -40,7 +40,7 @@ func (c *Client) Start() []byte {
 		id = InitializeToLoad
 	}
 	return request(int(id), "initialize", map[string]any{
-		"protocolVersion": 1,
+		"protocolVersion": version,
 		"clientCapabilities": map[string]any{
 			"fs":       map[string]bool{"readTextFile": false, "writeTextFile": false},
 			"terminal": false,
@@ -98,6 +98,8 @@ func (c *Client) answered(kind Kind, l *incoming) ([]byte, error) {
 		return c.prompt(), nil
 	case c.next != 0:
 		return nil, nil // there is a session: an answer given twice
+	case kind.initializes() && OtherVersion(l.Result.Version) != "":
+		return nil, fmt.Errorf("%w: %s", ErrSession, OtherVersion(l.Result.Version))
 	case kind == InitializeToLoad && !l.Result.Capabilities.LoadSession:
 		return nil, fmt.Errorf("%w: the agent can't load sessions", ErrSession)
 	case kind == Initialize:

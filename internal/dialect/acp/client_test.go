@@ -48,6 +48,15 @@ func TestConversations(t *testing.T) {
 			{"agent", strings.Replace(initialized, `"id":1`, `"id":2`, 1), `"session/load"`},
 			{"agent", `{"jsonrpc":"2.0","id":4,"error":{"code":-32002,"message":"not found"}}`, ""},
 		}, ErrSession},
+		{"an agent that does not say its version", Options{}, []step{
+			{"agent", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":null}}`, `"session/new"`},
+		}, nil},
+		{"another version", Options{}, []step{
+			{"agent", strings.Replace(initialized, `"protocolVersion":1`, `"protocolVersion":2`, 1), ""},
+		}, ErrSession},
+		{"another version, to load", Options{Load: "old"}, []step{
+			{"agent", strings.NewReplacer(`"id":1`, `"id":2`, `"protocolVersion":1`, `"protocolVersion":2`).Replace(initialized), ""},
+		}, ErrSession},
 		{"a session without a name", Options{}, []step{
 			{"agent", initialized, `"session/new"`},
 			{"agent", `{"jsonrpc":"2.0","id":3,"result":{}}`, ""},

@@ -18,6 +18,8 @@ const (
 	Prompt           Kind = 10
 )
 
+func (k Kind) initializes() bool { return k == Initialize || k == InitializeToLoad }
+
 // KindOf tells what a request was from the ID of its answer. ok is false for an ID that is none of ours.
 func KindOf(id json.RawMessage) (k Kind, ok bool) {
 	n, err := strconv.Atoi(string(id))

@@ -11,7 +11,8 @@ type incoming struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
 	Result struct {
-		SessionID    string `json:"sessionId"`
+		Version      json.RawMessage `json:"protocolVersion"`
+		SessionID    string          `json:"sessionId"`
 		Capabilities struct {
 			LoadSession bool `json:"loadSession"`
 		} `json:"agentCapabilities"`
