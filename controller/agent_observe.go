@@ -43,11 +43,8 @@ type agentLine struct {
 	data []byte
 }
 
-// readBytes bounds what one pass takes in.
+// readBytes bounds what one pass takes in, and so does execjournal.MaxLines.
 const readBytes = 1 << 20
-
-// readLines bounds the events of one transaction: short lines are many.
-const readLines = 2048
 
 func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.Time) (*agentView, error) {
 	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
@@ -94,8 +91,12 @@ func (v *agentView) observeSandbox() {
 	}
 }
 
-// homeless says what an agent whose sandbox is gone waits for.
+// homeless says what an agent whose sandbox is gone waits for. The end of a delete brings no pass of its agents, so it is told from
+// its beginning on.
 func (v *agentView) homeless(word string) string {
+	if v.rec.Standing != plan.Live || v.rec.Desired == storev1.RunState_RUN_STATE_DELETE {
+		word = "deleted"
+	}
 	if home := v.a.Desired.GetHome(); home != "" {
 		return fmt.Sprintf("its sandbox is %s; it waits for the next one named %s", word, home)
 	}
@@ -188,20 +189,7 @@ func (v *agentView) lines(src execjournal.Source, from int64) ([]execjournal.Lin
 	case err != nil:
 		return nil, from, fmt.Errorf("read its output: %w", err)
 	}
-	lines, next = firstLines(lines, from, next)
 	return lines, next, nil
-}
-
-// firstLines are as many as one pass takes in, and where the rest begins. A line that was cut fills a read alone, so it is not
-// among many.
-func firstLines(lines []execjournal.Line, from, next int64) ([]execjournal.Line, int64) {
-	if len(lines) <= readLines {
-		return lines, next
-	}
-	for _, l := range lines[:readLines] {
-		from += int64(len(l.Data)) + 1
-	}
-	return lines[:readLines], from
 }
 
 // observeInbox finds out whether the agent has been told all that it is to know. Whoever has told it remembers so for as long as
