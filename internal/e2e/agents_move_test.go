@@ -157,6 +157,43 @@ func TestAgentsMoveBetweenSandboxesIdleAndBusy(t *testing.T) {
 	c.remove(c.box)
 }
 
+// TestADeleteThatKeepsAgentsSavesWhatTheyWorkOn, as a stop does: one turn ends for the nudge, the other is cut off, saved, and given
+// again in the next sandbox of the name.
+func TestADeleteThatKeepsAgentsSavesWhatTheyWorkOn(t *testing.T) {
+	t.Parallel()
+	c := &crew{daemon: newDaemon(t, "", "")}
+	shared := t.TempDir()
+	if err := os.Chmod(shared, 0o777); err != nil { // the sandbox has a user of its own
+		t.Fatal(err)
+	}
+	spec := &agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{
+		{Source: filepath.Join(binaries, "testagent"), Target: "/bin/testagent"}, {Source: shared, Target: "/shared", Writable: true},
+	}}
+	c.box = c.named("home", spec)
+	c.await(c.box, ready)
+	save := func(spec *agboxv1.AgentSpec) { spec.SaveCommand = []string{"sh", "-c", "echo $AGBOX_AGENT_ID >>/shared/saved"} }
+	c.hire("heeds", "native", "native", save, func(spec *agboxv1.AgentSpec) { spec.Nudge = "run echo nudged >>/shared/saved" })
+	c.hire("ignores", "native", "native", save)
+	for _, id := range []string{"heeds", "ignores"} {
+		c.tell(id, "work", "sleep 1000")
+		c.awaitAgent(id, agentBusy)
+	}
+	c.deleteKeeping(c.box)
+	c.await(c.box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	if got := strings.Fields(c.read(filepath.Join(shared, "saved"))); strings.Join(got, " ") != "nudged ignores" {
+		t.Errorf("saved: %q", got)
+	}
+	if a := c.agent("ignores"); a.GetSaved() != "saved" || !a.GetParked() || a.GetMovesTo() != "home" {
+		t.Errorf("%v", a)
+	}
+	c.box = c.named("home", spec)
+	c.agentIs("ignores", "busy with it again", func(a *agboxv1.AgentHandle) bool {
+		return a.GetPromptId() == "work" && a.GetSandboxId() == c.box
+	})
+	c.arrives("heeds", c.box)
+	c.wantOnce("heeds", "work")
+}
+
 // wantSaid checks the answers to prompts, by their ID.
 func (c *crew) wantSaid(id string, want map[string]string) {
 	c.Helper()
