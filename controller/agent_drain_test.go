@@ -136,7 +136,10 @@ func TestWhoSaysNothingOfSavingIsSavedByGit(t *testing.T) {
 		pass(time.Second)
 		p.drain(t, store.DrainOptions{Wait: time.Second})
 		pass(10 * time.Second)
-		p.wantDrain(t, "DONE parked:1 saved:0 not:1 busy:0") // there is no work tree
+		p.wantDrain(t, "DONE parked:1 saved:0 not:0 busy:0") // there is no work tree, so there is nothing to save
+		if saved := p.agent(t, id).Status.GetSaved(); saved != "" {
+			t.Errorf("its work is %q", saved)
+		}
 	})
 }
 

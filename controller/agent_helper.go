@@ -24,7 +24,21 @@ type helper struct {
 	limit              time.Duration // from its start on; a daemon that comes after a crash begins to count anew
 	request            execjournal.Request
 	stdin              []byte // with request.Inbox
+	moot               int    // the exit code by which the command says that there was nothing to do; 0: none
 }
+
+// helperEnd is what became of a helper.
+type helperEnd int
+
+const (
+	helperRuns helperEnd = iota // or has not begun
+	helperDone
+	helperMoot // there was nothing to do
+	helperFailed
+)
+
+// errMoot says that a helper found nothing to do.
+var errMoot = errors.New("there was nothing to do")
 
 // What helpers are for: how their exec IDs begin.
 const (
@@ -69,30 +83,36 @@ func (c *Controller) feedHelper(sandboxID, execID string, stdin []byte) error {
 	return c.cfg.Execs.CloseInbox(sandboxID, execID)
 }
 
-// lookHelper reports whether the command is done with, and whether it ended well. One that has taken too long is ended.
-func (c *Controller) lookHelper(h helper) (done, ok bool, err error) {
+// lookHelper tells how far the command is. One that has taken too long is ended.
+func (c *Controller) lookHelper(h helper) (helperEnd, error) {
 	execID, nonce := c.name(h)
 	status, err := c.cfg.Execs.Look(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
-		return true, false, nil // its sandbox has no files any more
+		return helperFailed, nil // its sandbox has no files any more
 	}
 	if err != nil {
-		return false, false, err
+		return helperRuns, err
 	}
 	switch phase := phaseOf(status); {
 	case phase == plan.Ended:
-		ok = status.Journal.ExitCode == 0 && status.Journal.ErrorCode == ""
-		if !ok {
-			c.log.Warn("a command for an agent failed", "sandbox_id", h.sandboxID, "exec_id", execID, "exit_code", status.Journal.ExitCode,
-				"reason", status.Journal.Error)
-		}
-		return true, ok, c.cfg.Execs.Forget(h.sandboxID, execID)
+		return c.judgeHelper(h, execID, status.Journal), c.cfg.Execs.Forget(h.sandboxID, execID)
 	case phase == plan.Lost, phase == plan.Foreign, phase == plan.Closed:
-		return true, false, c.cfg.Execs.Forget(h.sandboxID, execID)
+		return helperFailed, c.cfg.Execs.Forget(h.sandboxID, execID)
 	case c.agentBoard.helperTook(h.agentID, execID) >= h.limit:
-		return true, false, c.endHelper(h)
+		return helperFailed, c.endHelper(h)
 	}
-	return false, false, nil
+	return helperRuns, nil
+}
+
+func (c *Controller) judgeHelper(h helper, execID string, j execjournal.Journal) helperEnd {
+	switch {
+	case j.ExitCode == 0 && j.ErrorCode == "":
+		return helperDone
+	case j.ExitCode == h.moot && j.ErrorCode == "":
+		return helperMoot
+	}
+	c.log.Warn("a command for an agent failed", "sandbox_id", h.sandboxID, "exec_id", execID, "exit_code", j.ExitCode, "reason", j.Error)
+	return helperFailed
 }
 
 // endHelper sees to it that the command ends, or never begins.
@@ -105,18 +125,20 @@ func (c *Controller) endHelper(h helper) error {
 	return c.cfg.Execs.Cancel(h.sandboxID, execID, nonce)
 }
 
-// runHelper runs the command to its end.
+// runHelper runs the command to its end. Errors: errMoot; ErrAborted for one that failed.
 func (c *Controller) runHelper(ctx context.Context, h helper) error {
 	if err := c.startHelper(h); err != nil {
 		return err
 	}
 	for {
-		switch done, ok, err := c.lookHelper(h); {
+		switch end, err := c.lookHelper(h); {
 		case err != nil:
 			return err
-		case done && !ok:
+		case end == helperFailed:
 			return fmt.Errorf("the command failed, or took longer than %s: %w", h.limit, errdefs.ErrAborted)
-		case done:
+		case end == helperMoot:
+			return errMoot
+		case end == helperDone:
 			return nil
 		}
 		if !sleep(ctx, drainLook) {
@@ -127,12 +149,12 @@ func (c *Controller) runHelper(ctx context.Context, h helper) error {
 
 // saves is the save command of an agent, once for an occasion.
 func (c *Controller) saves(a store.Agent, occasion string, limit time.Duration) helper {
-	command := a.Spec.GetSaveCommand()
+	command, moot := a.Spec.GetSaveCommand(), 0
 	if len(command) == 0 {
-		command = gitSave
+		command, moot = gitSave, exitNoWorkTree
 	}
 	return helper{
-		agentID: a.ID, sandboxID: a.SandboxID, kind: helperSave, key: agentExec(a) + " " + occasion, limit: limit,
+		agentID: a.ID, sandboxID: a.SandboxID, kind: helperSave, key: agentExec(a) + " " + occasion, limit: limit, moot: moot,
 		request: execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: agentEnv(a, a.Status.GetIncarnation())},
 	}
 }

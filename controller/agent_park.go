@@ -125,17 +125,13 @@ func (v *agentView) observeSave(ctx context.Context, rec plan.Record, now time.T
 		v.world.Save = agentplan.NotSaved
 		return nil
 	}
-	done, ok, err := v.lookHelper(v.saveHelper())
-	switch {
-	case err != nil:
+	end, err := v.lookHelper(v.saveHelper())
+	if err != nil {
 		return fmt.Errorf("look at its save command: %w", err)
-	case !done:
-		v.world.Save = agentplan.SaveDue
-	case ok:
-		v.world.Save = agentplan.Saved
-	default:
-		v.world.Save = agentplan.NotSaved
 	}
+	v.world.Save = map[helperEnd]agentplan.Save{
+		helperRuns: agentplan.SaveDue, helperDone: agentplan.Saved, helperMoot: agentplan.NoSave, helperFailed: agentplan.NotSaved,
+	}[end]
 	return nil
 }
 

@@ -44,13 +44,13 @@ func (v *agentView) observeSummary(ctx context.Context) error {
 		return err
 	}
 	h := v.summaryHelper(nil)
-	done, ok, err := v.lookHelper(h)
+	end, err := v.lookHelper(h)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at its summary command: %w", err)
-	case ok:
+	case end == helperDone:
 		return v.readSummary()
-	case done:
+	case end != helperRuns:
 		return nil
 	}
 	v.older, err = v.olderTurns(ctx)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,10 +24,17 @@ const (
 	savers = 4
 )
 
-// gitSave is what saves the work of an agent whose spec does not say how. Outside a git work tree it saves nothing. Half-done
-// work passes no hooks, and nobody may have said who commits. Where the branch can't be pushed, or there is none, the work
-// goes to a branch of its own.
-var gitSave = []string{"sh", "-c", `git rev-parse --is-inside-work-tree >/dev/null 2>&1 || exit 66
+// exitNoWorkTree is how gitSave says that there was nothing to save.
+const exitNoWorkTree = 66
+
+// gitSave is what saves the work of an agent whose spec does not say how. Outside a git work tree there is nothing to save; one
+// that git is missing for, or refuses, is not saved. Half-done work passes no hooks, and nobody may have said who commits. Where
+// the branch can't be pushed, or there is none, the work goes to a branch of its own.
+var gitSave = []string{"sh", "-c", `git rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
+	at=$(pwd -P)
+	until [ -e "$at/.git" ]; do [ -n "$at" ] || exit 66; at=${at%/*}; done
+	exit 65
+}
 git var GIT_COMMITTER_IDENT >/dev/null 2>&1 && git var GIT_AUTHOR_IDENT >/dev/null 2>&1 ||
 	export GIT_AUTHOR_NAME=agbox GIT_AUTHOR_EMAIL=agbox@localhost GIT_COMMITTER_NAME=agbox GIT_COMMITTER_EMAIL=agbox@localhost
 git add -A || exit
@@ -80,10 +88,12 @@ func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord,
 	})
 }
 
-// park records what came of an agent's work.
+// park records what came of an agent's work: nothing, where there was nothing to save.
 func (c *Controller) park(ctx context.Context, a store.Agent, err error) {
 	saved := store.Saved
-	if err != nil {
+	if errors.Is(err, errMoot) {
+		saved = ""
+	} else if err != nil {
 		saved = store.NotSaved
 		c.log.Warn("the work of an agent is not saved", "agent_id", a.ID, "err", err)
 	}
