@@ -84,7 +84,7 @@ func (d *fakeDaemon) start() {
 	}
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, ShimDir: "/shim", BootID: "boot", HostUID: os.Getuid(), HostGID: os.Getgid(),
+		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, ShimDir: "/shim", BootID: "boot", HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 2 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -96,7 +96,7 @@ func (d *fakeDaemon) start() {
 	})
 	server := apiserver.New(apiserver.Deps{
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
+		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus,
 		Version: "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup

@@ -76,6 +76,7 @@ func Run(t *testing.T, target Target) {
 		{"main processes", mainProcesses},
 		{"pauses", pauses},
 		{"timeouts", timeouts},
+		{"agents", agents},
 		{"an old client", oldClient},
 	} {
 		t.Run(group.name, func(t *testing.T) {
