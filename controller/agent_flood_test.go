@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+// flooded is a controller with one agent, whose process has printed so many bytes of the same line.
+func flooded(t *testing.T, line string, size int) *Controller {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Logger: log})
+	must(err)
+	t.Cleanup(func() { must(s.Close()) })
+	_, err = s.CreateSandbox(t.Context(), "box", "", &agboxv1.CreateSpec{Image: "x"}, nil)
+	must(err)
+	must(s.Report(t.Context(), "box", store.Report{Generation: 1, Events: []*agboxv1.SandboxEvent{{
+		EventType: agboxv1.EventType_SANDBOX_READY, SandboxState: agboxv1.SandboxState_SANDBOX_STATE_READY,
+	}}}))
+	_, err = s.CreateAgent(t.Context(), "ada", "", &agboxv1.AgentSpec{SandboxId: "box", Command: []string{"yes"}})
+	must(err)
+	_, err = s.TransitionAgent(t.Context(), "ada", store.Transition{
+		Incarnation: 1, Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN, Attempts: 1,
+		Spawn: &agboxv1.CreateExecRequest{SandboxId: "box", Command: []string{"yes"}},
+	})
+	must(err)
+	files := execjournal.New(filepath.Join(dir, "logs"), filepath.Join(dir, "run"))
+	paths, err := files.Prepare("box")
+	must(err)
+	output := bytes.Repeat([]byte(line+"\n"), size/(len(line)+1))
+	must(os.WriteFile(filepath.Join(paths.Logs, execjournal.StdoutName("ada.1")), output, 0o600))
+	return New(Config{Store: s, Execs: files, Logger: log, Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{})})
+}
+
+// TestAFloodOfOutputCostsLittleMemory: a program that prints short lines as fast as it can is behind what is read for a while.
+// The heap is looked at, garbage included, where a pass holds most.
+func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
+	for _, line := range []string{"y", `{"type":"message","text":"m"}`, `{"type":"checkpoint","text":"m"}`} {
+		t.Run(line, func(t *testing.T) {
+			c := flooded(t, line, 4<<20)
+			idle, most := heapWithGarbage(true), uint64(0)
+			for range 16 {
+				a, err := c.cfg.Store.Agent(t.Context(), "ada")
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := c.observeAgent(t.Context(), a, c.clock.read())
+				if err != nil {
+					t.Fatal(err)
+				}
+				most = max(most, heapWithGarbage(false))
+				if err := v.read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				most = max(most, heapWithGarbage(false))
+			}
+			if pos, err := c.cfg.Store.AgentPosition(t.Context(), "ada"); err != nil || pos.GetStdoutOffset() == 0 {
+				t.Fatalf("taken in up to %d: %v", pos.GetStdoutOffset(), err)
+			}
+			if most > idle+100<<20 {
+				t.Errorf("the heap grew from %d MiB to %d MiB", idle>>20, most>>20)
+			}
+			t.Logf("with the garbage the heap grew from %d MiB to %d MiB", idle>>20, most>>20)
+		})
+	}
+}
+
+// heapWithGarbage is the heap in bytes as the process holds it; collected: without the garbage.
+func heapWithGarbage(collected bool) uint64 {
+	if collected {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
