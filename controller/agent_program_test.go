@@ -165,15 +165,12 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 			return a.wait(time.Duration(more) * time.Millisecond), 1
 		}
 		took = 100 * time.Millisecond
-	case "result-then-die":
+	case "result-then-die", "result-then-exit":
 		if what := a.wait(took); what != byItself {
 			return what, 0
 		}
 		a.result(l, "end_turn")
-		return byItself, 1
-	case "result-then-exit":
-		a.result(l, "end_turn")
-		return byItself, 0
+		return byItself, map[string]int{"result-then-die": 1, "result-then-exit": 0}[words[0]]
 	case "checkpoint":
 		a.say(nativeLine{Type: "checkpoint", Text: words[1]})
 	case "stream":

@@ -46,6 +46,8 @@ func TestRecoveryAfterTheDaemonWasAway(t *testing.T) {
 			outcomes: ":end_turn", given: 1},
 		{name: "BUSY, and its result is there: IDLE first", text: "work 5000", was: agentBusy, is: agentIdle, triggers: work + " RESULT_RECEIVED",
 			outcomes: ":end_turn", given: 1},
+		{name: "BUSY, its result is there, and it is gone with 0", text: "result-then-exit 5000", was: agentBusy, is: agentStopped,
+			triggers: work + " RESULT_RECEIVED PROCESS_EXITED", outcomes: ":end_turn", given: 1},
 		{name: "BUSY, its result is there, and it is dead", text: "result-then-die 5000", was: agentBusy, is: agentFailed,
 			triggers: work + " RESULT_RECEIVED PROCESS_CRASHED SPAWN CONNECTED", outcomes: ":end_turn", given: 1},
 		{name: "BUSY, and dead in the turn: one redelivery", text: "crash-before 2 5000", was: agentBusy, is: agentFailed,
@@ -195,24 +197,37 @@ func TestAnAgentThatIsNotReadyInTimeIsEndedAndTriedAgain(t *testing.T) {
 
 // TestAProcessThatShouldBeGoneIsEnded: the daemon died between the verdict and the end of the process.
 func TestAProcessThatShouldBeGoneIsEnded(t *testing.T) {
-	withAgent(t, &agboxv1.AgentSpec{RestartPolicy: "never"}, func(t *testing.T, p *player, box, id string) {
-		if err := p.restart(0); err != nil {
-			t.Fatal(err)
-		}
-		for _, tr := range []agboxv1.AgentTrigger{agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION} {
-			if _, err := p.store.TransitionAgent(t.Context(), id, store.Transition{Incarnation: 1, Trigger: tr}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := p.restart(-1); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		if active := p.store.ActiveExecs(box); len(active) != 0 {
-			t.Errorf("%v still run", active)
-		}
-		p.wantAgent(t, id, agentFailed)
-	})
+	for tr, want := range map[agboxv1.AgentTrigger]agboxv1.AgentState{
+		agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION: agentFailed, agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT: agentFailed,
+		agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED: agentStopped,
+	} {
+		t.Run(tr.String(), func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				box := p.readyBox(t)
+				p.newAgent(t, box, "ada", &agboxv1.AgentSpec{RestartPolicy: "never", Command: []string{"agent", "boot=1000"}})
+				pass(500 * time.Millisecond)
+				p.wantAgent(t, "ada", agentStarting)
+				if err := p.restart(0); err != nil { // this one does nothing any more
+					t.Fatal(err)
+				}
+				if _, err := p.store.TransitionAgent(t.Context(), "ada", store.Transition{Incarnation: 1, Trigger: tr}); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Second)
+				if active := p.store.ActiveExecs(box); len(active) != 1 {
+					t.Fatalf("%v run", active)
+				}
+				if err := p.restart(-1); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+				if active := p.store.ActiveExecs(box); len(active) != 0 {
+					t.Errorf("%v still run", active)
+				}
+				p.wantAgent(t, "ada", want)
+			})
+		})
+	}
 }
 
 func TestAgentsAndTheDeathOfTheEngine(t *testing.T) {
