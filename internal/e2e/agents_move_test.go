@@ -171,7 +171,9 @@ func TestADeleteThatKeepsAgentsSavesWhatTheyWorkOn(t *testing.T) {
 	}}
 	c.box = c.named("home", spec)
 	c.await(c.box, ready)
-	save := func(spec *agboxv1.AgentSpec) { spec.SaveCommand = []string{"sh", "-c", "echo $AGBOX_AGENT_ID >>/shared/saved"} }
+	save := func(spec *agboxv1.AgentSpec) {
+		spec.SaveCommand = []string{"sh", "-c", "echo $AGBOX_AGENT_ID >>/shared/saved"}
+	}
 	c.hire("heeds", "native", "native", save, func(spec *agboxv1.AgentSpec) { spec.Nudge = "run echo nudged >>/shared/saved" })
 	c.hire("ignores", "native", "native", save)
 	for _, id := range []string{"heeds", "ignores"} {
