@@ -35,12 +35,12 @@ type rebuilder struct {
 	runRoot string
 	// agentsRoot is where the record files of agents are.
 	agentsRoot string
-	engine  func() (problem string)
-	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
-	adopted func(source rehydrate.Source, n int)
-	skipped func(n int) // that could not be read
-	log     *slog.Logger
-	unread  int // of what belongs to record files
+	engine     func() (problem string)
+	same       func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
+	adopted    func(source rehydrate.Source, n int)
+	skipped    func(n int) // that could not be read
+	log        *slog.Logger
+	unread     int // of what belongs to record files
 }
 
 // sentence is what callers are told while records may be missing; empty when none is.

@@ -62,7 +62,8 @@ func partOf(ops []*storev1.AgentOp) int {
 }
 
 func agentFrame(c *storev1.AgentChange, buffer []byte) ([]byte, error) {
-	b := append(buffer[:0], kindAgent...)
+	b := buffer[:0]
+	b = append(b, kindAgent...)
 	b = binary.BigEndian.AppendUint32(b, version)
 	b = append(b, make([]byte, headerBytes-len(b))...)
 	b, err := proto.MarshalOptions{}.MarshalAppend(b, c)

@@ -125,17 +125,21 @@ func readAgents(t testing.TB, root string) (agents map[string]map[string]string,
 	agents = map[string]map[string]string{}
 	for _, f := range found {
 		agents[f.ID] = map[string]string{}
-		must(t, f.Replay(func(c *storev1.AgentChange) error {
-			for _, o := range c.GetOps() {
-				apply(agents[f.ID], o)
-			}
-			return nil
-		}))
+		must(t, f.Replay(replayInto(agents[f.ID])))
 		if f.Torn {
 			torn = append(torn, f.ID)
 		}
 	}
 	return agents, torn, problems
+}
+
+func replayInto(records map[string]string) func(*storev1.AgentChange) error {
+	return func(c *storev1.AgentChange) error {
+		for _, o := range c.GetOps() {
+			apply(records, o)
+		}
+		return nil
+	}
 }
 
 // same fails unless the files hold what s has.

@@ -18,9 +18,14 @@ import (
 // fullDiskEnv names the directory that the child mounts its small file system on.
 const fullDiskEnv = "AGBOX_RECORDFILE_FULL_DISK"
 
+// fullDiskTest says which test's child it is.
+const fullDiskTest = "AGBOX_RECORDFILE_FULL_DISK_TEST"
+
+var fullDiskChildren = map[string]func(dir string) error{"sandboxes": fillTheDisk, "agents": fillTheDiskWithAgents}
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(fullDiskEnv); dir != "" {
-		if err := fillTheDisk(dir); err != nil {
+		if err := fullDiskChildren[os.Getenv(fullDiskTest)](dir); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -29,13 +34,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// It runs in a mount namespace of its own: whatever happens, the file system goes with the process.
 func TestOnAFullDiskTheLastGoodStaysAndTheNewestComesWithSpace(t *testing.T) {
+	onAFullDisk(t, "sandboxes")
+}
+
+// onAFullDisk runs a child in a mount namespace of its own: whatever happens, the file system goes with the process.
+func onAFullDisk(t *testing.T, child string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fullDiskEnv+"="+t.TempDir())
+	cmd.Env = append(os.Environ(), fullDiskEnv+"="+t.TempDir(), fullDiskTest+"="+child)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "mount: operation not permitted") {
