@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/rehydrate"
 )
 
@@ -65,7 +68,28 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	if err != nil {
 		return err
 	}
-	return rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout())
+	if err := rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	return showAgents(cmd.OutOrStdout(), agentsRoot(paths), log)
+}
+
+func showAgents(w io.Writer, root string, log *slog.Logger) error {
+	found, _, problems, err := recordfile.ReadAgents(root)
+	if err != nil {
+		return err
+	}
+	tellAgentProblems(log, problems)
+	for _, f := range found {
+		whole := ""
+		if f.Torn {
+			whole = ", whose newest change is missing"
+		}
+		if _, err := fmt.Fprintf(w, "agent: %s from its record file%s\n", f.ID, whole); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rehydrateSettings are all but the name of the engine's life.
