@@ -48,8 +48,8 @@ const readBytes = 1 << 20
 
 func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.Time) (*agentView, error) {
 	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
-	var err error
-	if v.rec, _, err = c.record(ctx, a.SandboxID); err != nil {
+	rec, sb, err := c.record(ctx, a.SandboxID)
+	if v.rec = rec; err != nil {
 		return nil, err
 	}
 	v.observeSandbox()
@@ -74,6 +74,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	if v.world.Unread {
 		return v, nil
 	}
+	v.observeWords(sb.Spec.GetEnvs())
 	return v, v.observeSave(ctx, v.rec, now)
 }
 

@@ -151,9 +151,18 @@ func ended(r Record, w World, now time.Time) Plan {
 	case w.ExitCode == 0 && !r.failsAt0():
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
 	case w.ExitCode == 0:
-		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0"), now))
+		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died()), now))
 	}
-	return r.unresumed(r.crashed(fmt.Sprintf("its process ended with code %d", w.ExitCode), now))
+	return r.unresumed(r.crashed(w.died(), now))
+}
+
+// died tells of an end that came too soon.
+func (w World) died() string {
+	text := fmt.Sprintf("its process ended with code %d", w.ExitCode)
+	if w.Words != "" {
+		text += ": " + w.Words
+	}
+	return text
 }
 
 // failsAt0 reports whether an end with code 0 is one that came too soon, by the table of package agentstate.

@@ -74,6 +74,8 @@ type World struct {
 	Lost, Cancelled bool
 	// Error is why it could not start; empty otherwise.
 	Error string
+	// Words are the last that a process which ended by itself said on its stderr, for a person; empty: none.
+	Words string
 	// Unread: there is output, or the end of it, that was not taken in.
 	Unread bool
 	// Undelivered: something may be missing in the inbox: what it begins with, the claimed prompt, an interrupt.

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+)
+
+const (
+	// wordsTail is how much of the end of stderr is looked at, in bytes.
+	wordsTail = 4 << 10
+	// maxWords bounds what is told of it, in characters.
+	maxWords = 200
+)
+
+// escapes are what terminals take for colours and the like: without its first character the rest would stay as text.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
+
+// observeWords finds out what a process said last that has ended by itself, while its end is not judged.
+func (v *agentView) observeWords(envs map[string]string) {
+	switch v.a.Status.GetState() {
+	case agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED:
+		return
+	}
+	if v.world.Process == agentplan.Ended && !v.world.Cancelled {
+		v.world.Words = v.lastWords(envs)
+	}
+}
+
+// lastWords is the last line that says something of what an ended process wrote to its stderr, without the values of its
+// variables. It is a hint for people: whatever the container made of the file, the worst is that there is none.
+func (v *agentView) lastWords(envs map[string]string) string {
+	tail, err := v.cfg.Execs.Tail(v.a.SandboxID, v.execID, true, wordsTail)
+	if err != nil {
+		return ""
+	}
+	return lastLine(tail, v.a.Spec.GetEnvs(), envs)
+}
+
+// lastLine takes the values out before it takes lines: one may have several.
+func lastLine(tail []byte, envs ...map[string]string) string {
+	text := redact(printable(escapes.ReplaceAll(tail, nil)), envs...)
+	for text != "" {
+		at := strings.LastIndexByte(text, '\n')
+		if line := strings.Join(strings.Fields(text[at+1:]), " "); saysSomething(line) {
+			return shortWords(line)
+		}
+		text = text[:max(at, 0)]
+	}
+	return ""
+}
+
+// saysSomething reports whether a line is more than a bracket or a rule.
+func saysSomething(line string) bool {
+	return strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+}
+
+func shortWords(line string) string {
+	if utf8.RuneCountInString(line) <= maxWords {
+		return line
+	}
+	return string([]rune(line)[:maxWords-3]) + "..."
+}

@@ -1,0 +1,29 @@
+package agentplan
+
+import (
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+func TestTheReasonOfAnEndThatCameTooSoonHasItsWords(t *testing.T) {
+	const idle, starting = agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_STARTING
+	for _, c := range []struct {
+		r    Record
+		w    World
+		want string
+	}{
+		{Record{State: idle, Attempts: 1}, World{ExitCode: 1, Words: "no key"}, "its process ended with code 1: no key"},
+		{Record{State: idle, Attempts: 1}, World{ExitCode: 1}, "its process ended with code 1"},
+		{Record{State: starting, Attempts: 1}, World{Words: "no key"}, "its process ended with code 0: no key"},
+		{Record{State: idle, Attempts: 1}, World{Words: "bye"}, "its process ended with code 0"},
+		{Record{State: idle, Attempts: MaxAttempts}, World{ExitCode: 1, Words: "no key"},
+			"its process ended with code 1: no key; 5 attempts in a row came to nothing, it is not started again by itself"},
+	} {
+		c.w.Process = Ended
+		if p := Decide(c.r, c.w, time.Now()); p.Reason != c.want {
+			t.Errorf("%+v %+v: %q, want %q", c.r, c.w, p.Reason, c.want)
+		}
+	}
+}
