@@ -64,7 +64,8 @@ func (s *site) records() (*store.Store, error) {
 	s.must(err)
 	records, err := openRecords(s.Context(), store.Options{
 		Path: s.paths.Database, InitialMmapSize: 64 << 20, Logger: s.log, CheckProgram: []string{self, backup.CheckVerb},
-		Mirror: recordfile.New(runRoot(s.paths), s.log, func(err error) { s.Error(err) }),
+		Mirror:      recordfile.New(runRoot(s.paths), s.log, func(err error) { s.Error(err) }),
+		AgentMirror: recordfile.NewAgents(agentsRoot(s.paths), s.log, func(err error) { s.Error(err) }),
 	}, s.paths, s.logs, s.log)
 	if err == nil {
 		s.must(os.WriteFile(s.instance(), []byte(records.InstanceID()+"\n"), 0o600))
@@ -99,7 +100,7 @@ func (s *site) asides() []string {
 func (s *site) rebuilder(records *store.Store) *rebuilder {
 	engine := dockertest.NewFake()
 	return &rebuilder{
-		store: records, runRoot: runRoot(s.paths), log: s.log, engine: func() string { return "" },
+		store: records, runRoot: runRoot(s.paths), agentsRoot: agentsRoot(s.paths), log: s.log, engine: func() string { return "" },
 		same:    func(context.Context, *storev1.EngineRun) error { return nil },
 		adopted: func(rehydrate.Source, int) {}, skipped: func(int) {},
 		gather: func() rehydrate.Gatherer {
