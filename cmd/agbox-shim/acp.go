@@ -57,8 +57,8 @@ func runACP(args []string) int {
 		return exitCannotRun
 	}
 	if err := acp.Run(o, os.Stdin, stdin, stdout, os.Stdout); err != nil {
-		say("acp: %v", err)
 		giveUp(cmd)
+		say("acp: %v", err) // behind what the agent says to that: the last words are what people are told
 		return exitNoSession
 	}
 	_ = cmd.Wait() // its state tells

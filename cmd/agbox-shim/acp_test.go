@@ -82,6 +82,14 @@ func TestACPAgentsEnds(t *testing.T) {
 	if j := b.ended(b.start(refuses)); j.ExitCode != exitNoSession {
 		t.Errorf("an agent that can't load: %+v", j)
 	}
+	newer := b.start(b.acpRequest(`trap "echo ended by a signal >&2; exit" TERM; read x
+		echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}'; while :; do sleep 0.05; done`))
+	if j := b.ended(newer); j.ExitCode != exitNoSession {
+		t.Errorf("an agent of another version: %+v", j)
+	}
+	if _, said := b.logs(newer); !strings.HasSuffix(said, "acp: no session: the agent speaks version 2 of the Agent Client Protocol, not 1\n") {
+		t.Errorf("the last words are not the reason: %q", said)
+	}
 	bad := b.acpRequest("")
 	bad.Command = []string{bad.Command[0], "acp", "--nonsense"}
 	if j := b.ended(b.start(bad)); j.ExitCode != 2 {
