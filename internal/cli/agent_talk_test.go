@@ -102,9 +102,17 @@ func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
 func TestTurnOutcome(t *testing.T) {
 	agent := &agboxv1.AgentHandle{Name: "bot"}
 	for want, r := range map[string]*agboxv1.AgentResult{
-		"":                           {Outcome: "end_turn"},
-		"the turn failed":            {Outcome: "error"},
-		"the turn failed: no credit": {Outcome: "error", Error: "no credit"},
+		"":                                         {Outcome: "end_turn"},
+		"the turn failed":                          {Outcome: "error"},
+		"the turn failed: no credit":               {Outcome: "error", Error: "no credit"},
+		"the turn failed: no end":                  {Outcome: "end_turn", Error: "no end"},
+		"the turn failed: no word":                 {Error: "no word"},
+		"the turn failed (refusal)":                {Outcome: "refusal"},
+		"the turn failed (max_tokens)":             {Outcome: "max_tokens"},
+		"the turn failed (max_turn_requests)":      {Outcome: "max_turn_requests"},
+		"the turn failed (max_turns): 30 turns":    {Outcome: "max_turns", Error: "30 turns"},
+		"the turn failed (tired): it went to bed":  {Outcome: "tired", Error: "it went to bed"},
+		"the turn failed (interrupted): by itself": {Outcome: "interrupted", Error: "by itself"},
 		`the turn was interrupted; "agbox agent transitions bot" says why`: {Outcome: "interrupted"},
 	} {
 		got := ""
@@ -115,7 +123,7 @@ func TestTurnOutcome(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if err := turnOutcome(agent, &agboxv1.AgentResult{Outcome: "max_tokens"}); err != nil {
+	if err := turnOutcome(agent, &agboxv1.AgentResult{Outcome: "done_for_today"}); err != nil {
 		t.Errorf("the program's own word: %v", err)
 	}
 }

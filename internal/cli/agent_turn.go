@@ -146,15 +146,22 @@ func waitingText(one *agboxv1.AgentHandle) string {
 	return strings.Join(nonEmpty([]string{fmt.Sprintf("waiting for agent %s: %s", agentName(one), agentState(one)), agentTrouble(one)}), "; ")
 }
 
-// turnOutcome is the end of a turn as an exit code.
+// turnOutcome is the end of a turn as an exit code. A program's own words for an end are no failures.
 func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
+	outcome, text := oneLine(r.GetOutcome()), "the turn failed"
 	switch {
-	case r.GetError() != "":
-		return fmt.Errorf("the turn failed: %s", r.GetError())
-	case r.GetOutcome() == "error":
-		return errors.New("the turn failed")
-	case r.GetOutcome() == "interrupted":
+	case r.GetError() == "" && outcome == "interrupted":
 		return fmt.Errorf("the turn was interrupted; \"agbox agent transitions %s\" says why", agentName(one))
+	case r.GetError() == "" && !isFailure(outcome):
+		return nil
+	case outcome != "" && outcome != "end_turn" && outcome != "error":
+		text += " (" + outcome + ")"
 	}
-	return nil
+	return errors.New(strings.Join(nonEmpty([]string{text, r.GetError()}), ": "))
+}
+
+// isFailure reports whether an outcome says that something failed, or that the answer is refused or is not whole: there are
+// max_tokens, max_turns, max_turn_requests and more of the kind.
+func isFailure(outcome string) bool {
+	return outcome == "error" || outcome == "refusal" || strings.HasPrefix(outcome, "max_")
 }
