@@ -90,7 +90,7 @@ func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 			}
 			events := agentEvents(t, s, "agent")
 			cut := events[len(events)-2].GetResult()
-			if cut.GetOutcome() != "interrupted" || cut.GetPromptId() != "p-1" {
+			if cut.GetOutcome() != "interrupted" || cut.GetPromptId() != "p-1" || cut.GetAgain() != (c.want[0] == "p-1") {
 				t.Errorf("before the end there is %v", events[len(events)-2])
 			}
 		})

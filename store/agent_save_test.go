@@ -48,6 +48,10 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 			if a := agent1(t, s, "agent"); a.Queued != row.want || a.Status.GetState() != agentIdle {
 				t.Errorf("%d wait, it is %s", a.Queued, a.Status.GetState())
 			}
+			events := agentEvents(t, s, "agent")
+			if r := events[len(events)-2].GetResult(); r == nil || r.GetAgain() != (row.want == 1) {
+				t.Errorf("the result is %v", r)
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -63,10 +64,21 @@ func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) error
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
 		return d.hold(n, p)
 	}
+	d.tellAgain(p.GetPromptId())
 	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
 	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
 	return d.putNumbered(prefixAgentPrompts+d.ID, n, p)
+}
+
+// tellAgain adds to the result of a turn, which this request has appended, that its prompt is given again.
+func (d *agentDraft) tellAgain(promptID string) {
+	for _, ev := range slices.Backward(d.events) {
+		if r := ev.GetResult(); r != nil && r.GetPromptId() == promptID {
+			r.Again = true
+			return
+		}
+	}
 }
 
 // hold keeps a prompt to be looked at only. Of many, the oldest goes.

@@ -2339,8 +2339,10 @@ type AgentResult struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	PromptId string                 `protobuf:"bytes,1,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	// "end_turn", "interrupted", "error" or the program's own word.
-	Outcome       string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Error   string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Of an interrupted turn: its prompt waits in the queue again. Events from before this field do not say it.
+	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2394,6 +2396,13 @@ func (x *AgentResult) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *AgentResult) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 type AgentCheckpoint struct {
@@ -2749,11 +2758,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\ttool_name\x18\x05 \x01(\tR\btoolName\x12 \n" +
 	"\ftool_call_id\x18\x06 \x01(\tR\n" +
 	"toolCallId\x12\x10\n" +
-	"\x03cut\x18\a \x01(\bR\x03cut\"Z\n" +
+	"\x03cut\x18\a \x01(\bR\x03cut\"p\n" +
 	"\vAgentResult\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"%\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\"%\n" +
 	"\x0fAgentCheckpoint\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"\x82\x01\n" +
 	"\x0fAgentTruncation\x12)\n" +
