@@ -44,6 +44,9 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 	}
 	p := agentplan.Decide(agentRecord(a), v.world, now)
 	c.agentBoard.set(id, p.Waiting)
+	if p.Kind == agentplan.Adopt {
+		c.agentBoard.verify(id) // it is known to be there before that is on record
+	}
 	if err := v.take(ctx, p); err != nil {
 		if errdefs.IsAborted(err) { // the newer state has its own pass, for its commit added the key
 			return Result{}, nil
@@ -68,7 +71,7 @@ func agentRecord(a store.Agent) agentplan.Record {
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
-		Nudged: wasNudged(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
+		Nudged: wasNudged(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}
 }
 

@@ -40,6 +40,12 @@ func (v *agentView) take(ctx context.Context, p agentplan.Plan) error {
 	case agentplan.Nudge:
 		_, err := v.cfg.Store.RequestNudge(ctx, v.a.ID)
 		return err
+	case agentplan.Freeze:
+		_, err := v.cfg.Store.RequestFreeze(ctx, v.a.ID)
+		if errdefs.IsFailedPrecondition(err) {
+			return nil // its turn has ended meanwhile
+		}
+		return err
 	case agentplan.Keep:
 		return v.keep()
 	case agentplan.Summarize:
@@ -118,6 +124,7 @@ func (v *agentView) spawn(ctx context.Context, p agentplan.Plan) error {
 		return nil // its sandbox is not up any more; its next state adds the key
 	}
 	if err == nil {
+		v.agentBoard.start(v.a.ID, agentstate.ExecID(v.a.ID, n))
 		v.log.Info("agent is started", "agent_id", v.a.ID, "incarnation", n, "rung", rung.String())
 	}
 	return err

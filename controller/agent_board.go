@@ -20,6 +20,8 @@ type agentBoard struct {
 	prompts map[string]string
 	// alive is the newest exec of each agent that was seen running.
 	alive map[string]string
+	// own is the newest exec of each agent that this daemon has started.
+	own map[string]string
 	// transitions are how many of each agent are counted.
 	transitions map[string]uint64
 }
@@ -27,7 +29,7 @@ type agentBoard struct {
 func newAgentBoard() *agentBoard {
 	return &agentBoard{
 		lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{},
-		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, alive: map[string]string{}, transitions: map[string]uint64{},
+		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, alive: map[string]string{}, own: map[string]string{}, transitions: map[string]uint64{},
 	}
 }
 
@@ -48,10 +50,17 @@ func (b *agentBoard) verify(id string) {
 	b.verified[id] = true
 }
 
-func (b *agentBoard) isVerified(id string) bool {
+// start notes that this daemon has started a process, and started reports whether it did.
+func (b *agentBoard) start(id, execID string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.own[id] = execID
+}
+
+func (b *agentBoard) started(id, execID string) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.verified[id]
+	return b.own[id] == execID
 }
 
 // see notes that an agent's process runs, and saw reports whether it ever did since the start.
@@ -75,6 +84,7 @@ func (b *agentBoard) forget(id string) {
 	delete(b.messages, id)
 	delete(b.prompts, id)
 	delete(b.alive, id)
+	delete(b.own, id)
 	delete(b.transitions, id)
 	delete(b.helpers, id)
 }

@@ -67,7 +67,7 @@ func TestAKillAtEachStepOfAStop(t *testing.T) {
 		box := p.readyBox(t)
 		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "1000", "0"}})
 		pass(time.Second)
-		p.prompt(t, "ada", "hang")
+		p.prompt(t, "ada", "deaf")
 		pass(time.Second)
 		if err := p.restart(fuse); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestAKillAtEachStepOfAStop(t *testing.T) {
 		if n := len(p.shim.said.prompts("nudge")); n > 1 {
 			t.Errorf("%d nudges", n)
 		}
-		if got := p.queue(t, "ada"); got != "hang" {
+		if got := p.queue(t, "ada"); got != "deaf" {
 			t.Errorf("queue %q", got)
 		}
 		p.wantWhole(t, "ada")

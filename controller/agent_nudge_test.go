@@ -55,7 +55,7 @@ func TestANudgeWithoutAnEndIsBounded(t *testing.T) {
 		p.prompt(t, id, "queues 3000")
 		pass(50 * time.Millisecond)
 		p.stopBox(t, box)
-		pass(28 * time.Second)
+		pass(18 * time.Second)
 		p.wantAgent(t, id, agentIdle)
 		pass(8 * time.Second)
 		p.wantAgent(t, id, agentStopped)

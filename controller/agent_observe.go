@@ -55,7 +55,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	v.observeSandbox()
 	v.observePark(ctx, v.rec, now)
 	v.world.Destination = c.cfg.Store.Destination(a.ID)
-	v.world.Found = !c.agentBoard.isVerified(a.ID) && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
+	v.world.Found = !c.agentBoard.started(a.ID, v.execID) && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
 		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
 	if a.Status.GetIncarnation() == 0 {
 		return v, nil
@@ -63,7 +63,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	if err := v.observeProcess(ctx); err != nil {
 		return nil, err
 	}
-	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && v.world.TurnLeft == 0 {
+	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && !v.world.InTurn {
 		return v, nil // nobody will ask for what it still says
 	}
 	for _, look := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {

@@ -15,10 +15,12 @@ import (
 
 // What a sandbox that is to stop does for its agents; part of the contract.
 const (
-	// turnGrace is how long a turn may last from then on.
-	turnGrace = 30 * time.Second
-	// parkGrace is the most that a stop waits for agents: a turn, the end of its process, and saving its work.
-	parkGrace = turnGrace + defaultSaveEach
+	// parkGrace is what it waits for them in all, but for a process that does not heed TERM.
+	parkGrace = 30 * time.Second
+	// stopSave is how long saving the work of a turn may take.
+	stopSave = 10 * time.Second
+	// turnGrace is how long a turn may last, the interrupt before its end included.
+	turnGrace = parkGrace - stopSave
 )
 
 // isEnding reports whether a sandbox is to stop or to go.
@@ -32,16 +34,20 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 	return desired == storev1.RunState_RUN_STATE_PAUSE || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
-// hasTurn reports whether an agent has a turn that the end of its sandbox waits for. Of a sandbox that is deleted nothing is
-// left, so there it is one that was told to bring its work away, or that of an agent that stays.
+// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or work of one that was cut off for it.
 func (c *Controller) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, now time.Time) bool {
-	return isEnding(rec) && (a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || c.finishing(ctx, a, now)) &&
-		(rec.Desired == storev1.RunState_RUN_STATE_STOP || wasNudged(a) || wantRun(a) != storev1.AgentRun_AGENT_RUN_DELETE)
+	return isEnding(rec) && !plan.IsDeath(rec.Reason) &&
+		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || c.finishing(ctx, a, now))
+}
+
+// isFrozen reports whether the last turn of an agent was ended so that its work can be saved.
+func isFrozen(a store.Agent) bool {
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
 }
 
 // turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
 func (c *Controller) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, now time.Time) time.Duration {
-	if plan.IsDeath(rec.Reason) || !c.hasTurn(ctx, rec, a, now) {
+	if !c.hasTurn(ctx, rec, a, now) {
 		return 0
 	}
 	left := rec.RequestedAt.Add(turnGrace).Sub(now)
@@ -53,7 +59,7 @@ func (c *Controller) turnLeft(ctx context.Context, rec plan.Record, a store.Agen
 
 // turns is the number of agents whose turns the end of a sandbox waits for.
 func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
-	if !isEnding(rec) || plan.IsDeath(rec.Reason) {
+	if !isEnding(rec) {
 		return 0
 	}
 	for _, id := range c.cfg.Store.AgentsOf(rec.ID) {
@@ -104,24 +110,25 @@ func nudged(a store.Agent) bool {
 
 // observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
 func (v *agentView) observePark(ctx context.Context, rec plan.Record, now time.Time) {
-	v.world.Ending, v.world.TurnLeft = isEnding(rec), v.turnLeft(ctx, rec, v.a, now)
+	v.world.Ending, v.world.InTurn = isEnding(rec), v.hasTurn(ctx, rec, v.a, now)
+	v.world.TurnLeft = v.turnLeft(ctx, rec, v.a, now)
 	v.world.Finishing = v.settles(ctx, v.a, now)
-	waits := v.world.TurnLeft > 0
+	waits := v.world.TurnLeft > agentplan.InterruptGrace
 	if d := v.cfg.Store.Drain(); d != nil {
 		v.world.Draining = true
 		v.world.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.world.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
 	}
-	v.world.Nudge = waits && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY && v.a.Spec.GetNudge() != "" && !nudged(v.a)
+	busy := v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
+	v.world.Nudge = busy && waits && v.a.Spec.GetNudge() != "" && !nudged(v.a)
 }
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
 func (v *agentView) observeSave(ctx context.Context, rec plan.Record, now time.Time) error {
-	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !v.hasTurn(ctx, rec, v.a, now) || wantRun(v.a) != storev1.AgentRun_AGENT_RUN_RUN {
+	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !v.hasTurn(ctx, rec, v.a, now) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
 		return nil
 	}
-	if rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
-		plan.IsDeath(rec.Reason) {
+	if v.world.Lost || rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		v.world.Save = agentplan.NotSaved
 		return nil
 	}
@@ -139,7 +146,7 @@ func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
 
 // saveHelper is the save command, once for a request.
 func (v *agentView) saveHelper() helper {
-	return v.saves(v.a, fmt.Sprintf("stop %d", v.rec.RequestedAt.UnixNano()), defaultSaveEach)
+	return v.saves(v.a, fmt.Sprintf("stop %d", v.rec.RequestedAt.UnixNano()), stopSave)
 }
 
 // keep has the work saved; see observeSave.

@@ -33,17 +33,23 @@ func TestAStopWaitsForTurns(t *testing.T) {
 			triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", outcome: "end_turn"},
 		{name: "a turn that ends for the nudge", text: "until-nudged", spec: &agboxv1.AgentSpec{Nudge: "finish"}, down: 2 * time.Second,
 			triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", outcome: "end_turn"},
-		{name: "a turn without an end: its work is saved", text: "hang",
-			spec: &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "5000", "0"}}, down: 37 * time.Second,
-			triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "saved", outcome: "interrupted", queue: "hang"},
+		{name: "a turn that ends when it is interrupted: its work is saved", text: "hang",
+			spec: &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "5000", "0"}}, down: 22 * time.Second,
+			triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", saved: "saved", outcome: "interrupted", queue: "hang"},
+		{name: "a turn that ends by itself just before", text: "work 14900", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}},
+			down: 16 * time.Second, triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", outcome: "end_turn"},
+		{name: "a turn without an end: its work is saved", text: "deaf",
+			spec: &agboxv1.AgentSpec{Nudge: "finish", SaveCommand: []string{"sleep", "5000", "0"}}, down: 27 * time.Second,
+			triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "saved", outcome: "interrupted", queue: "deaf"},
 		{name: "a save that fails", text: "hang", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000", "3"}},
-			down: 33 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
-		{name: "nothing to save", text: "hang", down: 32 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", outcome: "interrupted", queue: "hang"},
+			down: 18 * time.Second, triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
+		{name: "nothing to save", text: "hang", down: 17 * time.Second, triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED",
+			outcome: "interrupted", queue: "hang"},
 		{name: "a save that fails with the code that says nothing to save, in a command of one's own", text: "hang",
-			spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000", "66"}}, down: 33 * time.Second,
-			triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
-		{name: "a save without an end is given up", text: "hang", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000000", "0"}},
-			down: 62 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
+			spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000", "66"}}, down: 18 * time.Second,
+			triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
+		{name: "a save without an end is given up", text: "deaf", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000000", "0"}},
+			down: 32 * time.Second, triggers: "PROMPT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "deaf"},
 		{name: "a turn that crashes", text: "crash 3000", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}, down: 5 * time.Second,
 			triggers: "PROMPT_RECEIVED PROCESS_CRASHED", outcome: "interrupted", queue: "crash_3000"},
 	} {
@@ -99,15 +105,16 @@ func TestAnAgentComesBackWithItsSandboxAndItsPast(t *testing.T) {
 	})
 }
 
-func TestADeleteWaitsForTurnsThatWereNudged(t *testing.T) {
+func TestADeleteWaitsForTurnsAsAStopDoes(t *testing.T) {
 	for _, row := range []struct {
 		name, text, nudge string
 		gone              time.Duration
 	}{
 		{"idle: at once", "", "finish", 3 * time.Second},
-		{"without a nudge nothing is gained", "hang", "", 3 * time.Second},
-		{"a turn that ends for it", "until-nudged", "finish", 3 * time.Second},
-		{"a turn without an end", "deaf", "finish", 33 * time.Second},
+		{"a turn that ends by itself", "work 10000", "", 13 * time.Second},
+		{"a turn that ends when it is interrupted", "hang", "", 18 * time.Second},
+		{"a turn that ends for the nudge", "until-nudged", "finish", 3 * time.Second},
+		{"a turn without an end", "deaf", "finish", 23 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			withAgent(t, &agboxv1.AgentSpec{Nudge: row.nudge}, func(t *testing.T, p *player, box, id string) {

@@ -11,6 +11,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/store"
 )
 
@@ -18,8 +19,6 @@ import (
 const (
 	defaultSaveEach = 30 * time.Second
 	defaultSaveAll  = 60 * time.Second
-	// interruptGrace is what an agent gets to end its turn after an interrupt, before its process is ended.
-	interruptGrace = 5 * time.Second
 	// savers work side by side.
 	savers = 4
 )
@@ -78,7 +77,7 @@ func orDuration(nanos int64, otherwise time.Duration) time.Duration {
 // endStraggler interrupts an agent and ends its process. What it said last is read by its own passes meanwhile.
 func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) {
 	if _, err := c.cfg.Store.RequestFreeze(ctx, a.ID); err == nil {
-		c.awaitAgent(ctx, a.ID, interruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
+		c.awaitAgent(ctx, a.ID, agentplan.InterruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
 	}
 	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
 		c.log.Warn("a straggler is not ended", "agent_id", a.ID, "err", err)

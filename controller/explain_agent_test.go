@@ -69,7 +69,7 @@ func TestWhatAnAgentWaitsForIsExplained(t *testing.T) {
 			pass(time.Second)
 			p.stopBox(t, box)
 			pass(10 * time.Second)
-		}, state: "BUSY", waiting: "its sandbox stops once it has finished, or soon", observed: "turn: of prompt hang", deadline: "turn", action: "end", left: 20 * time.Second},
+		}, state: "BUSY", waiting: "its sandbox stops once it has finished, or soon", observed: "turn: of prompt hang", deadline: "turn", action: "end", left: 10 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			withDaemon(t, func(t *testing.T, p *player) {
@@ -126,10 +126,10 @@ func TestTheNextStepOfAnAgentIsExplained(t *testing.T) {
 func TestExplainingAnAgentLeavesNoTrace(t *testing.T) {
 	spec := &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {
-		p.prompt(t, id, "hang")
+		p.prompt(t, id, "deaf")
 		pass(time.Second)
 		p.stopBox(t, box)
-		pass(32 * time.Second)
+		pass(22 * time.Second)
 		if line, _ := p.daemon.AgentStatus(id); line != "saving its work" {
 			t.Fatalf("%q; %s", line, p.triggers(t, id))
 		}

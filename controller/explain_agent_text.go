@@ -136,7 +136,8 @@ func (e *agentExplanation) nextSteps() []string {
 var stepReasons = map[agentplan.Kind]string{
 	agentplan.Read: "what the process has printed is taken in", agentplan.Claim: "the next prompt is its turn",
 	agentplan.Deliver: "what it is told goes to its inbox", agentplan.End: "the process is cancelled",
-	agentplan.Nudge: "its turn is told to finish", agentplan.Keep: "the work of a turn that was cut off is saved",
+	agentplan.Nudge: "its turn is told to finish", agentplan.Freeze: "its turn is interrupted, so that its work can be saved",
+	agentplan.Keep:      "the work of a turn that was cut off is saved",
 	agentplan.Summarize: "its past is summarized for its next prompt", agentplan.Remove: "agent and conversation are forgotten",
 	agentplan.Move: "it goes to its other sandbox", agentplan.Adopt: "that its process was found alive is recorded",
 }
@@ -150,7 +151,7 @@ func (e *agentExplanation) deadlines() []*agboxv1.ExplainDeadline {
 	case state == agboxv1.AgentState_AGENT_STATE_STARTING:
 		d.Kind, d.Action = "start_timeout", "fail"
 	case state == agboxv1.AgentState_AGENT_STATE_BUSY:
-		d.Kind, d.Action = "turn", "end"
+		d.Kind, d.Action, d.At = "turn", "end", timestamppb.New(e.now.Add(e.view.world.TurnLeft))
 	case e.ended():
 		d.Kind, d.Action = "back-off", "start"
 	default:

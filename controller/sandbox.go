@@ -249,7 +249,7 @@ func (c *Controller) policy(sb store.Sandbox) plan.Policy {
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		TurnGrace: turnGrace, ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
+		ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
 		AwakeSince: c.clock.awakeSince(),
 	}
 }

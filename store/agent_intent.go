@@ -48,15 +48,32 @@ func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, 
 }
 
 // RequestFreeze is RequestInterrupt so that the agent's work can be saved: the prompt counts as cut off, also when the program
-// says that it has ended the turn for it. An interrupt that was asked for already stays what it is. Errors: as RequestInterrupt.
+// says that it has ended the turn for it. An interrupt that was asked for already stays what it is. An agent that is to be deleted
+// is frozen too: its sandbox waits for its work. Errors: as RequestInterrupt.
 func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
-	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
-		if d.Desired.GetInterruptPromptId() == prompt {
-			return false
+	return s.change(ctx, func(t *txn) (bool, error) {
+		d, err := t.agent(id)
+		switch prompt := d.prompt(); {
+		case err != nil:
+			return false, err
+		case prompt == "":
+			return false, agentNotBusy(id)
+		case d.Desired.GetInterruptPromptId() == prompt:
+			return false, nil
+		default:
+			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
 		}
-		d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
-		return true
+		d.intend(d.Desired.GetRun())
+		return true, d.save()
 	})
+}
+
+// prompt is the one that a BUSY agent works on; empty: it is not BUSY.
+func (d *agentDraft) prompt() string {
+	if d == nil || d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY {
+		return ""
+	}
+	return d.Status.GetPromptId()
 }
 
 // RequestNudge wants a BUSY agent to be told the nudge of its spec, once in a turn. changed is false when that was asked for

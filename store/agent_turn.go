@@ -32,6 +32,7 @@ func (d *agentDraft) endTurn(outcome string) error {
 	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
 		return d.giveBack(n, p, false)
 	}
+	d.Desired.InterruptToSave = false // there is nothing to save
 	return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 }
 

@@ -18,13 +18,15 @@ const (
 	HealthyAfter = 10 * time.Minute
 	// helperLook is when a command that is waited for is looked at if nothing is heard of its end.
 	helperLook = time.Second
+	// InterruptGrace is what a turn gets to end after an interrupt, before its process is ended.
+	InterruptGrace = 5 * time.Second
 )
 
 // Decide returns what to do for one agent.
 //
 //	output that was not taken in        read it: before that nothing is judged
 //	delete                              end the process, then forget the agent
-//	delete, with its sandbox            before that a turn that was nudged has a while to finish
+//	delete, with its sandbox            before that what a stop of the sandbox grants a turn
 //	ended, as its sandbox wanted, in a turn   save the work, then as the next
 //	ended, as its sandbox or a drain wanted   STOPPED, and it comes back
 //	ended, as somebody wanted           STOPPED
@@ -39,15 +41,15 @@ const (
 //	run, found alive by this daemon     record that
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
-//	run, alive                          what is not in its inbox goes there
+//	run, alive                          what is not in its inbox goes there; before its while is over its turn is interrupted
 //	run, busy                           nothing
 //	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
 func Decide(r Record, w World, now time.Time) Plan {
 	switch {
 	case w.Unread:
 		return Plan{Kind: Read}
-	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE:
-		return remove(r, w)
+	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE && !w.InTurn:
+		return remove(w)
 	case r.lives() && (w.Process == Ended || w.Process == NoProcess):
 		return ended(r, w, now)
 	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
@@ -64,6 +66,8 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return Plan{Kind: Adopt}
 	case w.Nudge:
 		return Plan{Kind: Nudge}
+	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.Ending && w.TurnLeft <= InterruptGrace && !r.Interrupted:
+		return Plan{Kind: Freeze}
 	case r.lives() && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}
@@ -92,11 +96,19 @@ func (w World) endsNow(r Record) bool {
 func busy(w World) Plan {
 	switch {
 	case w.Ending:
-		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "its sandbox stops once it has finished, or soon"}
+		return Plan{Kind: Wait, Next: untilNext(w.TurnLeft), Waiting: "its sandbox stops once it has finished, or soon"}
 	case w.Destination != "":
 		return wait("it moves to another sandbox when its turn has ended")
 	}
 	return wait("")
+}
+
+// untilNext is when a turn that has so much time left is looked at: when it is to be interrupted, or to end.
+func untilNext(left time.Duration) time.Duration {
+	if left > InterruptGrace {
+		return left - InterruptGrace
+	}
+	return left
 }
 
 // lives reports whether the record says that there is a process.
@@ -116,15 +128,8 @@ func transition(tr agboxv1.AgentTrigger, reason string) Plan {
 	return Plan{Kind: Transition, Trigger: tr, Reason: reason}
 }
 
-func remove(r Record, w World) Plan {
-	alive := w.Process == Alive || w.Process == Waiting
-	inTurn := r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.TurnLeft > 0
-	switch {
-	case alive && inTurn && w.Undelivered:
-		return Plan{Kind: Deliver}
-	case alive && inTurn:
-		return busy(w)
-	case alive:
+func remove(w World) Plan {
+	if w.Process == Alive || w.Process == Waiting {
 		return end("deleting")
 	}
 	return Plan{Kind: Remove}

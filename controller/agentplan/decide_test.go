@@ -84,7 +84,9 @@ func TestDecide(t *testing.T) {
 	cancelled := func(s *scene) { s.w.Process, s.w.Cancelled, s.w.ExitCode = Ended, true, 143 }
 	down := func(s *scene) { s.w.SandboxUp = false }
 	moving := func(s *scene) { s.w.Destination = "there" }
-	ending := func(s *scene) { s.w.SandboxUp, s.w.Ending, s.w.TurnLeft = false, true, 20*time.Second }
+	ending := func(s *scene) {
+		s.w.SandboxUp, s.w.Ending, s.w.InTurn, s.w.TurnLeft = false, true, true, 20*time.Second
+	}
 	for _, row := range []struct {
 		name   string
 		state  agboxv1.AgentState
@@ -172,9 +174,15 @@ func TestDecide(t *testing.T) {
 
 		{"its sandbox stops: idle ends at once", idleState, func(s *scene) { ending(s); s.w.TurnLeft = 0 }, "end"},
 		{"its sandbox stops: starting ends at once", startingState, ending, "end"},
-		{"its sandbox stops: a turn has a while", busyState, ending, "wait next:20s"},
+		{"its sandbox stops: a turn has a while", busyState, ending, "wait next:15s"},
 		{"its sandbox stops: and is nudged", busyState, func(s *scene) { ending(s); s.w.Nudge = true }, "nudge"},
 		{"its sandbox stops: the nudge goes out", busyState, func(s *scene) { ending(s); s.w.Undelivered = true }, "deliver"},
+		{"its sandbox stops: the turn is interrupted", busyState, func(s *scene) { ending(s); s.w.TurnLeft = 5 * time.Second }, "freeze"},
+		{"its sandbox stops: that is delivered", busyState, func(s *scene) {
+			ending(s)
+			s.r.Interrupted, s.w.TurnLeft, s.w.Undelivered = true, 5*time.Second, true
+		}, "deliver"},
+		{"its sandbox stops: and waited for", busyState, func(s *scene) { ending(s); s.r.Interrupted, s.w.TurnLeft = true, 4*time.Second }, "wait next:4s"},
 		{"its sandbox stops: the while is over", busyState, func(s *scene) { ending(s); s.w.TurnLeft = 0 }, "end"},
 		{"its sandbox has cut the turn off: save", busyState, func(s *scene) { ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
 		{"saved", busyState, func(s *scene) { ending(s); cancelled(s); s.w.Save = Saved }, "transition DRAIN_PARKED parked saved"},
@@ -221,9 +229,15 @@ func TestDecide(t *testing.T) {
 		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:1"},
 
 		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
-		{"delete with its sandbox: a turn has a while", busyState, func(s *scene) { s.r.Run = del; ending(s) }, "wait next:20s"},
+		{"delete with its sandbox: a turn has a while", busyState, func(s *scene) { s.r.Run = del; ending(s) }, "wait next:15s"},
 		{"delete with its sandbox: the nudge goes out", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.Undelivered = true }, "deliver"},
-		{"delete with its sandbox: idle", idleState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = 0 }, "end"},
+		{"delete with its sandbox: the turn is interrupted", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = time.Second }, "freeze"},
+		{"delete with its sandbox: the while is over", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = 0 }, "end"},
+		{"delete with its sandbox: the work is saved", busyState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
+		{"delete with its sandbox: it is saved", busyState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = Saved }, "transition DRAIN_PARKED parked saved"},
+		{"delete with its sandbox: idle", idleState, func(s *scene) { s.r.Run = del; ending(s); s.w.InTurn, s.w.TurnLeft = false, 0 }, "end"},
+		{"delete with its sandbox: idle, and frozen before", idleState, func(s *scene) { s.r.Run = del; ending(s) }, "end"},
+		{"delete with its sandbox: ended, and frozen before", idleState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
 		{"delete: forget it", stoppedState, func(s *scene) { s.r.Run = del }, "remove"},
 		{"delete of one that never ran", pendingState, func(s *scene) { s.r.Run = del }, "remove"},
 	} {

@@ -27,6 +27,8 @@ type Record struct {
 	ReadyIsProcess bool
 	Restart        RestartPolicy
 	StartTimeout   time.Duration
+	// Interrupted: its turn is to be interrupted, and that is on record.
+	Interrupted bool
 	// Queued: a prompt may be given to it.
 	Queued bool
 	// Resumes: its newest process was to go on with a session of the program's own.
@@ -84,16 +86,16 @@ type World struct {
 	Draining, Parking bool
 	// Seen: it was alive since the start of the daemon. What a drain before that said of it holds until then.
 	Seen bool
-	// Ending: its sandbox is to stop or to go. TurnLeft is how long its turn may last then.
-	Ending   bool
-	TurnLeft time.Duration
+	// Ending: its sandbox is to stop or to go. InTurn: that waits for its turn and for its work to be saved, the turn for TurnLeft.
+	Ending, InTurn bool
+	TurnLeft       time.Duration
 	// Finishing: it is IDLE, and may still do what it was told with its last turn, for so long if nothing more is heard.
 	Finishing time.Duration
 	// Nudge: its turn is to be told to finish, and was not.
 	Nudge bool
 	// Destination is the sandbox that it is to move to; empty: none.
 	Destination string
-	// Found: its process is older than the daemon, and that it was found is not on record.
+	// Found: its process was not started by this daemon, and that it was found is not on record.
 	Found bool
 	// Save is what became of the work of a turn that was cut off.
 	Save Save
@@ -135,6 +137,8 @@ const (
 	End Kind = "end"
 	// Nudge wants the present turn to be told to finish.
 	Nudge Kind = "nudge"
+	// Freeze wants the present turn to be interrupted.
+	Freeze Kind = "freeze"
 	// Keep saves the work of a turn that was cut off.
 	Keep Kind = "save"
 	// Summarize has the older turns summarized for the next prompt.
@@ -149,7 +153,7 @@ const (
 
 // Kinds lists every step.
 func Kinds() []Kind {
-	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Keep, Summarize, Move, Adopt, Remove}
+	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Freeze, Keep, Summarize, Move, Adopt, Remove}
 }
 
 // Plan is the one step that comes next; its effect brings about the pass after it.

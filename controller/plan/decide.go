@@ -88,15 +88,12 @@ func sweep(w World, p Policy) Plan {
 func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{Waiting: "deleting"}
 	mine, _ := split(r, w)
-	grace := pol.TurnGrace
-	if r.Leaving > 0 {
-		grace = pol.ParkGrace
-	}
-	left := r.RequestedAt.Add(grace).Sub(now)
-	if r.Turns > 0 && left > 0 && mine.primary != nil && mine.primary.Alive() && !mine.primary.Frozen() {
-		return Plan{Next: min(left, grace), Waiting: waitsForTurns}
-	}
-	if r.ActiveExecs > 0 {
+	patience := pol.stopPatience(r)
+	if r.Turns > 0 {
+		if p.awaitExecs(r, mine, min(r.RequestedAt.Add(patience).Sub(now), patience), BecauseDelete) {
+			return p
+		}
+	} else if r.ActiveExecs > 0 {
 		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
 	}
 	p.add(removals(w, BecauseDelete)...)

@@ -270,21 +270,17 @@ func TestDecide(t *testing.T) {
 		{"delete with execs: files go last", func(s *scene) { deleting(s); s.r.ActiveExecs = 1 }, "cancel-execs " + rm},
 		{"delete with an agent that finishes: it has a while", func(s *scene) {
 			deleting(s)
-			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now.Add(-10*time.Second), 30*time.Second
-		}, "next:20s"},
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now.Add(-10*time.Second), 30*time.Second
+		}, "cancel-execs next:1m0s"},
 		{"delete with an agent that does not finish: everything goes", func(s *scene) {
 			deleting(s)
-			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now.Add(-30*time.Second), 30*time.Second
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now.Add(-time.Hour), 30*time.Second
 		}, "cancel-execs " + rm},
-		{"delete with an agent that is frozen: nothing can finish", func(s *scene) {
+		{"delete with an agent that is frozen: it is thawed to finish", func(s *scene) {
 			deleting(s)
-			s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.TurnGrace = 1, 1, now, 30*time.Second
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now, 30*time.Second
 			s.w.Containers[0].Status = "paused"
-		}, "cancel-execs " + rm},
-		{"delete with an agent that stays: its last turn has a while, and its work", func(s *scene) {
-			deleting(s)
-			s.r.Turns, s.r.ActiveExecs, s.r.Leaving, s.r.RequestedAt, s.p.TurnGrace, s.p.ParkGrace = 1, 1, 1, now, 30*time.Second, time.Minute
-		}, "next:1m0s"},
+		}, "cancel-execs unpause-container:c1 next:1m10s"},
 		{"delete with an agent that stays: files wait until all is read", func(s *scene) { deleting(s); s.r.Leaving = 1 }, rm},
 		{"delete of what never came to be", func(s *scene) { deleting(s); s.w = World{} }, "remove-files DELETED(delete_requested)"},
 

@@ -213,8 +213,8 @@ type Policy struct {
 	FailOnEngineDeath bool
 	// CancelGrace is how long a cancelled exec gets between TERM and KILL.
 	CancelGrace time.Duration
-	// TurnGrace is how long a turn of an agent may last when its sandbox is to end, and ParkGrace that and what follows it.
-	TurnGrace, ParkGrace time.Duration
+	// ParkGrace is what the end of a sandbox grants its agents beyond CancelGrace: a turn, and saving its work.
+	ParkGrace time.Duration
 	// KeepOrphans: report orphans, do not remove them.
 	KeepOrphans bool
 }
