@@ -28,7 +28,9 @@ func (a *app) agentCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME --sandbox SANDBOX [flags] -- COMMAND [ARG...]", SuggestFor: []string{"new", "run", "add"}, Short: "Create an agent in a sandbox",
 		Long: `Create an agent in a sandbox. Its command is started once the sandbox is READY, and takes prompts in the format that it is
-said to speak. All that an agent can have, such as what is done at a drain, is in a manifest: "agbox apply -f" reads kind: Agent.`,
+said to speak.
+
+What has no flag, such as save_command and context, is in manifests: see config/examples/agent.yaml, for "agbox apply -f".`,
 		Example: "  agbox agent create coder --sandbox web -- my-agent --fast\n" +
 			"  agbox agent create coder --sandbox web --format claude-stream-json --prompt 'Read TODO.md' --wait -- claude",
 		Args: func(cmd *cobra.Command, args []string) error {

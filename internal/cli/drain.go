@@ -30,7 +30,10 @@ touched.
           back by themselves after "agbox undrain" or the next start of the daemon.
   detach  nothing ends but the daemon; everything works on, and is there after the next start.
 
-Returns when nothing is left to do. A drain ends with "agbox undrain", with the end of the daemon, and after an hour.`)
+Returns when nothing is left to do. A drain ends with "agbox undrain", with the end of the daemon, and after an hour.
+
+With --exit the daemon ends then, with exit code 0. The systemd unit restarts failures only, so it stays away, and parked agents with
+it, until "systemctl start agboxd" or the next boot.`)
 	cmd.Example = "  agbox drain --reason \"kernel update\" && systemctl reboot\n  agbox drain --mode detach --exit\n  agbox drain status"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		req, err := o.request(cmd)
