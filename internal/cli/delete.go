@@ -24,7 +24,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
 		Long: `Remove sandboxes with everything they hold, also their agents with their conversations. The name is free at once; --wait returns
-when all is gone. With --keep-agents, agents stay: a busy one has 30 seconds to finish, and all go on, with their conversations, in
+when all is gone. Busy agents have half a minute to finish and save their work. With --keep-agents, agents stay: all go on, with their conversations, in
 the next sandbox of the name, or where "agbox agent move" sends them. Agents that move to another sandbox already stay in any case.`,
 		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents",
 		ValidArgsFunction: a.completeNames,
