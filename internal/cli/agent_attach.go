@@ -81,13 +81,16 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 				if at.typed() {
 					return nil // ^D
 				}
+				if err := at.hopeless(ctx); err != nil {
+					return err
+				}
 				continue
 			}
 			if err := at.say(ctx, line); err != nil {
 				return err
 			}
-		case e := <-events:
-			if err := at.see(e); err != nil {
+		case n := <-events:
+			if err := at.take(ctx, n); err != nil {
 				return err
 			}
 		case err := <-failed:
@@ -95,27 +98,6 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 		}
 	}
 	return nil
-}
-
-// events hands over the agent's events, and at last the error that ended them.
-func (at *attached) events(ctx context.Context, from uint64) (<-chan *agboxv1.AgentEvent, <-chan error) {
-	events, failed := make(chan *agboxv1.AgentEvent), make(chan error, 1)
-	go func() {
-		for e, err := range at.conn.AgentEvents(ctx, at.agent.GetAgentId(), client.AgentEventOptions{From: from, Reconnect: true}) {
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case events <- e:
-			case <-ctx.Done():
-				failed <- context.Cause(ctx)
-				return
-			}
-		}
-		failed <- fmt.Errorf("agent %s was deleted", agentName(at.agent))
-	}()
-	return events, failed
 }
 
 // input hands over the lines of standard input, and closes the channel at its end. A read that is under way is left behind
@@ -172,37 +154,4 @@ func (at *attached) say(ctx context.Context, text string) error {
 		fmt.Fprintf(at.Err, "queued%s\n", aheadText(resp.GetAhead()))
 	}
 	return nil
-}
-
-func (at *attached) see(e *agboxv1.AgentEvent) error {
-	switch e.GetEventType() {
-	case agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED:
-		delete(at.open, e.GetResult().GetPromptId())
-		if err := turnOutcome(at.agent, e.GetResult()); err != nil {
-			return at.aside(err.Error())
-		}
-		return at.talk.end()
-	case agboxv1.AgentEventType_AGENT_STATE_CHANGED:
-		if routine(e.GetTransition()) {
-			return nil
-		}
-		return at.aside(transitionText(e.GetTransition()))
-	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
-		return at.aside("checkpoint: " + clip(oneLine(strings.TrimSpace(e.GetCheckpoint().GetText())), toolWidth))
-	case agboxv1.AgentEventType_AGENT_TRUNCATED:
-		return at.aside("older events were dropped")
-	case agboxv1.AgentEventType_AGENT_MOVED:
-		return at.aside("it is in another sandbox now, and is told its past with the next prompt")
-	case agboxv1.AgentEventType_AGENT_RESET:
-		return at.aside("the agent has begun anew: it does not remember what was before")
-	}
-	return at.talk.show(e)
-}
-
-// aside writes what is not said by anybody.
-func (at *attached) aside(text string) error { return at.talk.line(at.Out, "-- "+text) }
-
-// routine tells the changes between IDLE and BUSY, which every turn has.
-func routine(t *agboxv1.AgentTransition) bool {
-	return t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED || t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED
 }

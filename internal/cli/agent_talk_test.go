@@ -83,7 +83,7 @@ func TestTalkShowsBothSides(t *testing.T) {
 
 func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
 	var out bytes.Buffer
-	turn := &turn{talk: newTalk(&out, &out), prompt: "mine", begun: make(chan struct{})}
+	turn := &turn{talk: newTalk(&out, &out), prompt: "mine"}
 	all := []*agboxv1.AgentEvent{
 		part("m.1", 0, "text", "to somebody else"), result("other", "end_turn", ""), created("p", "user", "mine"), part("p", 0, "text", "hi"),
 		created("m.2", "assistant", ""), part("m.2", 0, "text", "yes"), result("other", "end_turn", ""), result("mine", "end_turn", ""),
@@ -96,6 +96,48 @@ func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
 	}
 	if out.String() != "yes" || turn.result.GetOutcome() != "end_turn" {
 		t.Errorf("got %q, %v", out.String(), turn.result)
+	}
+}
+
+func TestATurnWhosePromptIsGivenAgainGoesOn(t *testing.T) {
+	var out, side bytes.Buffer
+	turn := &turn{talk: newTalk(&out, &side), prompt: "mine"}
+	cut := result("mine", "interrupted", "")
+	cut.GetResult().Again = true
+	all := []*agboxv1.AgentEvent{
+		created("p", "user", "mine"), created("m.1", "assistant", ""), part("m.1", 0, "text", "half"), cut,
+		created("q", "user", "other"), part("m.9", 0, "text", "to somebody else"), result("other", "end_turn", ""),
+		created("r", "user", "mine"), created("m.2", "assistant", ""), part("m.2", 0, "text", "whole"), result("mine", "interrupted", ""),
+	}
+	for i, e := range all {
+		done, err := turn.observe(e)
+		if err != nil || done != (i == len(all)-1) {
+			t.Fatalf("event %d: %v, %v", i, done, err)
+		}
+		if begun := i < 3 || i >= 7; turn.begun.Load() != begun {
+			t.Errorf("event %d: begun is %v", i, !begun)
+		}
+	}
+	if out.String() != "half\nwhole" || side.String() != "-- "+turnAgain+"\n" || turn.result.GetOutcome() != "interrupted" {
+		t.Errorf("got %q, beside it %q, %v", out.String(), side.String(), turn.result)
+	}
+}
+
+func TestTurnsThatAreOverByTheirTransitions(t *testing.T) {
+	given := func(id string) *agboxv1.AgentTransition {
+		return &agboxv1.AgentTransition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED, Reason: "prompt " + id}
+	}
+	other := func(tr agboxv1.AgentTrigger) *agboxv1.AgentTransition { return &agboxv1.AgentTransition{Trigger: tr} }
+	over := turnsOver([]*agboxv1.AgentTransition{
+		other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED), // of one that is not kept
+		given("a"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED),
+		given("b"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED), other(agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN),
+		given("c"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED), given("d"),
+	})
+	for id, want := range map[string]bool{"": false, "a": true, "b": false, "c": true, "d": false} {
+		if over[id] != want {
+			t.Errorf("%q: over is %v", id, over[id])
+		}
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 // showTurn shows the answer to a prompt until its turn has ended.
@@ -21,7 +21,7 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 		waiting, stop = context.WithTimeout(waiting, timeout)
 		defer stop()
 	}
-	t := &turn{talk: newTalk(a.Out, a.Err), prompt: p.GetPromptId(), begun: make(chan struct{})}
+	t := &turn{talk: newTalk(a.Out, a.Err), prompt: p.GetPromptId()}
 	quiet := a.tellTurn(waiting, cancel, one, t)
 	err := a.followTurn(waiting, one, p.GetLastEventSequence(), t)
 	quiet()
@@ -32,7 +32,7 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 	switch {
 	case errors.As(context.Cause(waiting), &hopeless):
 		return hopeless
-	case errors.Is(err, context.DeadlineExceeded) && !t.isBegun():
+	case errors.Is(err, context.DeadlineExceeded) && !t.begun.Load():
 		return fmt.Errorf("agent %s has not begun with the prompt after %s; it stays in the queue; \"agbox agent describe %s\" says what it waits for",
 			agentName(one), timeout, agentName(one))
 	case errors.Is(err, context.DeadlineExceeded):
@@ -57,36 +57,41 @@ func (e *hopelessError) Error() string { return e.why }
 type turn struct {
 	*talk
 	prompt string
-	begun  chan struct{} // closed when the agent has it
+	begun  atomic.Bool // the agent has it
 	result *agboxv1.AgentResult
 }
 
-// observe takes one event in, and reports whether it was the last one.
+// observe takes one event in, and reports whether it was the last one. A turn that was cut off is not the end where its prompt is
+// given again.
 func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
-	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt && !t.isBegun() {
-		close(t.begun)
+	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt {
+		t.begun.Store(true)
 	}
-	if !t.isBegun() {
+	switch r := e.GetResult(); {
+	case !t.begun.Load():
 		return false, nil
-	}
-	if e.GetEventType() == agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED && e.GetResult().GetPromptId() == t.prompt {
-		t.result = e.GetResult()
+	case r == nil || r.GetPromptId() != t.prompt:
+		return false, t.show(e)
+	case r.GetAgain():
+		t.begun.Store(false)
+		return false, t.line(t.side, "-- "+turnAgain)
+	default:
+		t.result = r
 		return true, nil
 	}
-	return false, t.show(e)
 }
 
-func (t *turn) isBegun() bool {
-	select {
-	case <-t.begun:
-		return true
-	default:
-		return false
-	}
-}
+const turnAgain = "the turn was cut off; its prompt is given again"
 
+// followTurn returns when the turn has its result, or has ended and the result is no longer kept: then t.result stays nil.
 func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uint64, t *turn) error {
-	for e, err := range a.conn.AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{From: from, Reconnect: true}) {
+	f := &followed{app: a, agentID: one.GetAgentId()}
+	lost := func(now *agboxv1.AgentHandle) {
+		t.begun.Store(now.GetPromptId() == t.prompt || f.over[t.prompt])
+		a.notes.clear()
+		_ = t.line(t.side, "-- "+outputDropped) // stderr
+	}
+	for e, err := range f.events(ctx, from, lost) {
 		if err != nil {
 			return err
 		}
@@ -94,33 +99,42 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 		if done, err := t.observe(e); done || err != nil {
 			return err
 		}
+		if f.isOver(t.prompt) {
+			return t.line(t.side, "-- the turn has ended; its result is no longer kept")
+		}
 	}
 	return fmt.Errorf("agent %s was deleted", agentName(one))
 }
+
+const outputDropped = "some of the output was dropped before it was read: more was said than is kept"
 
 // looksIdle is after how many looks an agent that has nothing to do has had the prompt before: the events of one that is given
 // come within a moment.
 const looksIdle = 3
 
-// tellTurn says every now and then what the prompt waits for, until the agent has it, and ends the wait when nothing will
-// come of it. The returned function ends it.
+// tellTurn says every now and then what the prompt waits for, while the agent has not got it, or not again, and ends the wait when
+// nothing will come of it. The returned function ends it.
 func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		idle := 0 // looks in a row that found it with nothing to do
-		for now := one; !t.isBegun(); {
-			if why := asleep(now); why != "" {
-				giveUp(&hopelessError{why})
-				return
-			}
+		for now := one; ; {
+			why := asleep(now)
 			if idle == looksIdle {
-				giveUp(&hopelessError{fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn are no longer kept", t.prompt, agentName(one))})
+				why = fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn are no longer kept", t.prompt, agentName(one))
+			}
+			if why != "" && !t.begun.Load() {
+				giveUp(&hopelessError{why})
 				return
 			}
 			if pause(ctx, lookEvery) != nil {
 				return
+			}
+			if t.begun.Load() {
+				idle = 0
+				continue
 			}
 			if seen, err := a.conn.GetAgent(ctx, one.GetAgentId()); err == nil {
 				now = seen
@@ -129,7 +143,7 @@ func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one 
 			if now.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || now.GetQueuedPrompts() > 0 {
 				idle = 0
 			}
-			if !t.isBegun() && ctx.Err() == nil {
+			if !t.begun.Load() && ctx.Err() == nil {
 				a.notes.say(waitingText(now))
 			}
 		}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"iter"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// followed is the stream of an agent's events as somebody reads it who may be slower than the agent speaks: then the oldest
+// events are dropped before they were read, the results of turns among them.
+type followed struct {
+	*app
+	agentID string
+	// seen is the sequence of the newest event that was handed over.
+	seen uint64
+	// over are the prompts whose turns have ended, by the record of transitions, although their results may be dropped: they are
+	// told once everything up to until was handed over.
+	over  map[string]bool
+	until uint64
+}
+
+// events iterates over what is newer than from, each once and in order, as AgentEvents does. Where some was dropped it goes on
+// with what is kept, after it called lost.
+func (f *followed) events(ctx context.Context, from uint64, lost func(one *agboxv1.AgentHandle)) iter.Seq2[*agboxv1.AgentEvent, error] {
+	return func(yield func(*agboxv1.AgentEvent, error) bool) {
+		f.seen = from
+		for {
+			err := f.stream(ctx, from, yield)
+			if err == nil {
+				return
+			}
+			if client.IsOutOfRange(err) {
+				err = f.look(ctx, lost)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			from = 0 // all that is kept
+		}
+	}
+}
+
+// stream hands over until the stream fails; nil: nobody wants more, or the agent is gone.
+func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.AgentEvent, error) bool) error {
+	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: from, Reconnect: true}) {
+		if err != nil {
+			return err
+		}
+		if e.GetSequence() <= f.seen {
+			continue
+		}
+		f.seen = e.GetSequence()
+		if !yield(e, nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// look finds out which turns have ended.
+func (f *followed) look(ctx context.Context, lost func(*agboxv1.AgentHandle)) error {
+	one, err := f.conn.GetAgent(ctx, f.agentID)
+	if err != nil {
+		return err
+	}
+	all, err := f.conn.AgentTransitions(ctx, f.agentID, 0)
+	if err != nil {
+		return err
+	}
+	f.over, f.until = turnsOver(all), one.GetLastEventSequence()
+	lost(one)
+	return nil
+}
+
+// isOver reports whether the turn of a prompt has ended and its result, if it was kept, was handed over.
+func (f *followed) isOver(promptID string) bool { return f.seen >= f.until && f.over[promptID] }
+
+// turnsOver are the prompts whose turns have ended with a result, whatever it was. A prompt is named by the reason of the
+// transition with which it was given.
+func turnsOver(all []*agboxv1.AgentTransition) map[string]bool {
+	over := map[string]bool{}
+	given := ""
+	for _, t := range all {
+		switch t.GetTrigger() {
+		case agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED:
+			given = t.GetReason()[min(len("prompt "), len(t.GetReason())):]
+			delete(over, given)
+		case agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
+			over[given] = given != ""
+		default:
+			given = ""
+		}
+	}
+	return over
+}
