@@ -174,7 +174,7 @@ func checkAgentHistory(events []*agboxv1.AgentEvent) error {
 	var last uint64
 	open := false
 	for _, ev := range events {
-		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && ev.GetPart() == nil && ev.GetMessage() == nil {
+		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && ev.GetPart() == nil && ev.GetMessage() == nil && ev.GetDrain() == nil {
 			return fmt.Errorf("%s has sequence %d after %d", ev.GetEventType(), ev.GetSequence(), last)
 		}
 		last = ev.GetSequence()

@@ -52,6 +52,7 @@ func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.
 	if _, err := c.cfg.Store.BeginDrain(ctx, o); err != nil {
 		return nil, err
 	}
+	c.cfg.Metrics.Drained(agboxv1.DrainPhase_DRAIN_PHASE_WAITING.String())
 	c.drainer.hurry(false)
 	c.drainer.rouse()
 	c.wakeAgents()

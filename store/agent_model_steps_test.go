@@ -256,10 +256,17 @@ func (m *agentMachine) undrain() {
 
 func (m *agentMachine) mark(parked bool) {
 	for _, a := range m.m.agents {
-		if live := a.state == agentStarting || a.state == agentIdle || a.state == agentBusy; live && a.run == storev1.AgentRun_AGENT_RUN_RUN {
+		if livesInModel(a) && a.run == storev1.AgentRun_AGENT_RUN_RUN {
 			a.parked = parked
 		}
+		if a.run == storev1.AgentRun_AGENT_RUN_RUN && (livesInModel(a) || a.parked) {
+			a.tell("DRAIN_PHASE", "", -1)
+		}
 	}
+}
+
+func livesInModel(a *modelAgent) bool {
+	return a.state == agentStarting || a.state == agentIdle || a.state == agentBusy
 }
 
 func (m *agentMachine) restart() {

@@ -103,7 +103,7 @@ func (l loader) drain() *storev1.DrainRecord {
 func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.add}.drain()) }
 
 // BeginDrain closes the gates, in one transaction with the mark on every agent that lives and is wanted to that it comes
-// back by itself, unless the mode is DETACH: from then on no SPAWN, no claim and no idle stop is accepted. Errors: Refusal
+// back by itself, unless the mode is DETACH, and with AGENT_DRAIN_PHASE for each, as SetDrainPhase and EndDrain: from then on no SPAWN, no claim and no idle stop is accepted. Errors: Refusal
 // DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
 	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {
@@ -122,10 +122,14 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 			return err
 		}
 		rec.StartedAt, rec.WaitUntil = t.now.UnixNano(), t.now.Add(o.Wait).UnixNano()
-		if err := t.setDrain(rec); err != nil || o.Mode == agboxv1.DrainMode_DRAIN_MODE_DETACH {
+		if err := t.setDrain(rec); err != nil {
 			return err
 		}
-		return t.mark(true)
+		marks := setMarks
+		if o.Mode == agboxv1.DrainMode_DRAIN_MODE_DETACH {
+			marks = leaveMarks
+		}
+		return t.tellDrain(rec, rec.GetPhase(), marks)
 	})
 	if err != nil {
 		return nil, err
@@ -144,7 +148,10 @@ func (s *Store) SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (ch
 			return false, nil
 		}
 		rec.Phase = phase
-		return true, t.setDrain(rec)
+		if err := t.setDrain(rec); err != nil {
+			return false, err
+		}
+		return true, t.tellDrain(rec, phase, leaveMarks)
 	})
 }
 
@@ -152,13 +159,14 @@ func (s *Store) SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (ch
 // ErrUnavailable.
 func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
-		if t.draining() == nil {
+		rec := t.draining()
+		if rec == nil {
 			return false, nil
 		}
 		if err := t.setDrain(nil); err != nil {
 			return false, err
 		}
-		return true, t.mark(false)
+		return true, t.tellDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, takeMarks)
 	})
 }
 

@@ -5,15 +5,30 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// mark says of all agents that live and are wanted to, whether they come back by themselves.
-func (t *txn) mark(parked bool) error {
+// mark is what a change of a drain says of coming back by themselves to the agents that live and are wanted to.
+type mark int
+
+const (
+	leaveMarks mark = iota
+	setMarks
+	takeMarks
+)
+
+// tellDrain tells the agents that a drain is in another phase, and marks those that it concerns.
+func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) error {
 	for _, id := range t.agentIDs() {
 		a := t.agentBefore(id)
-		if a.Corrupt || !a.lives() || a.Status.GetParked() == parked || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN {
+		if a.Corrupt || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN || !a.lives() && !a.Status.GetParked() {
 			continue
 		}
 		d := t.draft(a)
-		d.Status.Parked, d.wake = parked, true
+		if parked := m == setMarks; m != leaveMarks && d.lives() && d.Status.GetParked() != parked {
+			d.Status.Parked, d.wake = parked, true
+		}
+		d.append(&agboxv1.AgentEvent{
+			EventType: agboxv1.AgentEventType_AGENT_DRAIN_PHASE,
+			Details:   &agboxv1.AgentEvent_Drain{Drain: &agboxv1.AgentDrain{Mode: rec.GetMode(), Phase: phase, Reason: rec.GetReason()}},
+		})
 		if err := d.save(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -152,5 +153,39 @@ func TestADetachMarksNobody(t *testing.T) {
 	must(t, err)
 	if s.Drain() == nil || agent1(t, s, "agent").Status.GetParked() {
 		t.Errorf("%v, %v", s.Drain(), agent1(t, s, "agent").Status)
+	}
+}
+
+// TestAgentsAreToldOfEachPhaseOfADrain: those that live or come back, once each, with the mode and the reason.
+func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
+	s := open(t, testOptions(t))
+	for _, id := range []string{"idle", "never", "stopped"} {
+		withAgent(t, s, id)
+	}
+	makeIdle(t, s, "idle")
+	_, err := s.RequestAgentStop(ctx, "stopped")
+	must(t, err)
+	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
+	must(t, err)
+	trigger(t, s, "idle", parked)
+	for range 2 {
+		_, err = s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+		must(t, err)
+	}
+	_, err = s.EndDrain(ctx)
+	must(t, err)
+	for id, want := range map[string]string{"idle": "WAITING DONE UNSPECIFIED", "never": "", "stopped": ""} {
+		var told []string
+		for _, ev := range agentEvents(t, s, id) {
+			if d := ev.GetDrain(); d != nil {
+				told = append(told, strings.TrimPrefix(d.GetPhase().String(), "DRAIN_PHASE_"))
+				if d.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK || d.GetReason() != "reboot" {
+					t.Errorf("%v", d)
+				}
+			}
+		}
+		if got := strings.Join(told, " "); got != want {
+			t.Errorf("%s was told %q, want %q", id, got, want)
+		}
 	}
 }

@@ -413,7 +413,7 @@ func metricSets() metrics.Sets {
 		EngineOps: dockerx.Ops(),
 	}
 	for _, phase := range []agboxv1.DrainPhase{
-		agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,
+		agboxv1.DrainPhase_DRAIN_PHASE_WAITING, agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,
 	} {
 		sets.DrainPhases = append(sets.DrainPhases, phase.String())
 	}

@@ -163,6 +163,8 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 		parts = append(parts, d.Result.GetOutcome(), d.Result.GetError())
 	case *agboxv1.AgentEvent_Move:
 		parts = append(parts, d.Move.GetFromSandboxId(), "to", d.Move.GetToSandboxId())
+	case *agboxv1.AgentEvent_Drain:
+		parts = append(parts, drainPhaseText(d.Drain))
 	case *agboxv1.AgentEvent_Truncation:
 		parts = append(parts, fmt.Sprintf("through %d: %s", d.Truncation.GetThroughSequence(), d.Truncation.GetReason()))
 	}
@@ -176,6 +178,22 @@ func nonEmpty(list []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// drainPhaseText is how far a drain is.
+func drainPhaseText(d *agboxv1.AgentDrain) string {
+	text := map[agboxv1.DrainPhase]string{
+		agboxv1.DrainPhase_DRAIN_PHASE_WAITING: "the daemon drains: turns may finish, prompts wait",
+		agboxv1.DrainPhase_DRAIN_PHASE_SAVING:  "the daemon drains: what still works is ended and saved",
+		agboxv1.DrainPhase_DRAIN_PHASE_DONE:    "the daemon has drained",
+	}[d.GetPhase()]
+	if text == "" {
+		text = "the drain has ended"
+	}
+	if d.GetReason() != "" {
+		text += " (" + oneLine(d.GetReason()) + ")"
+	}
+	return text
 }
 
 // transitionText is "IDLE -> BUSY (PROMPT_RECEIVED: reason)".

@@ -263,21 +263,24 @@ const (
 	AgentEventType_AGENT_RESET AgentEventType = 8
 	// It belongs to another sandbox from now on.
 	AgentEventType_AGENT_MOVED AgentEventType = 9
+	// The daemon drains, and how far that is: told to agents that have a process or come back by themselves.
+	AgentEventType_AGENT_DRAIN_PHASE AgentEventType = 10
 )
 
 // Enum value maps for AgentEventType.
 var (
 	AgentEventType_name = map[int32]string{
-		0: "AGENT_EVENT_TYPE_UNSPECIFIED",
-		1: "AGENT_MESSAGE_CREATED",
-		2: "AGENT_MESSAGE_PART_UPDATED",
-		3: "AGENT_MESSAGE_COMPLETED",
-		4: "AGENT_ASSISTANT_COMPLETED",
-		5: "AGENT_STATE_CHANGED",
-		6: "AGENT_CHECKPOINT",
-		7: "AGENT_TRUNCATED",
-		8: "AGENT_RESET",
-		9: "AGENT_MOVED",
+		0:  "AGENT_EVENT_TYPE_UNSPECIFIED",
+		1:  "AGENT_MESSAGE_CREATED",
+		2:  "AGENT_MESSAGE_PART_UPDATED",
+		3:  "AGENT_MESSAGE_COMPLETED",
+		4:  "AGENT_ASSISTANT_COMPLETED",
+		5:  "AGENT_STATE_CHANGED",
+		6:  "AGENT_CHECKPOINT",
+		7:  "AGENT_TRUNCATED",
+		8:  "AGENT_RESET",
+		9:  "AGENT_MOVED",
+		10: "AGENT_DRAIN_PHASE",
 	}
 	AgentEventType_value = map[string]int32{
 		"AGENT_EVENT_TYPE_UNSPECIFIED": 0,
@@ -290,6 +293,7 @@ var (
 		"AGENT_TRUNCATED":              7,
 		"AGENT_RESET":                  8,
 		"AGENT_MOVED":                  9,
+		"AGENT_DRAIN_PHASE":            10,
 	}
 )
 
@@ -1983,6 +1987,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Result
 	//	*AgentEvent_Truncation
 	//	*AgentEvent_Move
+	//	*AgentEvent_Drain
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2130,6 +2135,15 @@ func (x *AgentEvent) GetMove() *AgentMove {
 	return nil
 }
 
+func (x *AgentEvent) GetDrain() *AgentDrain {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Drain); ok {
+			return x.Drain
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2162,6 +2176,10 @@ type AgentEvent_Move struct {
 	Move *AgentMove `protobuf:"bytes,13,opt,name=move,proto3,oneof"`
 }
 
+type AgentEvent_Drain struct {
+	Drain *AgentDrain `protobuf:"bytes,14,opt,name=drain,proto3,oneof"`
+}
+
 func (*AgentEvent_Message) isAgentEvent_Details() {}
 
 func (*AgentEvent_Part) isAgentEvent_Details() {}
@@ -2175,6 +2193,8 @@ func (*AgentEvent_Result) isAgentEvent_Details() {}
 func (*AgentEvent_Truncation) isAgentEvent_Details() {}
 
 func (*AgentEvent_Move) isAgentEvent_Details() {}
+
+func (*AgentEvent_Drain) isAgentEvent_Details() {}
 
 type AgentMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2571,11 +2591,72 @@ func (x *AgentMove) GetToSandboxId() string {
 	return ""
 }
 
+type AgentDrain struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Mode  DrainMode              `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.DrainMode" json:"mode,omitempty"`
+	// Unspecified: the drain was ended, and agents come back.
+	Phase         DrainPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
+	Reason        string     `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentDrain) Reset() {
+	*x = AgentDrain{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentDrain) ProtoMessage() {}
+
+func (x *AgentDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
+func (*AgentDrain) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AgentDrain) GetMode() DrainMode {
+	if x != nil {
+		return x.Mode
+	}
+	return DrainMode_DRAIN_MODE_UNSPECIFIED
+}
+
+func (x *AgentDrain) GetPhase() DrainPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return DrainPhase_DRAIN_PHASE_UNSPECIFIED
+}
+
+func (x *AgentDrain) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x05\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x14agbox/v1/drain.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x05\n" +
 	"\tAgentSpec\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
@@ -2718,7 +2799,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04rung\x18\b \x01(\x0e2\x13.agbox.v1.AgentRungR\x04rung\"]\n" +
 	"\x1bSubscribeAgentEventsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
-	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xf7\x04\n" +
+	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xa5\x05\n" +
 	"\n" +
 	"AgentEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
@@ -2742,7 +2823,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"truncation\x18\f \x01(\v2\x19.agbox.v1.AgentTruncationH\x00R\n" +
 	"truncation\x12)\n" +
-	"\x04move\x18\r \x01(\v2\x13.agbox.v1.AgentMoveH\x00R\x04moveB\t\n" +
+	"\x04move\x18\r \x01(\v2\x13.agbox.v1.AgentMoveH\x00R\x04move\x12,\n" +
+	"\x05drain\x18\x0e \x01(\v2\x14.agbox.v1.AgentDrainH\x00R\x05drainB\t\n" +
 	"\adetails\"^\n" +
 	"\fAgentMessage\x12\x1d\n" +
 	"\n" +
@@ -2773,7 +2855,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"W\n" +
 	"\tAgentMove\x12&\n" +
 	"\x0ffrom_sandbox_id\x18\x01 \x01(\tR\rfromSandboxId\x12\"\n" +
-	"\rto_sandbox_id\x18\x02 \x01(\tR\vtoSandboxId*\xb9\x01\n" +
+	"\rto_sandbox_id\x18\x02 \x01(\tR\vtoSandboxId\"y\n" +
+	"\n" +
+	"AgentDrain\x12'\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x13.agbox.v1.DrainModeR\x04mode\x12*\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x14.agbox.v1.DrainPhaseR\x05phase\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*\xb9\x01\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
 	"\x17AGENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2801,7 +2888,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AGENT_RUNG_ADOPTED\x10\x01\x12\x15\n" +
 	"\x11AGENT_RUNG_NATIVE\x10\x02\x12\x16\n" +
 	"\x12AGENT_RUNG_CONTEXT\x10\x03\x12\x13\n" +
-	"\x0fAGENT_RUNG_COLD\x10\x04*\x8f\x02\n" +
+	"\x0fAGENT_RUNG_COLD\x10\x04*\xa6\x02\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AGENT_MESSAGE_CREATED\x10\x01\x12\x1e\n" +
@@ -2812,7 +2899,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x10AGENT_CHECKPOINT\x10\x06\x12\x13\n" +
 	"\x0fAGENT_TRUNCATED\x10\a\x12\x0f\n" +
 	"\vAGENT_RESET\x10\b\x12\x0f\n" +
-	"\vAGENT_MOVED\x10\t2\xc0\a\n" +
+	"\vAGENT_MOVED\x10\t\x12\x15\n" +
+	"\x11AGENT_DRAIN_PHASE\x10\n" +
+	"2\xc0\a\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -2842,7 +2931,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -2878,40 +2967,43 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentCheckpoint)(nil),              // 31: agbox.v1.AgentCheckpoint
 	(*AgentTruncation)(nil),              // 32: agbox.v1.AgentTruncation
 	(*AgentMove)(nil),                    // 33: agbox.v1.AgentMove
-	nil,                                  // 34: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 35: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 36: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 37: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 39: google.protobuf.Timestamp
-	(*AcceptedResponse)(nil),             // 40: agbox.v1.AcceptedResponse
+	(*AgentDrain)(nil),                   // 34: agbox.v1.AgentDrain
+	nil,                                  // 35: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 36: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 37: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 38: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 40: google.protobuf.Timestamp
+	(DrainMode)(0),                       // 41: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 42: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 43: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	34, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	38, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	35, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	39, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	35, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	36, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	39, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	40, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	39, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	36, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	40, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	37, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
 	4,  // 10: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
 	6,  // 11: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
 	6,  // 12: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	37, // 13: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	38, // 13: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
 	6,  // 14: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
 	22, // 15: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	39, // 16: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	40, // 16: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
 	25, // 17: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
 	0,  // 18: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
 	0,  // 19: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
 	1,  // 20: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	39, // 21: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	40, // 21: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
 	2,  // 22: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
 	3,  // 23: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	39, // 24: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	40, // 24: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	28, // 25: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
 	29, // 26: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
 	25, // 27: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
@@ -2919,35 +3011,38 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	30, // 29: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
 	32, // 30: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
 	33, // 31: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	7,  // 32: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
-	9,  // 33: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	11, // 34: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	13, // 35: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
-	14, // 36: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
-	16, // 37: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	15, // 38: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
-	17, // 39: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	19, // 40: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	20, // 41: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	23, // 42: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	26, // 43: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	8,  // 44: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	10, // 45: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	12, // 46: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	40, // 47: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	40, // 48: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	40, // 49: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	40, // 50: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
-	18, // 51: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	40, // 52: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	21, // 53: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	24, // 54: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	27, // 55: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	44, // [44:56] is the sub-list for method output_type
-	32, // [32:44] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	34, // 32: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	41, // 33: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	42, // 34: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	7,  // 35: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
+	9,  // 36: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	11, // 37: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	13, // 38: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
+	14, // 39: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
+	16, // 40: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	15, // 41: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
+	17, // 42: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
+	19, // 43: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	20, // 44: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	23, // 45: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	26, // 46: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	8,  // 47: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	10, // 48: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	12, // 49: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	43, // 50: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	43, // 51: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	43, // 52: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	43, // 53: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	18, // 54: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	43, // 55: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	21, // 56: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	24, // 57: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	27, // 58: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -2955,6 +3050,7 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
+	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_init()
 	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
@@ -2964,6 +3060,7 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Result)(nil),
 		(*AgentEvent_Truncation)(nil),
 		(*AgentEvent_Move)(nil),
+		(*AgentEvent_Drain)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2971,7 +3068,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
