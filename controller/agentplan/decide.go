@@ -53,15 +53,15 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case r.lives() && (w.Process == Ended || w.Process == NoProcess):
 		return ended(r, w, now)
 	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
-		return end("ending a process that should be gone")
+		return w.end("ending a process that should be gone")
 	case !r.lives() && w.Destination != "":
 		return Plan{Kind: Move}
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
-		return stop(r)
+		return stop(r, w)
 	case r.lives() && w.endsNow(r):
-		return end("parking")
+		return w.end("parking")
 	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY && w.Finishing == 0:
-		return end("moving to another sandbox")
+		return w.end("moving to another sandbox")
 	case r.lives() && w.Process == Alive && w.Found:
 		return Plan{Kind: Adopt}
 	case w.Nudge:
@@ -122,7 +122,13 @@ func (r Record) lives() bool {
 
 func wait(why string) Plan { return Plan{Kind: Wait, Waiting: why} }
 
-func end(why string) Plan { return Plan{Kind: End, Waiting: why} }
+// end has the process end. A frozen one can't before it is thawed.
+func (w World) end(why string) Plan {
+	if w.Frozen {
+		why = "its process ends when its sandbox is resumed"
+	}
+	return Plan{Kind: End, Waiting: why}
+}
 
 func transition(tr agboxv1.AgentTrigger, reason string) Plan {
 	return Plan{Kind: Transition, Trigger: tr, Reason: reason}
@@ -130,7 +136,7 @@ func transition(tr agboxv1.AgentTrigger, reason string) Plan {
 
 func remove(w World) Plan {
 	if w.Process == Alive || w.Process == Waiting {
-		return end("deleting")
+		return w.end("deleting")
 	}
 	return Plan{Kind: Remove}
 }
@@ -203,14 +209,14 @@ func (r Record) attempts(end time.Time) uint32 {
 	return r.Attempts
 }
 
-func stop(r Record) Plan {
+func stop(r Record, w World) Plan {
 	switch r.State {
 	case agboxv1.AgentState_AGENT_STATE_STOPPED:
 		return wait("")
 	case agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_FAILED:
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 	}
-	return end("stopping")
+	return w.end("stopping")
 }
 
 func starting(r Record, w World, now time.Time) Plan {
@@ -246,7 +252,7 @@ func idle(r Record, w World) Plan {
 	case r.Queued && !w.SandboxUp:
 		return wait(w.SandboxWaits)
 	case r.Queued && r.Nudged:
-		return end("it was told to finish; the next prompt is its next process's")
+		return w.end("it was told to finish; the next prompt is its next process's")
 	case r.Queued && w.Summarizing:
 		return Plan{Kind: Summarize, Next: helperLook, Waiting: "summarizing its past"}
 	case r.Queued:

@@ -82,6 +82,8 @@ type World struct {
 	Unread bool
 	// Undelivered: something may be missing in the inbox: what it begins with, the claimed prompt, an interrupt.
 	Undelivered bool
+	// Frozen: the sandbox is paused, with its processes, or about to be.
+	Frozen bool
 	// Draining: the gates are closed. Parking: what is not in a turn is to end, to come back later.
 	Draining, Parking bool
 	// Seen: it was alive since the start of the daemon. What a drain before that said of it holds until then.
