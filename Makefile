@@ -18,6 +18,9 @@ TOOLS_STAMP := $(TOOLS)/.stamp
 # Packages with tests that need a Docker engine. Their results depend on the engine, so they are never taken from the cache.
 DOCKER_PACKAGES = $(shell grep -rl --include='*_test.go' '^//go:build .*docker' . | xargs -r -n1 dirname | sort -u)
 
+# Packages with tests that -short makes a sample of: by themselves, or as rapid does.
+LONG_PACKAGES = $(shell grep -rl --include='*_test.go' -e 'testing.Short()' -e '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u)
+
 ##@ Everyday
 
 .PHONY: help
@@ -45,11 +48,15 @@ clean: ## Remove what was built; the tools stay (rm -r bin for those too).
 ##@ Tests
 
 .PHONY: test
-test: engine image build test-unit test-docker test-hack ## Run every test, unit and real Docker, with the race detector.
+test: engine image build test-unit test-long test-docker test-hack ## Run every test, unit and real Docker, with the race detector.
 
 .PHONY: test-unit
-test-unit: test-tools ## Run the tests that need neither Docker nor a network, with the race detector.
-	go test -race -timeout 10m ./...
+test-unit: test-tools ## Run the tests that need neither Docker nor a network, long ones as a sample, with the race detector.
+	go test -race -short -timeout 10m ./...
+
+.PHONY: test-long
+test-long: test-tools ## Run the tests of which test-unit runs a sample: properties, kills, every byte of a file.
+	go test -race -timeout 20m $(LONG_PACKAGES)
 
 .PHONY: test-docker
 test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
