@@ -116,13 +116,21 @@ func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 	a.factIf("Directory", oneLine(spec.GetWorkingDir()))
 	a.fact("Ready", fmt.Sprintf("by %s, within %s", spec.GetReady(), span(spec.GetStartTimeout().AsDuration())))
 	a.fact("Restart", spec.GetRestartPolicy())
-	a.fact("Interrupted", spec.GetOnInterrupted())
+	a.fact("Interrupted", interruptedText(spec.GetOnInterrupted()))
 	a.fact("Context", contextText(spec.GetContext()))
 	a.factIf("First prompt", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
 	a.factIf("Nudge", clip(oneLine(spec.GetNudge()), toolWidth))
 	a.factIf("Save command", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
+}
+
+// interruptedText says what becomes of a prompt whose turn is cut off.
+func interruptedText(policy string) string {
+	if policy == "hold" {
+		return "a prompt whose turn is cut off is not given again"
+	}
+	return "a prompt whose turn is cut off is given once more"
 }
 
 func contextText(c *agboxv1.AgentContextPolicy) string {
@@ -143,7 +151,7 @@ func (a *app) agentChanges(ctx context.Context, one *agboxv1.AgentHandle) error 
 		return err
 	}
 	fmt.Fprintln(a.Out, "Transitions:")
-	a.printTransitions(all[max(len(all)-recentEvents, 0):], "  ")
+	a.printTransitions(all[max(len(all)-recentEvents, 0):], "  ", false)
 	return nil
 }
 
@@ -162,7 +170,7 @@ func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 	}
 	fmt.Fprintln(a.Out, "Events:")
 	for _, line := range newest {
-		fmt.Fprintln(a.Out, "  "+line)
+		fmt.Fprintln(a.Out, clip("  "+line, tableWidth))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 type conversationOptions struct {
@@ -165,47 +163,4 @@ func (a *app) checkpoint(ctx context.Context, ref string) error {
 		text += "\n"
 	}
 	return a.printText(text)
-}
-
-func (a *app) agentTransitionsCommand() *cobra.Command {
-	var after uint64
-	cmd := &cobra.Command{
-		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show how the state of an agent has changed, and why", ValidArgsFunction: a.completeAgent,
-		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o json",
-		Args:    one(oneAgent),
-	}
-	output := outputFlag(cmd, "json")
-	cmd.Flags().Uint64Var(&after, "after", 0, "only those with a greater number")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(cmd, *output, "json"); err != nil {
-			return err
-		}
-		one, err := a.resolveAgent(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		all, err := a.conn.AgentTransitions(cmd.Context(), one.GetAgentId(), after)
-		switch {
-		case err != nil:
-			return err
-		case *output == "json":
-			return printLines(a.Out, all)
-		case len(all) == 0:
-			fmt.Fprintln(a.Err, "no transitions")
-			return nil
-		}
-		a.printTransitions(all, "")
-		return nil
-	}
-	return cmd
-}
-
-func (a *app) printTransitions(all []*agboxv1.AgentTransition, indent string) {
-	t := table{}
-	t.add(indent+"NUMBER", "TIME", "FROM", "TO", "TRIGGER", "PROCESS", "PAST", "REASON")
-	for _, tr := range all {
-		t.add(indent+strconv.FormatUint(tr.GetNumber(), 10), localTime(tr.GetOccurredAt()), client.AgentStateName(tr.GetFrom()), client.AgentStateName(tr.GetTo()),
-			client.AgentTriggerName(tr.GetTrigger()), strconv.FormatUint(tr.GetIncarnation(), 10), dash(client.AgentRungName(tr.GetRung())), oneLine(tr.GetReason()))
-	}
-	t.write(a.Out)
 }

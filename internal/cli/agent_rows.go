@@ -22,7 +22,7 @@ func agentHeader(wide bool) []string {
 	if wide {
 		return []string{"NAME", "STATE", "ACTIVITY", "ID", "SANDBOX", "FORMAT", "QUEUED", "RESTARTS", "ATTEMPTS", "AGE", "STATUS"}
 	}
-	return []string{"NAME", "STATE", "ACTIVITY", "SANDBOX", "RESTARTS", "AGE", "STATUS"}
+	return []string{"NAME", "STATE", "SANDBOX", "RESTARTS", "AGE", "STATUS"}
 }
 
 // noSandbox is shown in the place of the name of a sandbox that is no more.
@@ -55,7 +55,7 @@ func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, 
 		name = one.GetAgentId()[:min(len(one.GetAgentId()), idWidth)]
 	}
 	return []string{
-		clip(name, agentNameWidth), agentState(one), dash(agentActivity(one)), clip(sandbox, agentSandboxWidth), restartsText(one), old, trouble,
+		clip(name, agentNameWidth), agentState(one), clip(sandbox, agentSandboxWidth), restartsText(one), old, trouble,
 	}
 }
 

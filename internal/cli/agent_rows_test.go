@@ -23,23 +23,23 @@ const (
 func TestAgentRow(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for want, change := range map[string]func(*agboxv1.AgentHandle){
-		"bot|IDLE|IDLE|work|0|1m|":                 func(*agboxv1.AgentHandle) {},
-		"bot|IDLE?|IDLE?|work|0|1m|":               func(h *agboxv1.AgentHandle) { h.Unverified = true },
-		"bot|BUSY|BUSY|work|0|1m|2 prompts queued": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.QueuedPrompts = agentBusy, "BUSY", 2 },
-		"bot|IDLE|IDLE|work|0|1m|stopping":         func(h *agboxv1.AgentHandle) { h.DesiredState, h.StatusMessage = "stopped", "stopping" },
-		"bot|FAILED|-|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
+		"bot|IDLE|work|0|1m|":                 func(*agboxv1.AgentHandle) {},
+		"bot|IDLE?|work|0|1m|":                func(h *agboxv1.AgentHandle) { h.Unverified = true },
+		"bot|BUSY|work|0|1m|2 prompts queued": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.QueuedPrompts = agentBusy, "BUSY", 2 },
+		"bot|IDLE|work|0|1m|stopping":         func(h *agboxv1.AgentHandle) { h.DesiredState, h.StatusMessage = "stopped", "stopping" },
+		"bot|FAILED|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},
-		"bot|STOPPED|-|work|0|1m|comes back, work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
-		"bot|IDLE|IDLE|(deleted)|0|1m|deleting":          func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
-		"bot|STOPPED|-|(deleted)|0|1m|waits for sandbox work; comes back; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
+		"bot|STOPPED|work|0|1m|comes back, work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
+		"bot|IDLE|(deleted)|0|1m|deleting":             func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
+		"bot|STOPPED|(deleted)|0|1m|waits for sandbox work; comes back; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
 			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "its sandbox is DELETED"
 		},
-		"bot|BUSY|BUSY|work|0|1m|moves to lab; 1 prompt queued": func(h *agboxv1.AgentHandle) {
+		"bot|BUSY|work|0|1m|moves to lab; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.MovesTo, h.QueuedPrompts = agentBusy, "BUSY", "other", 1
 		},
-		"0123456789ab|IDLE|IDLE|work|0|1m|":     func(h *agboxv1.AgentHandle) { h.Name, h.AgentId = "", "0123456789abcdef" },
-		"a-name-that-is-…|IDLE|IDLE|work|0|1m|": func(h *agboxv1.AgentHandle) { h.Name = "a-name-that-is-too-long" },
+		"0123456789ab|IDLE|work|0|1m|":     func(h *agboxv1.AgentHandle) { h.Name, h.AgentId = "", "0123456789abcdef" },
+		"a-name-that-is-…|IDLE|work|0|1m|": func(h *agboxv1.AgentHandle) { h.Name = "a-name-that-is-too-long" },
 	} {
 		one := &agboxv1.AgentHandle{
 			AgentId: "abcd", Name: "bot", SandboxId: "boxx", State: agentIdle, Activity: "IDLE", DesiredState: "running", Incarnation: 1,
