@@ -29,8 +29,8 @@ UpdateSandboxResponse: 1 sandbox SandboxHandle, 2 changed_fields repeated string
 PauseSandboxRequest: 1 sandbox_id string
 SetSandboxTimeoutRequest: 1 sandbox_id string, 2 timeout oneof when Duration, 3 deadline_at oneof when Timestamp, 4 only_extend bool
 SetSandboxTimeoutResponse: 1 deadline_at Timestamp, 2 changed bool
-ExplainRequest: 1 sandbox_id string
-ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp
+ExplainRequest: 1 sandbox_id string, 2 agent_id string
+ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string
 ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
