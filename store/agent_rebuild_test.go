@@ -286,7 +286,7 @@ func TestTheFileOfAFloodIsAboutAsLargeAsWhatCounts(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { f.Run(run, s); close(ended) }()
 	text := strings.Repeat("x", 100<<10)
-	for i := range 30 {
+	for i := range inShort(8, 30) {
 		id := fmt.Sprint("m", i)
 		ingest(t, s, "agent", said(messageBegins(id))...)
 		for range 4 {
