@@ -103,8 +103,9 @@ func (l loader) drain() *storev1.DrainRecord {
 func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.add}.drain()) }
 
 // BeginDrain closes the gates, in one transaction with the mark on every agent that lives and is wanted to that it comes
-// back by itself, unless the mode is DETACH, and with AGENT_DRAIN_PHASE for each, as SetDrainPhase and EndDrain: from then on no SPAWN, no claim and no idle stop is accepted. Errors: Refusal
-// DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
+// back by itself, unless the mode is DETACH, and with AGENT_DRAIN_PHASE for each, as SetDrainPhase and EndDrain: from then
+// on no SPAWN, no claim and no idle stop is accepted. A drain that ends with its epoch or by its age is told by no event.
+// Errors: Refusal DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
 	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {
 		return nil, fmt.Errorf("drain in mode %s, waiting %s: %w", o.Mode, o.Wait, errdefs.ErrInvalidArgument)

@@ -22,8 +22,9 @@ func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m ma
 			continue
 		}
 		d := t.draft(a)
-		if parked := m == setMarks; m != leaveMarks && d.lives() && d.Status.GetParked() != parked {
-			d.Status.Parked, d.wake = parked, true
+		d.wake = true // a pass that worked on the version before gives up for the one that this brings
+		if m != leaveMarks && d.lives() {
+			d.Status.Parked = m == setMarks
 		}
 		d.append(&agboxv1.AgentEvent{
 			EventType: agboxv1.AgentEventType_AGENT_DRAIN_PHASE,

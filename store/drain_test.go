@@ -189,3 +189,34 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 		}
 	}
 }
+
+// TestEachPhaseOfADrainHasItsAgentsLookedAt: it raises their versions, and a pass that worked on the old one gives up for the next.
+func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
+	s := open(t, testOptions(t))
+	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
+	woken := 0
+	s.OnAgentCommit(func(string) { woken++ }) // before the caller is answered
+	version := agent1(t, s, "agent").Status.GetVersion()
+	for i, step := range []func() error{
+		func() error {
+			_, err := s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
+			return err
+		},
+		func() error {
+			_, err := s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+			return err
+		},
+		func() error {
+			_, err := s.EndDrain(ctx)
+			return err
+		},
+	} {
+		must(t, step())
+		now := agent1(t, s, "agent").Status.GetVersion()
+		if now == version || woken != i+1 {
+			t.Errorf("step %d: version %d after %d, woken %d times", i, now, version, woken)
+		}
+		version = now
+	}
+}
