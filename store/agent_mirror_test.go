@@ -174,6 +174,15 @@ func TestRebuiltAgentsAreWhatTheyWere(t *testing.T) {
 	}
 }
 
+// TestAReservedIDIsNotHandedOver: the mirror is where it came from, and what is handed over there becomes the file of an agent.
+func TestAReservedIDIsNotHandedOver(t *testing.T) {
+	s, f := withFiles(t, testOptions(t))
+	must(t, s.ReserveAgents(ctx, []*storev1.RemovedAgent{{AgentId: "removed", CreatedAt: 1}}))
+	if _, err := os.Stat(filepath.Join(f.root, recordfile.AgentFileName("removed"))); !os.IsNotExist(err) {
+		t.Errorf("its file: %v", err)
+	}
+}
+
 // TestAgentsComeBackAsOfAnyChange: after a kill at each end of a change, or within the next one.
 func TestAgentsComeBackAsOfAnyChange(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

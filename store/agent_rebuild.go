@@ -41,9 +41,11 @@ func (s *Store) RebuildAgent(ctx context.Context, id string, replay func(fn func
 	return true, nil
 }
 
-// ReserveAgents keeps the IDs of agents of the past from being used again. Errors: ErrUnavailable; ctx's.
+// ReserveAgents keeps the IDs of agents of the past from being used again. The mirror is not told: it has them. Errors:
+// ErrUnavailable; ctx's.
 func (s *Store) ReserveAgents(ctx context.Context, list []*storev1.RemovedAgent) error {
 	return s.update(ctx, func(t *txn) error {
+		t.fromMirror = true
 		for _, r := range list {
 			id := r.GetAgentId()
 			if id == "" || len(id) > maxAgentIDBytes || get(t.tx, bucketAgentID, []byte(id)) != nil {
