@@ -9,13 +9,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agentstate"
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // execOf makes the record of an exec from its files; nil for an internal one. While its request is there its end is not on
 // record: the exec's pass will look and record it, also that it was lost. The sequences are for the store to fill in.
 func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecRecord {
-	if execjournal.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil {
+	if execjournal.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil && !isAgents(t) {
 		return nil
 	}
 	r := &storev1.ExecRecord{
@@ -37,6 +38,13 @@ func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecR
 		}
 	}
 	return r
+}
+
+// isAgents reports whether an exec is an agent's process. Their IDs are not for clients to choose, so only a request, which
+// nobody inside can write, vouches for one.
+func isAgents(t execjournal.Trace) bool {
+	_, _, ok := agentstate.OfExec(t.ExecID)
+	return ok && t.Request != nil
 }
 
 func earliest(j *execjournal.Journal) int64 {

@@ -44,6 +44,9 @@ func TestExecs(t *testing.T) {
 		{"a forged journal is not of this exec", forged, func(r *storev1.ExecRecord) bool {
 			return r.GetEnd() == nil && r.GetDesired().GetNonce() == "another-nonce-of-ours"
 		}},
+		{"the process of an agent", execjournal.Trace{ExecID: "ada.7", Request: request("ada.7")}, func(r *storev1.ExecRecord) bool {
+			return r.GetExecId() == "ada.7" && r.GetEnd() == nil && slices.Equal(r.GetRequest().GetCommand(), []string{"make", "all"})
+		}},
 		{"accepted, not started", execjournal.Trace{ExecID: "exec-1", Request: request("exec-1")}, func(r *storev1.ExecRecord) bool {
 			return r.GetEnd() == nil && r.GetDesired().GetCancelRequestedAt() == 0 && r.GetDesired().GetNonce() == nonce
 		}},
@@ -82,7 +85,7 @@ func TestExecs(t *testing.T) {
 
 func TestInternalExecsAndOddNamesAreNone(t *testing.T) {
 	f := found(t)
-	f.Traces = append(f.Traces, ended("_hook.7", 0, now), ended("a.b", 0, now), ended("x", 0, now))
+	f.Traces = append(f.Traces, ended("_hook.7", 0, now), ended("a.b", 0, now), ended("ada.7", 0, now), ended("x", 0, now))
 	if s := one(t, input(f)); len(s.Execs) != 0 {
 		t.Errorf("%v", s.Execs)
 	}
