@@ -84,7 +84,7 @@ func (v *agentView) observeSandbox() {
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
 	}
-	v.world.SandboxGone = rec.Standing == plan.Gone || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
+	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.Frozen = rec.Standing == plan.Live && isAsleep(rec.Desired, rec.State)
 	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)
@@ -96,7 +96,10 @@ func (v *agentView) observeSandbox() {
 // homeless says what an agent whose sandbox is gone waits for. The end of a delete brings no pass of its agents, so it is told from
 // its beginning on.
 func (v *agentView) homeless(word string) string {
-	if v.rec.Standing != plan.Live || v.rec.Desired == storev1.RunState_RUN_STATE_DELETE {
+	switch {
+	case v.rec.Standing == plan.NeverReserved: // it was lost with the database, and the agent was not
+		word = "not on record"
+	case v.rec.Standing != plan.Live || v.rec.Desired == storev1.RunState_RUN_STATE_DELETE:
 		word = "deleted"
 	}
 	if home := v.a.Desired.GetHome(); home != "" {
