@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// RequestDeleteKeepingAgents is RequestDelete, but the agents stay: see Destination for where they go.
+func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		return t.requestDeleteWith(sb, reason, t.keepAgentsOf)
+	})
+}
+
+// keepAgentsOf has the agents of a sandbox leave it.
+func (t *txn) keepAgentsOf(sb *Sandbox) error {
+	for _, id := range sb.Agents {
+		a := t.agentBefore(id)
+		if a == nil || a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+			continue
+		}
+		if err := t.draft(a).stay(sb.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stay has an agent leave its sandbox, which is deleted: for where it is to move, else for the next sandbox of that name.
+func (d *agentDraft) stay(home string) error {
+	d.Desired.Home = home
+	d.nudge()
+	d.intend(d.Desired.GetRun())
+	return d.save()
+}
+
+// movesAway reports whether an agent was asked to move to a sandbox that is there.
+func (d *agentDraft) movesAway() bool {
+	to := d.Desired.GetMoveTo()
+	return d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE && to != "" && d.destination(d.live, d.nameHolder) == to
+}
+
+// welcome has the agents looked at that wait for a sandbox of this name.
+func (t *txn) welcome(name string) {
+	if name == "" {
+		return
+	}
+	seen := func(a *Agent) {
+		if a != nil && a.Desired.GetHome() == name {
+			t.agentsTouched = append(t.agentsTouched, a.ID)
+		}
+	}
+	for id := range t.index.agents {
+		seen(t.agentBefore(id))
+	}
+}
+
+// Leaving is the number of agents of a sandbox that stay when it is deleted and still have something in it: a process, or words
+// that were not taken in. What it has of files is needed until then. Errors: ErrUnavailable; ctx's.
+func (s *Store) Leaving(ctx context.Context, sandboxID string) (n int, err error) {
+	for _, id := range s.AgentsOf(sandboxID) {
+		switch leaving, err := s.leaving(ctx, id); {
+		case errdefs.IsNotFound(err), errdefs.IsDataLoss(err): // there is nothing to wait for
+		case err != nil:
+			return 0, fmt.Errorf("whether agent %s leaves: %w", id, err)
+		case leaving:
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (s *Store) leaving(ctx context.Context, id string) (bool, error) {
+	a, err := s.Agent(ctx, id)
+	switch {
+	case err != nil, a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE:
+		return false, err
+	case a.lives():
+		return true, nil
+	case a.Status.GetIncarnation() == 0:
+		return false, nil
+	}
+	p, err := s.AgentPosition(ctx, id)
+	return err == nil && !p.GetEnded(), err
+}
