@@ -152,7 +152,7 @@ func ended(r Record, w World, now time.Time) Plan {
 	case w.Save == SaveDue:
 		return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"}
 	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
-		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, "it ended with its sandbox, or for a drain")
+		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor())
 		p.Parked, p.Saved = true, w.Save
 		return p
 	case w.Error != "":
@@ -165,6 +165,14 @@ func ended(r Record, w World, now time.Time) Plan {
 		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died()), now))
 	}
 	return r.unresumed(r.crashed(w.died(), now))
+}
+
+// parkedFor tells of an end that somebody asked for, of a process that is wanted all the same.
+func (w World) parkedFor() string {
+	if w.Destination != "" && !w.Ending && !w.Draining {
+		return "it ended to move to another sandbox"
+	}
+	return "it ended with its sandbox, or for a drain"
 }
 
 // died tells of an end that came too soon.

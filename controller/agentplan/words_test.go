@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-func TestTheReasonOfAnEndThatCameTooSoonHasItsWords(t *testing.T) {
+func TestTheReasonOfAnEnd(t *testing.T) {
 	const idle, starting = agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_STARTING
 	for _, c := range []struct {
 		r    Record
@@ -20,6 +20,9 @@ func TestTheReasonOfAnEndThatCameTooSoonHasItsWords(t *testing.T) {
 		{Record{State: idle, Attempts: 1}, World{Words: "bye"}, "its process ended with code 0"},
 		{Record{State: idle, Attempts: MaxAttempts}, World{ExitCode: 1, Words: "no key"},
 			"its process ended with code 1: no key; 5 attempts in a row came to nothing, it is not started again by itself"},
+		{Record{State: idle}, World{Cancelled: true}, "it ended with its sandbox, or for a drain"},
+		{Record{State: idle}, World{Cancelled: true, Destination: "there"}, "it ended to move to another sandbox"},
+		{Record{State: idle}, World{Cancelled: true, Destination: "there", Draining: true}, "it ended with its sandbox, or for a drain"},
 	} {
 		c.w.Process = Ended
 		if p := Decide(c.r, c.w, time.Now()); p.Reason != c.want {
