@@ -62,8 +62,9 @@ func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
 	if !isEnding(rec) {
 		return 0
 	}
+	now := c.clock.read()
 	for _, id := range c.cfg.Store.AgentsOf(rec.ID) {
-		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && c.hasTurn(ctx, rec, a, c.clock.read()) {
+		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && c.hasTurn(ctx, rec, a, now) {
 			n++
 		}
 	}
