@@ -64,7 +64,8 @@ func (d *Agents) flush(ctx context.Context, src AgentSource, due time.Time) (mor
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.active) > 0
+	_, unsynced := d.failing[nil]
+	return len(d.active) > 0 || unsynced
 }
 
 // again notes the outcome for some files, which are tried again after an error.

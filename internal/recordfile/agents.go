@@ -48,7 +48,7 @@ type Agents struct {
 	mu      sync.Mutex
 	files   map[string]*agentFile
 	active  map[*agentFile]struct{}  // those that the flusher has to look at
-	failing map[*agentFile]time.Time // and when they are tried again; nil is the file of the removed
+	failing map[*agentFile]time.Time // and when they are tried again; nil is the directory
 	newDir  bool                     // the directory's own name is to be synced
 	wake    chan struct{}            // holds one: active is not empty
 

@@ -72,3 +72,22 @@ func hasOnly(root string, want map[string]string) error {
 	}
 	return nil
 }
+
+func TestADirectoryThatCannotBeSyncedIsTriedAgain(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "agents")
+	failed := 0
+	d := NewAgents(root, quiet(), func(error) { failed++ })
+	flush := func() (more bool) { return d.flush(t.Context(), nil, time.Now()) }
+	if err := os.WriteFile(root, nil, 0o600); err != nil { // no directory
+		t.Fatal(err)
+	}
+	if more := flush(); !more || failed != 1 {
+		t.Errorf("there is more: %v, after %d errors", more, failed)
+	}
+	if err := os.Remove(root); err != nil {
+		t.Fatal(err)
+	}
+	if more := flush(); more || failed != 1 {
+		t.Errorf("there is still more: %v, after %d errors", more, failed)
+	}
+}
