@@ -19,7 +19,7 @@ func newClaudeTalk(command []string) *claudeTalk {
 	return nil
 }
 
-// told is what a line of the inbox means. Its prompts have no IDs: their texts stand for them.
+// told is what a line of the inbox means. Its prompts have no IDs: what is behind a # stands for them, or their texts.
 func (c *claudeTalk) told(line []byte) (l nativeLine) {
 	var in struct {
 		Type      string `json:"type"`
@@ -43,7 +43,11 @@ func (c *claudeTalk) told(line []byte) (l nativeLine) {
 		if !ok {
 			behind = text
 		}
-		return nativeLine{Type: "prompt", Text: text, PromptID: promptID(behind)}
+		id := promptID(behind)
+		if i := strings.LastIndex(behind, " #"); i >= 0 {
+			id = behind[i+2:]
+		}
+		return nativeLine{Type: "prompt", Text: text, PromptID: id}
 	case in.Request.Subtype == "interrupt":
 		return nativeLine{Type: "interrupt"}
 	}

@@ -174,7 +174,9 @@ func checkAgentHistory(events []*agboxv1.AgentEvent) error {
 	var last uint64
 	open := false
 	for _, ev := range events {
-		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && ev.GetPart() == nil && ev.GetMessage() == nil && ev.GetDrain() == nil {
+		// Only snapshots that a newer one has replaced may be missing, and what comes behind one is said during a message.
+		between := ev.GetTransition() != nil || ev.GetResult() != nil
+		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && between {
 			return fmt.Errorf("%s has sequence %d after %d", ev.GetEventType(), ev.GetSequence(), last)
 		}
 		last = ev.GetSequence()

@@ -17,6 +17,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/internal/dialect"
 	"github.com/agbox/agbox/store"
 )
 
@@ -107,11 +108,11 @@ func (p *agentPlayer) do(a act) error {
 	case "prompt":
 		texts := []string{
 			"hello", "work 5000", "crash-before 2", "work 40000", "crash 3000", "exit 1000", "result-then-die", "result-then-exit 2000",
-			"checkpoint x", "crash-before 3 2000", "hang", "until-nudged", "deaf",
+			"checkpoint x", "crash-before 3 2000", "hang", "until-nudged", "deaf", "queues 5000", "say 3000",
 		}
 		id := fmt.Sprintf("p-%d", len(p.prompts))
 		text := texts[a.n%len(texts)]
-		if _, err := p.store.QueuePrompt(ctx, p.one(a.n), id, text); err == nil {
+		if _, err := p.store.QueuePrompt(ctx, p.one(a.n), id, text+" #"+id); err == nil {
 			p.prompts[id], p.texts[id] = p.one(a.n), text
 		}
 	case "agent stop":
@@ -154,14 +155,17 @@ func (p *agentPlayer) named(name string) bool {
 
 // spec is an agent of one of many kinds.
 func (p *agentPlayer) spec(n int) *agboxv1.AgentSpec {
-	flags := [][]string{nil, nil, {"boot=3000"}, {"die=1", "until=3"}, {"die=2"}, {"stubborn"}, {"mute"}}[n%7]
+	flags := [][]string{nil, {"forgets"}, {"boot=3000"}, {"die=1", "until=3"}, {"die=2"}, {"stubborn"}, {"mute"}}[n%7]
 	spec := &agboxv1.AgentSpec{
 		SandboxId: p.box(n), Command: append([]string{"agent"}, flags...), StartTimeout: durationpb.New(10 * time.Second),
 		RestartPolicy: []string{"", "always", "", "never"}[n/3%4], OnInterrupted: []string{"", "", "hold"}[n/5%3],
 		Context: &agboxv1.AgentContextPolicy{MaxTurns: uint32(n % 4)},
 	}
-	if n%2 == 0 {
-		spec.Nudge = "finish"
+	if n%4 == 1 {
+		spec.Format = dialect.Claude
+	}
+	if n%2 == 0 || n%3 == 0 {
+		spec.Nudge = []string{"finish", "work 8000", "deaf"}[n%3]
 	}
 	if n%3 == 0 {
 		spec.SaveCommand = []string{"sleep", fmt.Sprint(n * 1000), fmt.Sprint(n % 2)}
