@@ -614,7 +614,8 @@ type AgentHandle struct {
 	Spec *AgentSpec `protobuf:"bytes,22,opt,name=spec,proto3" json:"spec,omitempty"`
 	// It was parked by a drain or with its sandbox, and comes back.
 	Parked bool `protobuf:"varint,23,opt,name=parked,proto3" json:"parked,omitempty"`
-	// What the drain made of its work: "", "saved" or "not saved".
+	// What a drain or the end of its sandbox made of the work of a turn that was cut off: "saved" or "not saved"; "": no turn was
+	// cut off, or there was nothing to save.
 	Saved string `protobuf:"bytes,24,opt,name=saved,proto3" json:"saved,omitempty"`
 	// The sandbox that it moves to: its ID, or the name of one that is to come. Empty: none.
 	MovesTo       string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
@@ -2594,7 +2595,8 @@ func (x *AgentMove) GetToSandboxId() string {
 type AgentDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mode  DrainMode              `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.DrainMode" json:"mode,omitempty"`
-	// Unspecified: the drain was ended, and agents come back.
+	// Unspecified: the drain was ended by Undrain, and agents come back. No event tells of one that ends with the daemon or by its
+	// age.
 	Phase         DrainPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
 	Reason        string     `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields

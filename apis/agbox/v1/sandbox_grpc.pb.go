@@ -799,8 +799,8 @@ type AdminServiceClient interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
-	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the controller takes next or
-	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
+	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the
+	// controller takes next or why it waits. It changes nothing, looks at the engine for sandboxes only, and is bounded to 10 s.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
 	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.
@@ -912,8 +912,8 @@ type AdminServiceServer interface {
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
-	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the controller takes next or
-	// why it waits. It looks at the engine and changes nothing; it is bounded to 10 s.
+	// Explain says of one sandbox, or of one agent, what is wanted, what was found, the difference, and the step that the
+	// controller takes next or why it waits. It changes nothing, looks at the engine for sandboxes only, and is bounded to 10 s.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// CollectGarbage lists what is left over: containers, networks and directories of sandboxes that are no more. Without
 	// dry_run it also removes what it lists, but for what this store never knew, unless unknown is set.

@@ -222,13 +222,13 @@ type AgentStatus struct {
 	PromptId string `protobuf:"bytes,11,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	// A drain, or the stop of its sandbox, ended it: it comes back by itself.
 	Parked bool `protobuf:"varint,12,opt,name=parked,proto3" json:"parked,omitempty"`
-	// "", "saved" or "not saved".
+	// "saved" or "not saved"; "": no turn was cut off, or there was nothing to save.
 	Saved string `protobuf:"bytes,13,opt,name=saved,proto3" json:"saved,omitempty"`
 	// Number of the newest transition, and the oldest kept.
 	Transitions uint64 `protobuf:"varint,14,opt,name=transitions,proto3" json:"transitions,omitempty"`
 	// The program's own name of its session, for its own resume; empty: it has none.
 	SessionId string `protobuf:"bytes,15,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The program has said that the session can't be resumed.
+	// The session can't be resumed: the program has said so, or a process that was to resume it came to nothing.
 	SessionLost bool `protobuf:"varint,16,opt,name=session_lost,json=sessionLost,proto3" json:"session_lost,omitempty"`
 	// Sequence of the newest event, of the newest checkpoint, and through which events were dropped.
 	LastSequence       uint64 `protobuf:"varint,17,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
