@@ -63,17 +63,3 @@ func (d *Decoder) State() []byte {
 	}
 	return d.e.s.save()
 }
-
-// Decode is Line and State of a Decoder for one line.
-func Decode(format string, state []byte, src Source, line []byte) (next []byte, out []Output) {
-	d := Open(format, state)
-	out = d.Line(src, line)
-	return d.State(), out
-}
-
-// End is End and State of a Decoder.
-func End(format string, state []byte) (next []byte, out []Output) {
-	d := Open(format, state)
-	out = d.End()
-	return d.State(), out
-}

@@ -17,10 +17,10 @@ func decodeAll(t testing.TB, format string, lines ...string) []Output {
 	var state []byte
 	var all, out []Output
 	for _, line := range lines {
-		state, out = Decode(format, state, Stdout, []byte(line))
+		state, out = decode(format, state, Stdout, []byte(line))
 		all = append(all, out...)
 	}
-	_, out = End(format, state)
+	_, out = end(format, state)
 	return append(all, out...)
 }
 
@@ -146,12 +146,12 @@ func TestNoLineSpeaksAsTheUser(t *testing.T) {
 
 func TestADamagedStateStartsAnew(t *testing.T) {
 	line := []byte(`{"type":"message","text":"a"}`)
-	_, want := Decode(Native, nil, Stdout, line)
+	_, want := decode(Native, nil, Stdout, line)
 	for _, state := range []string{
 		"x", "{}", "[]", `{"v":2}`, `{"v":1,"s":{"k":"text","t":"","n":5}}`, `{"v":1,"p":4000000000}`, strings.Repeat(" ", MaxState+1),
 		`{"v":1,"d":[{"p":100000,"k":"text"}]}`, `{"v":1,"c":[{"i":"a","p":1,"r":100000}]}`,
 	} {
-		if _, out := Decode(Native, []byte(state), Stdout, line); !same(out, want) {
+		if _, out := decode(Native, []byte(state), Stdout, line); !same(out, want) {
 			t.Errorf("%.40q: %v", state, out)
 		}
 	}
@@ -161,7 +161,7 @@ func TestTheStateStaysSmall(t *testing.T) {
 	var state []byte
 	lasting := Open(ACP, nil)
 	step := func(line string) {
-		state, _ = Decode(ACP, state, Stdout, []byte(line))
+		state, _ = decode(ACP, state, Stdout, []byte(line))
 		if lasting.Line(Stdout, []byte(line)); !bytes.Equal(lasting.State(), state) {
 			t.Fatal("one decoder for all lines has another state")
 		}
@@ -195,11 +195,11 @@ func TestAFullMessageGoesOnInTheNext(t *testing.T) {
 func TestAStatusDoesNotBreakTheTextThatGrows(t *testing.T) {
 	delta := `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"ab"}}}`
 	var out, all []Output
-	state, all := Decode(Claude, nil, Stdout, []byte(delta))
-	state, out = Decode(Claude, state, Outbox, []byte(`{"type":"status","text":"hm"}`))
+	state, all := decode(Claude, nil, Stdout, []byte(delta))
+	state, out = decode(Claude, state, Outbox, []byte(`{"type":"status","text":"hm"}`))
 	all = append(all, out...)
 	for _, line := range []string{delta, `{"type":"assistant","message":{"content":[{"type":"text","text":"abab"}]}}`} {
-		state, out = Decode(Claude, state, Stdout, []byte(line))
+		state, out = decode(Claude, state, Stdout, []byte(line))
 		all = append(all, out...)
 	}
 	if got, _ := texts(all, kindText); got != "abab" {
@@ -211,11 +211,11 @@ func TestAStatusDoesNotBreakTheTextThatGrows(t *testing.T) {
 }
 
 func TestAnUnknownFormatSaysNothing(t *testing.T) {
-	state, out := Decode("morse", []byte("kept"), Stdout, []byte(`{"type":"ready"}`))
+	state, out := decode("morse", []byte("kept"), Stdout, []byte(`{"type":"ready"}`))
 	if string(state) != "kept" || out != nil {
 		t.Errorf("%q, %v", state, out)
 	}
-	if state, out := End("morse", nil); state != nil || out != nil {
+	if state, out := end("morse", nil); state != nil || out != nil {
 		t.Errorf("%q, %v", state, out)
 	}
 	if Prompt("morse", "p", "x") != nil || Interrupt("morse") != nil || CanResume("morse") || CanResume(Native) {

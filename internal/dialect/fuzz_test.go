@@ -45,8 +45,8 @@ func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [
 	lasting := Open(format, state)
 	for _, line := range lines {
 		kept, was := bytes.Clone(line), bytes.Clone(state)
-		next, out := Decode(format, state, src, line)
-		again, outAgain := Decode(format, state, src, line)
+		next, out := decode(format, state, src, line)
+		again, outAgain := decode(format, state, src, line)
 		if !bytes.Equal(kept, line) || !bytes.Equal(was, state) {
 			t.Fatal("the decoder changed what it was given")
 		}
@@ -62,7 +62,7 @@ func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [
 		c.check(out)
 		state = next
 	}
-	_, out := End(format, state)
+	_, out := end(format, state)
 	c.check(out)
 }
 

@@ -61,12 +61,12 @@ func told(t testing.TB, format string, src Source, lines []string) string {
 	var state []byte
 	for i, line := range lines {
 		var out []Output
-		state, out = Decode(format, state, src, []byte(line))
+		state, out = decode(format, state, src, []byte(line))
 		for _, o := range out {
 			fmt.Fprintf(&b, "%2d %s\n", i+1, printed(o))
 		}
 	}
-	_, out := End(format, state)
+	_, out := end(format, state)
 	for _, o := range out {
 		fmt.Fprintf(&b, "end %s\n", printed(o))
 	}

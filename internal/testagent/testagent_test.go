@@ -16,7 +16,7 @@ type process struct {
 	format  string
 	in      io.WriteCloser
 	lines   *bufio.Scanner
-	state   []byte
+	decoder *dialect.Decoder
 	client  *acp.Client
 	session string
 	code    chan int
@@ -26,7 +26,7 @@ func start(t *testing.T, format, sessions, resume string) *process {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p := &process{format: format, in: inW, lines: bufio.NewScanner(outR), code: make(chan int, 1)}
+	p := &process{format: format, decoder: dialect.Open(format, nil), in: inW, lines: bufio.NewScanner(outR), code: make(chan int, 1)}
 	args, first := []string{strings.TrimSuffix(format, "-stream-json")}, []byte(nil)
 	if format == dialect.Claude {
 		params := dialect.LaunchParams{Command: args, SessionID: "11111111-2222-4333-8444-555555555555"}
@@ -66,9 +66,7 @@ func (p *process) turn(text string) (said, outcome string) {
 			told, _ := p.client.FromAgent(p.lines.Bytes())
 			go func() { _, _ = p.in.Write(told) }()
 		}
-		var out []dialect.Output
-		p.state, out = dialect.Decode(p.format, p.state, dialect.Stdout, p.lines.Bytes())
-		for _, o := range out {
+		for _, o := range p.decoder.Line(dialect.Stdout, p.lines.Bytes()) {
 			if o.SessionID != "" {
 				p.session = o.SessionID
 			}
