@@ -123,10 +123,7 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 		return nil, err
 	}
 	ids, err := deleteSelected(ctx, c, selector, o)
-	if err != nil {
-		return nil, err
-	}
-	if len(ids) == 0 {
+	if err == nil && len(ids) == 0 {
 		fmt.Fprintln(a.Err, "no sandbox has these labels")
 	}
 	var gone []*agboxv1.SandboxHandle
@@ -138,10 +135,11 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 		a.sayDeleting(sb, housed[id], o)
 		gone = append(gone, sb)
 	}
-	return gone, nil
+	return gone, err
 }
 
-// deleteSelected asks for all at once, or for one after the other where their agents stay.
+// deleteSelected asks for all at once, or for one after the other where their agents stay: then an error comes with those that
+// were asked for before it.
 func deleteSelected(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) (ids []string, err error) {
 	if !o.keepAgents || len(selector) == 0 { // an empty one is the daemon's to refuse; in a list it would mean all
 		return c.DeleteSandboxes(ctx, selector)
@@ -155,7 +153,7 @@ func deleteSelected(ctx context.Context, c *client.Client, selector map[string]s
 			continue
 		}
 		if err := c.DeleteSandboxKeepingAgents(ctx, sb.GetSandboxId()); err != nil && !client.IsNotFound(err) {
-			return nil, err
+			return ids, err
 		}
 		ids = append(ids, sb.GetSandboxId())
 	}
