@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"iter"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -86,7 +87,7 @@ func turnsOver(all []*agboxv1.AgentTransition) map[string]bool {
 	for _, t := range all {
 		switch t.GetTrigger() {
 		case agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED:
-			given = t.GetReason()[min(len("prompt "), len(t.GetReason())):]
+			given = strings.TrimPrefix(t.GetReason(), "prompt ")
 			delete(over, given)
 		case agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
 			over[given] = given != ""
