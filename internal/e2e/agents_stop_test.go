@@ -3,8 +3,13 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -51,5 +56,34 @@ func TestASummaryIsToldToTheNextProcess(t *testing.T) {
 	c.ask(id, "pid-b", "pid")
 	if got := c.sh(c.box, "cat /workspace/older"); strings.Count(got, "\n") < 3 || !strings.Contains(got, `"content":"remember a plum","prompt_id":"fact"`) {
 		t.Errorf("it read %s", got)
+	}
+}
+
+// TestADeleteOfASandboxSavesWhatItsAgentsWorkOn: what a save command brings out of the sandbox is there when the sandbox is gone, for
+// a turn that heeds the interrupt and for one that does not.
+func TestADeleteOfASandboxSavesWhatItsAgentsWorkOn(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.Chmod(outside, 0o777); err != nil { // for the sandbox's user
+		t.Fatal(err)
+	}
+	c := patient(t, &agboxv1.MountSpec{Source: outside, Target: "/outside", Writable: true})
+	save := func(spec *agboxv1.AgentSpec) {
+		spec.SaveCommand = []string{"sh", "-c", "echo saved >/outside/$AGBOX_AGENT_ID"}
+	}
+	c.hire("heeds", "claude-stream-json", "claude", save)
+	c.hire("ignores", "native", "native", save)
+	for id, text := range map[string]string{"heeds": "sleep 1000", "ignores": "ignore\nsleep 1000"} {
+		c.tell(id, "work", text)
+		c.awaitAgent(id, agentBusy)
+	}
+	must(c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: c.box}))(c)
+	c.await(c.box, deleted)
+	for _, id := range []string{"heeds", "ignores"} {
+		if data, err := os.ReadFile(filepath.Join(outside, id)); string(data) != "saved\n" {
+			t.Errorf("%s left %q, %v", id, data, err)
+		}
+		if _, err := c.agents().GetAgent(c.ctx(), &agboxv1.GetAgentRequest{AgentId: id}); status.Code(err) != codes.NotFound {
+			t.Errorf("%s is still there: %v", id, err)
+		}
 	}
 }
