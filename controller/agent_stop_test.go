@@ -195,3 +195,24 @@ func TestADemotionCutsTheTurnOff(t *testing.T) {
 		p.wantGiven(t, "hang", 2)
 	})
 }
+
+// TestWhatWasFrozenOnceIsNotSavedAgain: the turn was cut off in another process, and its work was saved then.
+func TestWhatWasFrozenOnceIsNotSavedAgain(t *testing.T) {
+	spec := &agboxv1.AgentSpec{OnInterrupted: "hold", SaveCommand: []string{"sleep", "8000", "0"}}
+	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {
+		p.prompt(t, id, "hang")
+		pass(50 * time.Millisecond)
+		p.stopBox(t, box)
+		pass(25 * time.Second)
+		p.wantState(t, box, boxStopped)
+		p.must(t, act{"resume", 0})
+		pass(2 * time.Second)
+		p.wantAgent(t, id, agentIdle)
+		p.stopBox(t, box)
+		pass(2 * time.Second)
+		p.wantState(t, box, boxStopped)
+		if got := p.agent(t, id).Status.GetSaved(); got != "" {
+			t.Errorf("its work is %q", got)
+		}
+	})
+}

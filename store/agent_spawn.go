@@ -18,6 +18,8 @@ func (d *agentDraft) spawn(tr Transition) error {
 	st.Incarnation++
 	st.Attempts, st.LastStartAt, st.ReadyAt = tr.Attempts, d.now.UnixNano(), 0
 	st.Parked, st.Saved, st.NeedsAttention = false, "", false
+	// What was wanted of the last turn of the process before is not wanted of this one.
+	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	req := proto.CloneOf(tr.Spawn)
 	req.SandboxId, req.ExecId = d.SandboxID, agentExecID(d.ID, st.GetIncarnation())
 	e, err := newExec(req)
