@@ -61,8 +61,11 @@ func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
 	if endErr := at.talk.end(); err == nil {
 		err = endErr
 	}
-	if errors.Is(err, syscall.EPIPE) {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
+	case isInterrupt(ctx):
+		fmt.Fprintf(a.Err, "detached; agent %s goes on\n", agentName(agent))
 	}
 	return err
 }

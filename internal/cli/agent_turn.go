@@ -37,6 +37,9 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 			agentName(one), timeout, agentName(one))
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the turn has not ended after %s; agent %s goes on with it", timeout, agentName(one))
+	case isInterrupt(ctx) && !t.begun.Load():
+		fmt.Fprintf(a.Err, "the prompt stays in the queue of agent %s\n", agentName(one))
+		return err
 	case isInterrupt(ctx):
 		fmt.Fprintf(a.Err, "agent %s goes on; \"agbox agent interrupt %s\" ends its turn\n", agentName(one), agentName(one))
 		return err
@@ -61,14 +64,19 @@ type turn struct {
 	result *agboxv1.AgentResult
 }
 
-// observe takes one event in, and reports whether it was the last one. A turn that was cut off is not the end where its prompt is
-// given again.
-func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
+// takes reports whether an event is of the turn, which begins with the message of its prompt.
+func (t *turn) takes(e *agboxv1.AgentEvent) bool {
 	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt {
 		t.begun.Store(true)
 	}
+	return t.begun.Load()
+}
+
+// observe takes one event in, and reports whether it was the last one. A turn that was cut off is not the end where its prompt is
+// given again.
+func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
 	switch r := e.GetResult(); {
-	case !t.begun.Load():
+	case !t.takes(e):
 		return false, nil
 	case r == nil || r.GetPromptId() != t.prompt:
 		return false, t.show(e)
@@ -95,7 +103,9 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 		if err != nil {
 			return err
 		}
-		a.notes.clear()
+		if t.takes(e) {
+			a.notes.clear() // what other turns say is not shown: the note stands
+		}
 		if done, err := t.observe(e); done || err != nil {
 			return err
 		}
