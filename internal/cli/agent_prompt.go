@@ -31,7 +31,7 @@ prompt is given again. ^C only ends the showing.`,
 		Example: "  agbox agent prompt coder \"add a test for the parser\" --wait\n  agbox agent prompt coder - < task.md",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef(cmd, "expected NAME and TEXT or -, got %d arguments; put a text with blanks in quotes", len(args))
+				return usagef(cmd, "expected NAME and TEXT or -, got %s; put a text with blanks in quotes", arguments(len(args)))
 			}
 			return nil
 		},

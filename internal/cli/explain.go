@@ -25,7 +25,7 @@ agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
 			if len(args) == 1 || len(args) == 2 && kindOf(args[0]) != "" {
 				return nil
 			}
-			return usagef(cmd, "expected the name or ID of a sandbox, or agent/NAME, got %d arguments", len(args))
+			return usagef(cmd, "expected the name or ID of a sandbox, or agent/NAME, got %s", arguments(len(args)))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, ref := addressed(args)

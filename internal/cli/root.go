@@ -68,7 +68,7 @@ func near(cmd *cobra.Command, word string) []string {
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
+			return usagef(cmd, "expected %s, got %s", what, arguments(len(args)))
 		}
 		return nil
 	}
@@ -77,10 +77,18 @@ func one(what string) cobra.PositionalArgs {
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef(cmd, "expected %s, got %d arguments", what, len(args))
+			return usagef(cmd, "expected %s, got %s", what, arguments(len(args)))
 		}
 		return nil
 	}
+}
+
+// arguments is "1 argument", "2 arguments".
+func arguments(n int) string {
+	if n == 1 {
+		return "1 argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
