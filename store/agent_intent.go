@@ -130,8 +130,8 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
 	return true, d.save()
 }
 
-// deleteAgentsOf wants all agents of a sandbox gone, but for those that are on their way to another one. Who is busy is nudged: what it can bring out of the sandbox in time is not
-// lost. What does not decode stays as it is.
+// deleteAgentsOf wants all agents of a sandbox gone, but for those that are on their way to another one. Who is busy is nudged:
+// what it can bring out of the sandbox in time is not lost. What does not decode stays as it is.
 func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
