@@ -42,6 +42,7 @@ func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 
 // resolveAgent finds the agent that ref means, as resolve does for sandboxes. The handle has no spec.
 func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
+	ref = bare(kindAgent, ref)
 	all, err := a.agents(ctx)
 	if err != nil {
 		return nil, err
@@ -122,7 +123,10 @@ func (e *agentNotFoundError) Error() string {
 
 func (a *app) agentNotFound(ctx context.Context, ref string) error {
 	all, err := a.live(ctx)
-	return &agentNotFoundError{ref: ref, sandbox: err == nil && named(all, ref) != nil}
+	if name := bare(kindSandbox, ref); err == nil && named(all, name) != nil {
+		return &agentNotFoundError{ref: name, sandbox: true}
+	}
+	return &agentNotFoundError{ref: ref}
 }
 
 func isAgentNotFound(err error) bool {

@@ -16,7 +16,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain [agent] NAME", SuggestFor: []string{"why"}, Short: "Say what the daemon does about a sandbox or an agent, or why it waits",
-		ValidArgsFunction: a.completeName,
+		ValidArgsFunction: a.completeEither,
 		Long: `Say what is wanted of a sandbox, what was found, what differs, what the daemon does next, and why it waits if it does. It looks
 at the engine and changes nothing. Deleted sandboxes are explained too, by their ID. Agents are explained in the same way, as
 agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
@@ -66,6 +66,14 @@ func addressed(args []string) (kind, ref string) {
 		return kindOf(word), name
 	}
 	return "", args[0]
+}
+
+// bare takes a kind that stands before a name away.
+func bare(kind, ref string) string {
+	if word, name, ok := strings.Cut(ref, "/"); ok && kindOf(word) == kind {
+		return name
+	}
+	return ref
 }
 
 // explainOne explains a sandbox, or where none is meant an agent.

@@ -22,8 +22,9 @@ func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
 }
 
 // resolve finds the sandbox that ref means: by name among the live ones, by name among those being deleted, by ID, by
-// the beginning of an ID. A ref that is one's name and another's ID is an error.
+// the beginning of an ID; "sandbox/" may stand before it. A ref that is one's name and another's ID is an error.
 func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
+	ref = bare(kindSandbox, ref)
 	all, err := a.live(ctx)
 	if err != nil {
 		return nil, err
@@ -57,16 +58,32 @@ func (a *app) resolveElse(ctx context.Context, all []*agboxv1.SandboxHandle, ref
 	}
 	sb, err := a.conn.GetSandbox(ctx, ref)
 	if client.IsNotFound(err) || client.IsInvalidArgument(err) {
-		return nil, &notFoundError{ref}
+		return nil, a.notFound(ctx, ref)
 	}
 	return sb, err
 }
 
 // notFoundError says that no sandbox is meant by ref.
-type notFoundError struct{ ref string }
+type notFoundError struct {
+	ref string
+	// agent tells that an agent is.
+	agent bool
+}
 
 func (e *notFoundError) Error() string {
+	if e.agent {
+		return fmt.Sprintf("%s is an agent, not a sandbox; \"agbox agent --help\" lists what can be done with it", e.ref)
+	}
 	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
+}
+
+func (a *app) notFound(ctx context.Context, ref string) error {
+	all, err := a.agents(ctx)
+	name := bare(kindAgent, ref)
+	if err != nil || namedAgent(all, name) == nil {
+		return &notFoundError{ref: ref}
+	}
+	return &notFoundError{ref: name, agent: true}
 }
 
 // named returns the sandbox of that name: a live one, else the newest that is being deleted, else nil.
