@@ -73,12 +73,17 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	}
 	a.factIf("Prompt", oneLine(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
-	if n := one.GetIncarnation(); n > 0 {
-		a.fact("Exec", fmt.Sprintf("%s.%d", one.GetAgentId(), n))
+	if one.GetIncarnation() > 0 {
+		a.fact("Exec", agentExec(one))
 		a.factIf("Past", rungText(one.GetRung()))
 	}
 	a.fact("Restarts", restartsText(one))
 	a.fact("Created", when(one.GetCreatedAt()))
+}
+
+// agentExec is the ID of the exec that is the agent's newest process.
+func agentExec(one *agboxv1.AgentHandle) string {
+	return fmt.Sprintf("%s.%d", one.GetAgentId(), one.GetIncarnation())
 }
 
 // movesTo is where an agent is to move, for a person, or "".
@@ -118,9 +123,9 @@ func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 	a.fact("Restart", spec.GetRestartPolicy())
 	a.fact("Interrupted", interruptedText(spec.GetOnInterrupted()))
 	a.fact("Context", contextText(spec.GetContext()))
-	a.factIf("First prompt", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
+	a.factIf("Initial", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
 	a.factIf("Nudge", clip(oneLine(spec.GetNudge()), toolWidth))
-	a.factIf("Save command", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
+	a.factIf("Save", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 }

@@ -10,7 +10,7 @@ func (a *app) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish", Short: "Print a script that completes commands, names and flags in a shell",
-		Long: `Print a script that completes commands, flags and the names of sandboxes.
+		Long: `Print a script that completes commands, flags and the names of sandboxes and agents.
 
   bash: needs the package bash-completion; in ~/.bashrc:   source <(agbox completion bash)
   zsh:  in ~/.zshrc, after compinit:                       source <(agbox completion zsh)
@@ -58,6 +58,16 @@ func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]s
 	return a.completeNames(cmd, args, typed)
 }
 
+// completeEither is for verbs that take one sandbox, or one agent as agent/NAME.
+func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	names, directive := a.completeName(cmd, args, typed)
+	agents, _ := a.completeAgent(cmd, args, typed)
+	for _, name := range agents {
+		names = append(names, kindAgent+"/"+name)
+	}
+	return names, directive
+}
+
 // completeExecs offers the execs that run, with their commands.
 func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client()
@@ -78,7 +88,7 @@ func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]stri
 // completeExecOrName is for "agbox logs".
 func (a *app) completeExecOrName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ids, directive := a.completeExecs(cmd, args, typed)
-	names, _ := a.completeName(cmd, args, typed)
+	names, _ := a.completeEither(cmd, args, typed)
 	return append(ids, names...), directive
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ const recentEvents = 10
 func (a *app) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeName,
-		Long:    "Show one sandbox with its active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
+		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
 		Example: "  agbox describe web",
 		Args:    one("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,6 +40,15 @@ func (a *app) describeCommand() *cobra.Command {
 func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
 	a.describeFacts(sb)
 	a.describeSpec(sb)
+	agents, err := c.ListAgents(ctx, sb.GetSandboxId(), nil)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, one := range agents {
+		names = append(names, agentName(one))
+	}
+	a.factIf("Agents", strings.Join(names, ", "))
 	execs, err := c.ListActiveExecs(ctx, sb.GetSandboxId())
 	if err != nil {
 		return err

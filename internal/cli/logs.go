@@ -18,11 +18,12 @@ type logsOptions struct{ follow, stdout, stderr bool }
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
-		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, or of a sandbox's main process", ValidArgsFunction: a.completeExecOrName,
+		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: a.completeExecOrName,
 		Long: `Show what a command wrote: its stdout on stdout, its stderr on stderr. With the name of a sandbox, the output of its main
-process, that of the spec's "command", of all its starts together.`,
-		Example: "  agbox logs -f web\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
-		Args:    one("the ID of an exec, or the name of a sandbox"),
+process, that of the spec's "command", of all its starts together. With agent/NAME, or the name of an agent that no sandbox has,
+that of the agent's newest process as it was written; "agbox agent conversation" shows what it said.`,
+		Example: "  agbox logs -f web\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
+		Args:    one("the ID of an exec, or the name of a sandbox or an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.stdout && o.stderr {
 				return usagef(cmd, "expected --stdout or --stderr, or neither for both")
@@ -42,23 +43,54 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 		return err
 	}
 	e, err := c.GetExec(ctx, ref)
-	if client.IsNotFound(err) {
-		sb, lookErr := a.resolve(ctx, ref)
-		if lookErr != nil {
-			return fmt.Errorf("%w, and no sandbox has this name; \"agbox execs\" lists commands that run, \"agbox events NAME\" all", err)
+	if !client.IsNotFound(err) {
+		if err != nil {
+			return err
 		}
+		return a.execLogs(ctx, c, e, o)
+	}
+	sb, lookErr := a.resolve(ctx, ref)
+	var missing *notFoundError
+	switch {
+	case lookErr == nil:
 		return a.mainLogs(ctx, c, sb.GetSandboxId(), o)
+	case !errors.As(lookErr, &missing):
+		return lookErr
+	}
+	one, lookErr := a.resolveAgent(ctx, ref)
+	switch {
+	case lookErr == nil:
+		return a.agentLogs(ctx, c, one, o)
+	case !isAgentNotFound(lookErr):
+		return lookErr
+	}
+	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs\" lists commands that run, \"agbox events NAME\" all", err)
+}
+
+// agentLogs shows the output of an agent's newest process.
+func (a *app) agentLogs(ctx context.Context, c *client.Client, one *agboxv1.AgentHandle, o logsOptions) error {
+	if one.GetIncarnation() == 0 {
+		return fmt.Errorf("agent %s was never started: there are no logs; \"agbox explain agent/%s\" says what it waits for", agentName(one), agentName(one))
+	}
+	e, err := c.GetExec(ctx, agentExec(one))
+	if client.IsNotFound(err) {
+		return fmt.Errorf("the logs of agent %s are gone: they were removed with its sandbox", agentName(one))
 	}
 	if err != nil {
 		return err
 	}
+	return a.execLogs(ctx, c, e, o)
+}
+
+// execLogs shows the output of one exec; with -f until it ends.
+func (a *app) execLogs(ctx context.Context, c *client.Client, e *agboxv1.ExecStatus, o logsOptions) error {
 	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
 	if err := logsGone(e, running); err != nil {
 		return err
 	}
 	var end *execEnd
 	if o.follow && running {
-		end = awaitExec(ctx, c, ref)
+		end = awaitExec(ctx, c, e.GetExecId())
 	} else {
 		end = ended()
 	}
