@@ -74,7 +74,7 @@ func expand(host, home string, getenv func(string) string) (path, why string) {
 	if name, ok := strings.CutPrefix(host, "$"); ok {
 		value := getenv(name)
 		if value == "" {
-			return "", fmt.Sprintf("needs %s, which is not set in the daemon's environment", host)
+			return "", fmt.Sprintf("needs %s, which is not set in the daemon's environment; set it there, or leave the tool out", host)
 		}
 		return absolute(value, fmt.Sprintf("needs an absolute path in %s, which is %q", host, value))
 	}

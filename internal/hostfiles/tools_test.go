@@ -76,7 +76,7 @@ func TestResolveToolsRefuses(t *testing.T) {
 		{"npm", home, "", `builtin_tools[1]: the tool "npm" needs ~/.npm, but ` + home + `/.npm does not exist on this host; create it, or leave "npm" out`},
 		{"npm", "", "", "needs ~/.npm, but the home directory of the daemon's user is not known; set HOME for the daemon"},
 		{"npm", "home", "", `the daemon's HOME "home" is not absolute`},
-		{"git", home, "", "needs $SSH_AUTH_SOCK, which is not set in the daemon's environment"},
+		{"git", home, "", "needs $SSH_AUTH_SOCK, which is not set in the daemon's environment; set it there, or leave the tool out"},
 		{"git", home, "sock", `needs an absolute path in $SSH_AUTH_SOCK, which is "sock"`},
 		{"git", home, home + "/gone", "/gone does not exist on this host; start an SSH agent"},
 		{"git", home, home + "/file", "/file is not a socket; start an SSH agent"},
