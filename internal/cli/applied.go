@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -11,6 +14,7 @@ import (
 // applied is what an apply has come to.
 type applied struct {
 	declared  []string // names of the sandboxes in the manifests
+	refused   []string // those of them that are not as they say
 	sandboxes []*agboxv1.SandboxHandle
 	agents    []*agboxv1.AgentHandle
 	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, as they were before
@@ -32,6 +36,18 @@ func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o
 	sb, err := a.applyOne(ctx, c, d, o, there)
 	if err == nil {
 		there.sandboxes = append(there.sandboxes, sb)
+	}
+	return err
+}
+
+// refuse keeps in mind that a sandbox was refused, and tells of an agent when that is why it was.
+func (there *applied) refuse(d document, err error) error {
+	var missing *notFoundError
+	switch {
+	case d.Agent == nil:
+		there.refused = append(there.refused, d.Name)
+	case errors.As(err, &missing) && slices.Contains(there.refused, d.Agent.GetSandboxId()):
+		return fmt.Errorf("sandbox %q, which it is to work in, was refused: see above", d.Agent.GetSandboxId())
 	}
 	return err
 }

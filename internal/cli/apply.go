@@ -89,7 +89,7 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 			return err // the next one would meet the same
 		}
 		if err != nil {
-			a.complainOf(d, err)
+			a.complainOf(d, there.refuse(d, err))
 			failed = true
 		}
 	}
