@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -88,10 +89,22 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 		return a.showTurn(ctx, one, resp, o.timeout)
 	}
 	fmt.Fprintf(a.Out, "agent/%s prompt %s queued%s\n", agentName(one), resp.GetPromptId(), aheadText(resp.GetAhead()))
-	if hint := asleep(one); hint != "" {
+	if hint := cmp.Or(asleep(one), held(one)); hint != "" {
 		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
 	}
 	return nil
+}
+
+// held says what a prompt waits for although the agent takes it by itself in the end, or "". A start and a turn are no news.
+func held(one *agboxv1.AgentHandle) string {
+	switch one.GetState() {
+	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_BUSY:
+		return ""
+	}
+	if one.GetStatusMessage() == "" {
+		return ""
+	}
+	return fmt.Sprintf("agent %s is %s: %s; the prompt waits in its queue", agentName(one), agentState(one), one.GetStatusMessage())
 }
 
 func aheadText(n uint32) string {

@@ -106,7 +106,7 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	case one.GetDesiredState() == wantStopped && up:
 		parts = append(parts, "stopping")
 	case one.GetParked() && down:
-		parts = append(parts, parkedText(one))
+		parts = append(parts, parkedText(one)...)
 	}
 	if text := one.GetStatusMessage(); text != "" && !slices.Contains(parts, text) {
 		parts = append(parts, text)
@@ -117,12 +117,16 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	return strings.Join(parts, "; ")
 }
 
-// parkedText is of one that comes back by itself, after a drain, with its sandbox, or since somebody has just asked for it.
-func parkedText(one *agboxv1.AgentHandle) string {
-	if one.GetSaved() == "" {
-		return "comes back"
+// parkedText is of one that comes back by itself, after a drain, with its sandbox, or since somebody has just asked for it. What it
+// waits for is in its status.
+func parkedText(one *agboxv1.AgentHandle) (parts []string) {
+	if one.GetStatusMessage() == "" {
+		parts = append(parts, "comes back")
 	}
-	return "comes back, work " + one.GetSaved()
+	if one.GetSaved() != "" {
+		parts = append(parts, "work "+one.GetSaved())
+	}
+	return parts
 }
 
 func prompts(n int) string {

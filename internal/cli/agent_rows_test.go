@@ -30,9 +30,9 @@ func TestAgentRow(t *testing.T) {
 		"bot|FAILED|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},
-		"bot|STOPPED|work|0|1m|comes back, work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
+		"bot|STOPPED|work|0|1m|comes back; work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
 		"bot|IDLE|(deleted)|0|1m|deleting":             func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
-		"bot|STOPPED|(deleted)|0|1m|waits for sandbox work; comes back; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
+		"bot|STOPPED|(deleted)|0|1m|waits for sandbox work; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
 			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "its sandbox is DELETED"
 		},
 		"bot|BUSY|work|0|1m|moves to lab; 1 prompt queued": func(h *agboxv1.AgentHandle) {
@@ -128,8 +128,9 @@ func TestDrainText(t *testing.T) {
 		"waiting for 2 busy agents (a, b), at most 9m30s; 3 parked": {
 			Busy: 2, BusyAgents: []string{"a", "b"}, Parked: 3, WaitUntil: timestamppb.New(now.Add(570 * time.Second)),
 		},
-		"waiting for 1 busy agent; 0 parked": {Busy: 1},
-		"ending idle agents; 3 parked":       {Parked: 3, WaitUntil: timestamppb.New(now.Add(time.Minute))},
+		"waiting for 1 busy agent; 0 parked":       {Busy: 1},
+		"detaching from the agents, which work on": {Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH, Busy: 1},
+		"ending idle agents; 3 parked":             {Parked: 3, WaitUntil: timestamppb.New(now.Add(time.Minute))},
 		"saving the work of 1 busy agent (a); 4 parked, 1 saved, 2 not saved": {
 			Phase: agboxv1.DrainPhase_DRAIN_PHASE_SAVING, Busy: 1, BusyAgents: []string{"a"}, Parked: 4, Saved: 1, NotSaved: 2,
 		},

@@ -90,7 +90,7 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "drained: %s\n", drainSum(last))
+	fmt.Fprintln(a.Out, drainDone(last))
 	if ended {
 		fmt.Fprintln(a.Out, "agboxd has ended")
 	}
