@@ -120,8 +120,8 @@ func (v *agentView) observePark(ctx context.Context, rec plan.Record, now time.T
 		v.world.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.world.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
 	}
-	busy := v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
-	v.world.Nudge = busy && waits && v.a.Spec.GetNudge() != "" && !nudged(v.a)
+	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // which takes no requests
+	v.world.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
