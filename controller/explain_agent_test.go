@@ -70,6 +70,12 @@ func TestWhatAnAgentWaitsForIsExplained(t *testing.T) {
 			p.stopBox(t, box)
 			pass(10 * time.Second)
 		}, state: "BUSY", waiting: "its sandbox stops once it has finished, or soon", observed: "turn: of prompt hang", deadline: "turn", action: "end", left: 10 * time.Second},
+		{name: "its sandbox is deleted", happens: func(t *testing.T, p *player, box string) {
+			if _, err := p.store.RequestDeleteKeepingAgents(t.Context(), box, "delete_requested"); err != nil {
+				t.Fatal(err)
+			}
+			pass(5 * time.Second)
+		}, state: "STOPPED", waiting: "its sandbox is deleted", observed: "sandbox box-0: DELETED"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			withDaemon(t, func(t *testing.T, p *player) {

@@ -12,13 +12,21 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 )
 
+// boxState is the state of its sandbox. The record of one that is gone has none any more.
+func (e *agentExplanation) boxState() string {
+	if s := e.view.rec.State; s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+		return stateWord(s)
+	}
+	return stateWord(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+}
+
 // observed is a line for its sandbox, its process, its files, its prompts, and for a drain.
 func (e *agentExplanation) observed() []string {
 	if e.blind != nil {
 		return nil
 	}
 	w := e.view.world
-	lines := []string{fmt.Sprintf("sandbox %s: %s", e.box, stateWord(e.view.rec.State)), "process " + e.process()}
+	lines := []string{fmt.Sprintf("sandbox %s: %s", e.box, e.boxState()), "process " + e.process()}
 	if line := e.output(); line != "" {
 		lines = append(lines, line)
 	}
