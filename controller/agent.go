@@ -48,8 +48,8 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 		c.agentBoard.verify(id) // it is known to be there before that is on record
 	}
 	if err := v.take(ctx, p); err != nil {
-		if errdefs.IsAborted(err) { // the newer state has its own pass, for its commit added the key
-			return Result{}, nil
+		if errdefs.IsAborted(err) { // the newer state has its own pass, unless it is that of the sandbox to move to
+			return Result{Next: abortedLook}, nil
 		}
 		c.agentBoard.set(id, "retrying: "+message(err))
 		return Result{}, fmt.Errorf("%s: %w", p.Kind, err)
@@ -74,6 +74,10 @@ func agentRecord(a store.Agent) agentplan.Record {
 		Nudged: wasNudged(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}
 }
+
+// abortedLook is when an agent is looked at again whose state was not what a pass had seen: no commit tells it of a destination
+// that is gone.
+const abortedLook = time.Second
 
 // defaultStartTimeout is part of the contract.
 const defaultStartTimeout = 60 * time.Second
