@@ -32,7 +32,8 @@ type AgentStore interface {
 	Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error)
 	Drain() *storev1.DrainRecord
 	BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
-	SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (bool, error)
+	Drains(rec *storev1.DrainRecord) bool
+	SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error)
 	EndDrain(ctx context.Context) (bool, error)
 }
 

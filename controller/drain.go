@@ -153,7 +153,7 @@ func (c *Controller) drainOn(ctx context.Context, rec *storev1.DrainRecord) erro
 }
 
 func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {
-	_, err := c.cfg.Store.SetDrainPhase(ctx, next)
+	_, err := c.cfg.Store.SetDrainPhase(ctx, rec, next)
 	if errdefs.IsFailedPrecondition(err) {
 		return nil // somebody ended it
 	}

@@ -42,7 +42,7 @@ git remote get-url origin >/dev/null 2>&1 || exit 0
 git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs/heads/agbox-save-$AGBOX_EXEC_ID"`}
 
 // saveStragglers ends what is still in a turn and saves its work, all within the time that the drain gives. Every one is parked
-// by then, with its work saved or not.
+// by then, with its work saved or not, unless the drain was over before its process was ended: it goes on.
 func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
 	within, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
 	defer cancel()
@@ -54,7 +54,9 @@ func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecor
 			if err != nil {
 				return // it is gone
 			}
-			c.endStraggler(within, rec, a)
+			if !c.endStraggler(within, rec, a) {
+				return
+			}
 			select {
 			case slots <- struct{}{}:
 				c.park(ctx, a, c.runSave(within, rec, a))
@@ -74,10 +76,16 @@ func orDuration(nanos int64, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// endStraggler interrupts an agent and ends its process. What it said last is read by its own passes meanwhile.
-func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) {
+// endStraggler interrupts an agent and ends its process. What it said last is read by its own passes meanwhile. false: the drain
+// was over before the process was ended.
+func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) bool {
 	if _, err := c.cfg.Store.RequestFreeze(ctx, a.ID); err == nil {
-		c.awaitAgent(ctx, a.ID, agentplan.InterruptGrace, func(a store.Agent) bool { return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY })
+		c.awaitAgent(ctx, a.ID, agentplan.InterruptGrace, func(a store.Agent) bool {
+			return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY || !c.cfg.Store.Drains(rec)
+		})
+	}
+	if !c.cfg.Store.Drains(rec) {
+		return false
 	}
 	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
 		c.log.Warn("a straggler is not ended", "agent_id", a.ID, "err", err)
@@ -85,6 +93,7 @@ func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord,
 	c.awaitAgent(ctx, a.ID, orDuration(rec.GetSaveEach(), defaultSaveEach), func(a store.Agent) bool {
 		return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
 	})
+	return true
 }
 
 // park records what came of an agent's work: nothing, where there was nothing to save.

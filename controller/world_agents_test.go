@@ -51,8 +51,8 @@ func (s *fusedStore) BeginDrain(ctx context.Context, o store.DrainOptions) (*sto
 	return guarded(s.f, func() (*storev1.DrainRecord, error) { return s.Store.BeginDrain(ctx, o) })
 }
 
-func (s *fusedStore) SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.SetDrainPhase(ctx, phase) })
+func (s *fusedStore) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.SetDrainPhase(ctx, of, phase) })
 }
 
 func (s *fusedStore) EndDrain(ctx context.Context) (bool, error) {

@@ -72,6 +72,13 @@ func (s *Store) Drain() *storev1.DrainRecord {
 	return proto.CloneOf(rec)
 }
 
+// Drains reports whether a drain is the one that closes the gates now. From memory.
+func (s *Store) Drains(rec *storev1.DrainRecord) bool { return isSameDrain(rec, s.Drain()) }
+
+func isSameDrain(a, b *storev1.DrainRecord) bool {
+	return a != nil && b != nil && a.GetEpoch() == b.GetEpoch() && a.GetStartedAt() == b.GetStartedAt()
+}
+
 func isOver(rec *storev1.DrainRecord, now time.Time) bool {
 	return now.UnixNano()-rec.GetStartedAt() >= int64(maxDrain)
 }
@@ -138,12 +145,13 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 	return proto.CloneOf(rec), nil
 }
 
-// SetDrainPhase moves the drain on; never back. Errors: DRAIN_INVALID_STATE when nothing drains; ErrUnavailable.
-func (s *Store) SetDrainPhase(ctx context.Context, phase agboxv1.DrainPhase) (changed bool, err error) {
+// SetDrainPhase moves a drain on; never back. Errors: DRAIN_INVALID_STATE when it is over, whether or not another one has begun;
+// ErrUnavailable.
+func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		rec := t.draining()
 		switch {
-		case rec == nil:
+		case !isSameDrain(of, rec):
 			return false, drainState("the daemon is not draining")
 		case phase <= rec.GetPhase():
 			return false, nil

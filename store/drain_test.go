@@ -105,7 +105,7 @@ func TestADrainEndsByUndrainByAgeAndByARestart(t *testing.T) {
 	if s.Drain() != nil {
 		t.Error("holds after an hour")
 	}
-	if _, err := s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE); reasonOf(err) != "DRAIN_INVALID_STATE" {
+	if _, err := s.SetDrainPhase(ctx, s.Drain(), agboxv1.DrainPhase_DRAIN_PHASE_DONE); reasonOf(err) != "DRAIN_INVALID_STATE" {
 		t.Errorf("a phase of a drain that is over: %v", err)
 	}
 	park(t, s)
@@ -136,7 +136,7 @@ func TestPhasesOfADrainGoForward(t *testing.T) {
 		{agboxv1.DrainPhase_DRAIN_PHASE_WAITING, false}, {agboxv1.DrainPhase_DRAIN_PHASE_SAVING, true},
 		{agboxv1.DrainPhase_DRAIN_PHASE_WAITING, false}, {agboxv1.DrainPhase_DRAIN_PHASE_DONE, true},
 	} {
-		if changed, err := s.SetDrainPhase(ctx, c.phase); changed != c.want || err != nil {
+		if changed, err := s.SetDrainPhase(ctx, s.Drain(), c.phase); changed != c.want || err != nil {
 			t.Errorf("%s: %v, %v", c.phase, changed, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	must(t, err)
 	trigger(t, s, "idle", parked)
 	for range 2 {
-		_, err = s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+		_, err = s.SetDrainPhase(ctx, s.Drain(), agboxv1.DrainPhase_DRAIN_PHASE_DONE)
 		must(t, err)
 	}
 	_, err = s.EndDrain(ctx)
@@ -204,7 +204,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 			return err
 		},
 		func() error {
-			_, err := s.SetDrainPhase(ctx, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+			_, err := s.SetDrainPhase(ctx, s.Drain(), agboxv1.DrainPhase_DRAIN_PHASE_DONE)
 			return err
 		},
 		func() error {
