@@ -30,6 +30,24 @@ func (s *Store) AgentReserved(ctx context.Context, id string) (reserved bool, er
 	return reserved, err
 }
 
+// ReserveAgents keeps the IDs of agents of the past from being used again. The mirror is not told: it has them. Errors:
+// ErrUnavailable; ctx's.
+func (s *Store) ReserveAgents(ctx context.Context, list []*storev1.RemovedAgent) error {
+	return s.update(ctx, func(t *txn) error {
+		t.fromMirror = true
+		for _, r := range list {
+			id := r.GetAgentId()
+			if id == "" || len(id) > maxAgentIDBytes || get(t.tx, bucketAgentID, []byte(id)) != nil {
+				continue
+			}
+			if err := t.putInt(bucketAgentID, id, uint64(max(r.GetCreatedAt(), 0))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // AgentMark names what is on record of an agent; see AgentChange. 0: there is none. Errors: ErrUnavailable; ctx's.
 func (s *Store) AgentMark(ctx context.Context, id string) (mark uint64, err error) {
 	err = s.view(ctx, func(tx *bolt.Tx) error {

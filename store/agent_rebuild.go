@@ -41,24 +41,6 @@ func (s *Store) RebuildAgent(ctx context.Context, id string, replay func(fn func
 	return true, nil
 }
 
-// ReserveAgents keeps the IDs of agents of the past from being used again. The mirror is not told: it has them. Errors:
-// ErrUnavailable; ctx's.
-func (s *Store) ReserveAgents(ctx context.Context, list []*storev1.RemovedAgent) error {
-	return s.update(ctx, func(t *txn) error {
-		t.fromMirror = true
-		for _, r := range list {
-			id := r.GetAgentId()
-			if id == "" || len(id) > maxAgentIDBytes || get(t.tx, bucketAgentID, []byte(id)) != nil {
-				continue
-			}
-			if err := t.putInt(bucketAgentID, id, uint64(max(r.GetCreatedAt(), 0))); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // agentRebuild is an agent on its way back.
 type agentRebuild struct {
 	s      *Store

@@ -24,7 +24,8 @@ const (
 //	gone                 remove containers, networks: orphans, audited; its files went before it was gone
 //	never reserved       report, touch nothing
 //	delete, stop         an agent's turn has a while to finish first
-//	delete               end execs, remove containers, networks, files; DELETED only when all is gone
+//	delete               end execs, remove containers, networks, and files once no agent that stays has something in it; DELETED
+//	                     only when all is gone
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
@@ -34,9 +35,11 @@ const (
 //	pause                freeze the primary, then the services; PAUSED; one that died by itself fails it, one that the engine's
 //	                     or the host's death took along is stopped
 //	  for long           demoted: stopped, PAUSED still; delete it after pause.stopped_gc_after
-//	run, being resumed   what is frozen is thawed, services first; a missing part fails the sandbox; otherwise start what is stopped, in the same order
-//	run, ready           at its deadline what the spec says; what somebody froze is thawed; otherwise nothing; the engine's death restarts everything in the same order; a primary that ended by itself
-//	                     fails it, unless its policy brings it back; a primary or network that is missing fails it
+//	run, being resumed   what is frozen is thawed, services first; a missing part fails the sandbox; otherwise start what is
+//	                     stopped, in the same order
+//	run, ready           at its deadline what the spec says; what somebody froze is thawed; otherwise nothing; the engine's death
+//	                     restarts everything in the same order; a primary that ended by itself fails it, unless its policy brings
+//	                     it back; a primary or network that is missing fails it
 //	  its services       a fall and a recovery are told once each; a policy brings back what ended
 //	  optional services  are made and started without anybody waiting for them, while the sandbox is created or ready
 //	any live one         objects outside the spec are removed, audited; limits that were changed are applied

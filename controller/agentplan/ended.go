@@ -1,0 +1,85 @@
+package agentplan
+
+import (
+	"fmt"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// ended judges the end of a process that the record says is there. Its output is taken in, so a result that it had printed
+// counts.
+func ended(r Record, w World, now time.Time) Plan {
+	switch {
+	case w.Process == NoProcess:
+		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process"), now)
+	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
+	case w.Save == SaveDue:
+		return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"}
+	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
+		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor())
+		p.Parked, p.Saved = true, w.Save
+		return p
+	case w.Error != "":
+		return r.crashed("its process did not start: "+w.Error, now)
+	case w.Lost:
+		return r.crashed("its process died with its container, and nobody saw how", now)
+	case w.ExitCode == 0 && !r.failsAt0():
+		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
+	case w.ExitCode == 0:
+		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died()), now))
+	}
+	return r.unresumed(r.crashed(w.died(), now))
+}
+
+// parkedFor tells of an end that somebody asked for, of a process that is wanted all the same.
+func (w World) parkedFor() string {
+	if w.Destination != "" && !w.Ending && !w.Draining {
+		return "it ended to move to another sandbox"
+	}
+	return "it ended with its sandbox, or for a drain"
+}
+
+// died tells of an end that came too soon.
+func (w World) died() string {
+	text := fmt.Sprintf("its process ended with code %d", w.ExitCode)
+	if w.Words != "" {
+		text += ": " + w.Words
+	}
+	return text
+}
+
+// failsAt0 reports whether an end with code 0 is one that came too soon, by the table of package agentstate.
+func (r Record) failsAt0() bool {
+	return r.State == agboxv1.AgentState_AGENT_STATE_BUSY || r.State == agboxv1.AgentState_AGENT_STATE_STARTING && !r.ReadyIsProcess
+}
+
+// unresumed says of a process that came to nothing while it resumed a session that the session is to blame: not every program
+// tells so, and one that is asked for the same again would fail again.
+func (r Record) unresumed(p Plan) Plan {
+	p.SessionLost = r.Resumes && r.State == agboxv1.AgentState_AGENT_STATE_STARTING
+	return p
+}
+
+// crashed tells at the last attempt that it was the last.
+func (r Record) crashed(why string, now time.Time) Plan {
+	return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED, why), now)
+}
+
+func (r Record) attention(p Plan, now time.Time) Plan {
+	if r.Restart != RestartNever && r.attempts(now) >= MaxAttempts {
+		p.NeedsAttention = true
+		p.Reason += fmt.Sprintf("; %d attempts in a row came to nothing, it is not started again by itself", MaxAttempts)
+	}
+	return p
+}
+
+// attempts that count at the end of a process: one that was ready for long enough begins the count anew.
+func (r Record) attempts(end time.Time) uint32 {
+	if !r.ReadyAt.IsZero() && end.Sub(r.ReadyAt) >= HealthyAfter {
+		return 0
+	}
+	return r.Attempts
+}
