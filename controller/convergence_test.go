@@ -221,6 +221,7 @@ func (p *player) do(a act) error {
 		p.boot++
 		p.engine.RestartEngine(false)
 		p.loseHooks()
+		synctest.Wait() // no process outlives its host
 		return p.start(-1)
 	case "engine down":
 		p.engine.Down(true)

@@ -16,11 +16,15 @@ type fence struct {
 	journal   execjournal.Journal
 }
 
-// fence takes the lock and links the journal, or fails because somebody else did.
+// fence takes the lock and links the journal, or fails because somebody else did. As the shim, it does not even lock what has a
+// journal: whoever looks just then would take it for alive.
 func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	dir, err := os.Open(b.logs)
 	if err != nil {
 		return nil, err
+	}
+	if begun, err := execjournal.Exists(int(dir.Fd()), execjournal.JournalName(req.ExecID)); err != nil || begun {
+		return nil, errors.Join(err, dir.Close(), os.ErrExist)
 	}
 	f := &fence{dir: dir, journal: execjournal.Journal{
 		Version: execjournal.Version, ExecID: req.ExecID, Nonce: req.Nonce, State: execjournal.StateStarted,
