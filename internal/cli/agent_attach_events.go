@@ -8,9 +8,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// agentNews is what comes of the agent: an event, or that some were dropped.
+// agentNews is what comes of the agent: an event, or what is to be said in the place of some.
 type agentNews struct {
 	event *agboxv1.AgentEvent
+	aside string
 	// over are prompts whose turns have ended, told behind the last event that may have said so.
 	over map[string]bool
 }
@@ -27,8 +28,8 @@ func (at *attached) events(ctx context.Context, from uint64) (<-chan agentNews, 
 		}
 	}
 	go func() {
-		f := &followed{app: at.app, agentID: at.agent.GetAgentId()}
-		lost := func(*agboxv1.AgentHandle) { tell(agentNews{}) }
+		f := &followed{app: at.app, agentID: at.agent.GetAgentId(), away: func() { tell(agentNews{aside: awayText(at.agent)}) }}
+		lost := func(*agboxv1.AgentHandle) { tell(agentNews{aside: outputDropped}) }
 		for e, err := range f.events(ctx, from, lost) {
 			if err != nil {
 				failed <- err
@@ -50,7 +51,7 @@ func (at *attached) events(ctx context.Context, from uint64) (<-chan agentNews, 
 
 func (at *attached) take(ctx context.Context, n agentNews) error {
 	if n.event == nil {
-		return at.aside(outputDropped)
+		return at.aside(n.aside)
 	}
 	if err := at.see(n.event); err != nil {
 		return err

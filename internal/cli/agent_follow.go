@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -14,6 +17,8 @@ import (
 type followed struct {
 	*app
 	agentID string
+	// away is called when the daemon went away and is not back in a moment; it is waited for.
+	away func()
 	// seen is the sequence of the newest event that was handed over.
 	seen uint64
 	// over are the prompts whose turns have ended, by the record of transitions, although their results may be dropped: they are
@@ -44,21 +49,60 @@ func (f *followed) events(ctx context.Context, from uint64, lost func(one *agbox
 	}
 }
 
-// stream hands over until the stream fails; nil: nobody wants more, or the agent is gone.
+// errBack says that a daemon that was away has sent something.
+var errBack = errors.New("the daemon is back")
+
+// awayAfter is when a daemon that went away is told to be.
+const awayAfter = 750 * time.Millisecond
+
+// stream hands over until the stream fails for another reason than that the daemon went away; nil: nobody wants more, or the agent
+// is gone.
 func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.AgentEvent, error) bool) error {
-	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: from, Reconnect: true}) {
+	for lost := false; ; {
+		switch err := f.connection(ctx, &from, lost, yield); {
+		case errors.Is(err, errBack):
+			lost = false
+		case lost || !client.IsUnavailable(err):
+			return err
+		default:
+			lost = true
+			f.tellAway(ctx)
+		}
+	}
+}
+
+// connection hands over until the connection fails, and moves from along. One that was lost is waited for, and errBack follows its
+// first event.
+func (f *followed) connection(ctx context.Context, from *uint64, lost bool, yield func(*agboxv1.AgentEvent, error) bool) error {
+	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: lost}) {
 		if err != nil {
 			return err
 		}
-		if e.GetSequence() <= f.seen {
-			continue
+		*from = e.GetSequence()
+		if *from > f.seen {
+			f.seen = *from
+			if !yield(e, nil) {
+				return nil
+			}
 		}
-		f.seen = e.GetSequence()
-		if !yield(e, nil) {
-			return nil
+		if lost {
+			return errBack
 		}
 	}
 	return nil
+}
+
+func (f *followed) tellAway(ctx context.Context) {
+	moment, cancel := context.WithTimeout(ctx, awayAfter)
+	defer cancel()
+	if _, err := f.conn.Ping(moment); err != nil && ctx.Err() == nil {
+		f.away()
+	}
+}
+
+// awayText says that the daemon is away, and that nothing is lost by that.
+func awayText(one *agboxv1.AgentHandle) string {
+	return fmt.Sprintf("agboxd does not answer; agent %s goes on, and is shown when it does", agentName(one))
 }
 
 // look finds out which turns have ended.

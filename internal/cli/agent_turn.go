@@ -93,7 +93,10 @@ const turnAgain = "the turn was cut off; its prompt is given again"
 
 // followTurn returns when the turn has its result, or has ended and the result is no longer kept: then t.result stays nil.
 func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uint64, t *turn) error {
-	f := &followed{app: a, agentID: one.GetAgentId()}
+	f := &followed{app: a, agentID: one.GetAgentId(), away: func() {
+		a.notes.clear()
+		_ = t.line(t.side, "-- "+awayText(one)) // stderr
+	}}
 	lost := func(now *agboxv1.AgentHandle) {
 		t.begun.Store(now.GetPromptId() == t.prompt || f.over[t.prompt])
 		a.notes.clear()
