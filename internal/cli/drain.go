@@ -90,7 +90,11 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(a.Out, drainDone(last))
+	if ended && last.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
+		fmt.Fprintln(a.Out, "drained") // between two looks: the last one does not count all
+	} else {
+		fmt.Fprintln(a.Out, drainDone(last))
+	}
 	if ended {
 		fmt.Fprintln(a.Out, "agboxd has ended")
 	}
