@@ -74,6 +74,9 @@ func (e *notFoundError) Error() string {
 	if e.agent {
 		return fmt.Sprintf("%s is an agent, not a sandbox; \"agbox agent --help\" lists what can be done with it", e.ref)
 	}
+	if kindOf(e.ref) == kindAgent {
+		return fmt.Sprintf("sandbox %q not found; agents are dealt with by \"agbox agent\", such as \"agbox agent list\"", e.ref)
+	}
 	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
 }
 
