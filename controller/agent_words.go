@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"unicode"
@@ -37,6 +38,9 @@ func (v *agentView) lastWords(envs map[string]string) string {
 	tail, err := v.cfg.Execs.Tail(v.a.SandboxID, v.execID, true, wordsTail)
 	if err != nil {
 		return ""
+	}
+	if len(tail) == wordsTail { // its first line is a part of one, and a secret in it may be too
+		_, tail, _ = bytes.Cut(tail, []byte("\n"))
 	}
 	return lastLine(tail, v.a.Spec.GetEnvs(), envs)
 }

@@ -39,8 +39,9 @@ type agentExplanation struct {
 	a   store.Agent
 	now time.Time
 
-	blind error  // why there is no verdict
-	box   string // its sandbox, for people
+	blind error             // why there is no verdict
+	box   string            // its sandbox, for people
+	envs  map[string]string // of the sandbox
 	view  *agentView
 	plan  agentplan.Plan
 }
@@ -48,7 +49,9 @@ type agentExplanation struct {
 // look observes and decides, as a pass does.
 func (e *agentExplanation) look(ctx context.Context) {
 	e.box = e.a.SandboxID
-	if sb, err := e.cfg.Store.Sandbox(ctx, e.box); err == nil && sb.Name != "" {
+	sb, err := e.cfg.Store.Sandbox(ctx, e.box)
+	e.envs = sb.Spec.GetEnvs()
+	if err == nil && sb.Name != "" {
 		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
 	}
 	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.now); e.blind == nil {
@@ -159,7 +162,7 @@ func (e *agentExplanation) ended() bool {
 	return s == agboxv1.AgentState_AGENT_STATE_STOPPED || s == agboxv1.AgentState_AGENT_STATE_FAILED
 }
 
-// redact takes env values of the agent out of a text that may quote a program.
+// redact takes env values of the agent and of its sandbox out of a text that may quote a program.
 func (e *agentExplanation) redact(text string) string {
-	return redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs())
+	return redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs(), e.envs)
 }

@@ -259,6 +259,12 @@ func (m *agentMachine) mark(parked bool) {
 		if livesInModel(a) && a.run == storev1.AgentRun_AGENT_RUN_RUN {
 			a.parked = parked
 		}
+	}
+	m.tellDrain()
+}
+
+func (m *agentMachine) tellDrain() {
+	for _, a := range m.m.agents {
 		if a.run == storev1.AgentRun_AGENT_RUN_RUN && (livesInModel(a) || a.parked) {
 			a.tell("DRAIN_PHASE", "", -1)
 		}
@@ -281,6 +287,9 @@ func (m *agentMachine) restart() {
 	if rapid.Bool().Draw(m.t, "epoch") {
 		_, err := m.s.NewEpoch(ctx)
 		m.ok("epoch", true, err)
+		if m.m.isDraining(m.clock.at) {
+			m.tellDrain()
+		}
 		m.m.draining = false
 	}
 }

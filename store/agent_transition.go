@@ -100,20 +100,23 @@ func (d *agentDraft) transition(tr Transition) error {
 	case !changed:
 		return d.remark(tr)
 	}
+	record := &agboxv1.AgentTransition{Trigger: tr.Trigger, Reason: tr.Reason, Rung: tr.Rung, PromptId: st.GetPromptId()}
 	switch {
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
 		err = d.spawn(tr)
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED:
 		st.ReadyAt = d.now.UnixNano()
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
-		err = d.endTurn(tr.outcome)
+		record.Outcome = tr.outcome
+		record.Again, err = d.endTurn(tr.outcome)
 	case st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY:
-		err = d.cutTurn(tr.Hold)
+		record.Outcome = outcomeInterrupted
+		record.Again, err = d.cutTurn(tr.Hold)
 	}
 	if err := errors.Join(err, d.remark(tr)); err != nil {
 		return err
 	}
-	return d.enter(to, tr)
+	return d.enter(to, record)
 }
 
 func (d *agentDraft) tableOptions() agentstate.Options {
@@ -125,15 +128,13 @@ func (d *agentDraft) begin() {
 	d.Status.State, d.Status.StateChangedAt = agboxv1.AgentState_AGENT_STATE_PENDING, d.now.UnixNano()
 }
 
-// enter writes a state that the table gave, with its record and its event.
-func (d *agentDraft) enter(to agboxv1.AgentState, tr Transition) error {
+// enter writes a state that the table gave, with its record, of which it fills in the rest, and its event.
+func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransition) error {
 	st := d.Status
 	st.Transitions++
-	record := &agboxv1.AgentTransition{
-		Number: st.GetTransitions(), From: st.GetState(), To: to, Trigger: tr.Trigger, Reason: tr.Reason,
-		Incarnation: st.GetIncarnation(), OccurredAt: timestamppb.New(d.now), Rung: tr.Rung,
-	}
-	st.State, st.StateChangedAt, st.Reason = to, d.now.UnixNano(), tr.Reason
+	record.Number, record.From, record.To = st.GetTransitions(), st.GetState(), to
+	record.Incarnation, record.OccurredAt = st.GetIncarnation(), timestamppb.New(d.now)
+	st.State, st.StateChangedAt, st.Reason = to, d.now.UnixNano(), record.GetReason()
 	d.wake = true
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_STATE_CHANGED,

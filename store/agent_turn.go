@@ -18,26 +18,27 @@ const (
 	maxClaims = 2
 )
 
-// endTurn forgets the prompt that has its result, unless that is the end of a turn that the daemon has cut off.
-func (d *agentDraft) endTurn(outcome string) error {
+// endTurn forgets the prompt that has its result, unless that is the end of a turn that the daemon has cut off: then it may be
+// given again.
+func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	promptID := d.Status.GetPromptId()
 	n, p, err := d.claimed()
 	if err != nil {
-		return err
+		return false, err
 	}
 	d.Status.PromptId = ""
 	switch {
 	case n == 0:
-		return nil
+		return false, nil
 	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
 		return d.giveBack(n, p, false)
 	}
 	d.Desired.InterruptToSave = false // there is nothing to save
-	return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+	return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 }
 
 // cutTurn ends a turn that has no result, and decides on its prompt.
-func (d *agentDraft) cutTurn(hold bool) error {
+func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	d.compactOpen()
 	promptID := d.Status.GetPromptId()
 	d.append(&agboxv1.AgentEvent{
@@ -48,28 +49,28 @@ func (d *agentDraft) cutTurn(hold bool) error {
 	})
 	n, p, err := d.claimed()
 	if err != nil {
-		return err
+		return false, err
 	}
 	d.Status.PromptId = ""
 	switch {
 	case n == 0:
-		return nil
+		return false, nil
 	case d.Desired.GetInterruptPromptId() == promptID && !d.Desired.GetInterruptToSave():
-		return d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+		return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 	}
 	return d.giveBack(n, p, hold)
 }
 
-// giveBack decides on the prompt of a turn that was cut off.
-func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) error {
+// giveBack decides on the prompt of a turn that was cut off; again: it waits once more.
+func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (again bool, err error) {
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
-		return d.hold(n, p)
+		return false, d.hold(n, p)
 	}
 	d.tellAgain(p.GetPromptId())
 	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
 	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
-	return d.putNumbered(prefixAgentPrompts+d.ID, n, p)
+	return true, d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 
 // tellAgain adds to the result of a turn, which this request has appended, that its prompt is given again.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,10 +47,11 @@ func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
 			return err
 		}
 		epoch = have + 1
-		if err := t.putInt(bucketMeta, keyEpoch, epoch); err != nil {
+		rec := t.draining()
+		if err := errors.Join(t.putInt(bucketMeta, keyEpoch, epoch), t.setDrain(nil)); err != nil || rec == nil {
 			return err
 		}
-		return t.setDrain(nil)
+		return t.tellDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
 	})
 	return epoch, err
 }
@@ -111,7 +113,7 @@ func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.a
 
 // BeginDrain closes the gates, in one transaction with the mark on every agent that lives and is wanted to that it comes
 // back by itself, unless the mode is DETACH, and with AGENT_DRAIN_PHASE for each, as SetDrainPhase and EndDrain: from then
-// on no SPAWN, no claim and no idle stop is accepted. A drain that ends with its epoch or by its age is told by no event.
+// on no SPAWN, no claim and no idle stop is accepted. A drain that ends by its age is told by no event.
 // Errors: Refusal DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
 	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -174,7 +175,11 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	}
 	_, err = s.EndDrain(ctx)
 	must(t, err)
-	for id, want := range map[string]string{"idle": "WAITING DONE UNSPECIFIED", "never": "", "stopped": ""} {
+	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
+	must(t, err)
+	_, err = s.NewEpoch(ctx)
+	must(t, err)
+	for id, want := range map[string]string{"idle": "WAITING DONE UNSPECIFIED WAITING UNSPECIFIED", "never": "", "stopped": ""} {
 		var told []string
 		for _, ev := range agentEvents(t, s, id) {
 			if d := ev.GetDrain(); d != nil {
@@ -218,5 +223,28 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 			t.Errorf("step %d: version %d after %d, woken %d times", i, now, version, woken)
 		}
 		version = now
+	}
+}
+
+// TestTheEndOfATurnNamesItsPrompt: what became of it is in the transition, which outlives the events.
+func TestTheEndOfATurnNamesItsPrompt(t *testing.T) {
+	s := open(t, testOptions(t))
+	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
+	makeBusy(t, s, "agent", "p-1")
+	trigger(t, s, "agent", crashed)
+	spawn(t, s, "agent")
+	trigger(t, s, "agent", connected)
+	claim(t, s, "agent")
+	trigger(t, s, "agent", crashed)
+	list, err := s.Transitions(ctx, "agent", 2, 0)
+	must(t, err)
+	var got []string
+	for _, tr := range list {
+		got = append(got, fmt.Sprintf("%s %s %s %v", strings.TrimPrefix(tr.GetTrigger().String(), "AGENT_TRIGGER_"), tr.GetPromptId(), tr.GetOutcome(), tr.GetAgain()))
+	}
+	want := "PROMPT_RECEIVED p-1  false|PROCESS_CRASHED p-1 interrupted true|SPAWN   false|CONNECTED   false|PROMPT_RECEIVED p-1  false|PROCESS_CRASHED p-1 interrupted false"
+	if strings.Join(got, "|") != want {
+		t.Errorf("transitions\n%s, want\n%s", strings.Join(got, "|"), want)
 	}
 }

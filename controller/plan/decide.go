@@ -105,7 +105,7 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 		return p // their ends are read from files that go last; each end adds the key
 	}
 	if r.Leaving > 0 {
-		p.Waiting = "waiting for its agents to leave"
+		p.Waiting = "waiting for its agents to leave; `agbox agent list` says what keeps them"
 		return p // what they said last is in those files too
 	}
 	p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})

@@ -96,6 +96,7 @@ func (a *agentFile) write(dirfd int, c *storev1.AgentChange, buffer []byte) (end
 	}
 	defer f.Close()
 	if size != a.size {
+		a.known = false
 		return 0, buffer, errMoved
 	}
 	end = size

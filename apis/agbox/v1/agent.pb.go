@@ -1819,14 +1819,18 @@ func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
 type AgentTransition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 1, without gaps, but for the oldest beyond 1,000, which are dropped.
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	From          AgentState             `protobuf:"varint,2,opt,name=from,proto3,enum=agbox.v1.AgentState" json:"from,omitempty"`
-	To            AgentState             `protobuf:"varint,3,opt,name=to,proto3,enum=agbox.v1.AgentState" json:"to,omitempty"`
-	Trigger       AgentTrigger           `protobuf:"varint,4,opt,name=trigger,proto3,enum=agbox.v1.AgentTrigger" json:"trigger,omitempty"`
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	Rung          AgentRung              `protobuf:"varint,8,opt,name=rung,proto3,enum=agbox.v1.AgentRung" json:"rung,omitempty"`
+	Number      uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	From        AgentState             `protobuf:"varint,2,opt,name=from,proto3,enum=agbox.v1.AgentState" json:"from,omitempty"`
+	To          AgentState             `protobuf:"varint,3,opt,name=to,proto3,enum=agbox.v1.AgentState" json:"to,omitempty"`
+	Trigger     AgentTrigger           `protobuf:"varint,4,opt,name=trigger,proto3,enum=agbox.v1.AgentTrigger" json:"trigger,omitempty"`
+	Reason      string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	OccurredAt  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
+	Rung        AgentRung              `protobuf:"varint,8,opt,name=rung,proto3,enum=agbox.v1.AgentRung" json:"rung,omitempty"`
+	// Of a turn that begins or ends: its prompt, and at its end the outcome and whether the prompt is given again.
+	PromptId      string `protobuf:"bytes,9,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	Outcome       string `protobuf:"bytes,10,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Again         bool   `protobuf:"varint,11,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1915,6 +1919,27 @@ func (x *AgentTransition) GetRung() AgentRung {
 		return x.Rung
 	}
 	return AgentRung_AGENT_RUNG_UNSPECIFIED
+}
+
+func (x *AgentTransition) GetPromptId() string {
+	if x != nil {
+		return x.PromptId
+	}
+	return ""
+}
+
+func (x *AgentTransition) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AgentTransition) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 type SubscribeAgentEventsRequest struct {
@@ -2595,8 +2620,8 @@ func (x *AgentMove) GetToSandboxId() string {
 type AgentDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mode  DrainMode              `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.DrainMode" json:"mode,omitempty"`
-	// Unspecified: the drain was ended by Undrain, and agents come back. No event tells of one that ends with the daemon or by its
-	// age.
+	// Unspecified: the drain was ended, by Undrain or by a start of the daemon, and agents come back. One that ends by its age is
+	// told by no event.
 	Phase         DrainPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
 	Reason        string     `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2788,7 +2813,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"[\n" +
 	"\x1cListAgentTransitionsResponse\x12;\n" +
-	"\vtransitions\x18\x01 \x03(\v2\x19.agbox.v1.AgentTransitionR\vtransitions\"\xcb\x02\n" +
+	"\vtransitions\x18\x01 \x03(\v2\x19.agbox.v1.AgentTransitionR\vtransitions\"\x98\x03\n" +
 	"\x0fAgentTransition\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12(\n" +
 	"\x04from\x18\x02 \x01(\x0e2\x14.agbox.v1.AgentStateR\x04from\x12$\n" +
@@ -2798,7 +2823,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12;\n" +
 	"\voccurred_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"occurredAt\x12'\n" +
-	"\x04rung\x18\b \x01(\x0e2\x13.agbox.v1.AgentRungR\x04rung\"]\n" +
+	"\x04rung\x18\b \x01(\x0e2\x13.agbox.v1.AgentRungR\x04rung\x12\x1b\n" +
+	"\tprompt_id\x18\t \x01(\tR\bpromptId\x12\x18\n" +
+	"\aoutcome\x18\n" +
+	" \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05again\x18\v \x01(\bR\x05again\"]\n" +
 	"\x1bSubscribeAgentEventsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xa5\x05\n" +
