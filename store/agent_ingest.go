@@ -101,7 +101,7 @@ func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, 
 
 func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
 	st := d.Status
-	if o.SessionID != "" && o.SessionID != st.GetSessionId() {
+	if o.SessionID != "" && o.SessionID != st.GetSessionId() && d.knowsPast() {
 		st.SessionId, st.SessionLost, d.wake = valid(o.SessionID), false, true
 	}
 	if o.SessionLost {
@@ -124,6 +124,12 @@ func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
 		})
 	}
 	return nil
+}
+
+// knowsPast reports whether the present process was told what it is to know: one that is told its past with its first prompt knows
+// nothing before that, and a session without it is not worth to be resumed.
+func (d *agentDraft) knowsPast() bool {
+	return d.Status.GetRung() != agboxv1.AgentRung_AGENT_RUNG_CONTEXT || d.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
 // takeTrigger applies a trigger where the table has an answer.

@@ -71,17 +71,28 @@ func (e *emitter) acpAnswer(kind acp.Kind, l *acpLine) {
 	}
 }
 
-// acpSession takes the name of a new session, which is told only if it can be loaded again.
+// acpSession takes the name of a new session. It is not told before there is something in it: one that was never given a prompt was
+// not told the past either.
 func (e *emitter) acpSession(id string) {
-	o := Output{Ready: true}
 	if e.s.CanLoad && soundID(id) {
-		o.SessionID = id
+		e.s.Session = id
 	}
 	e.s.Ready = true
-	e.add(o)
+	e.add(Output{Ready: true})
+}
+
+// acpNamed tells the name of a new session, once, if it can be loaded again.
+func (e *emitter) acpNamed() {
+	if e.s.Session != "" && !e.s.Named {
+		e.s.Named = true
+		e.add(Output{SessionID: e.s.Session})
+	}
 }
 
 func (e *emitter) acpResult(l *acpLine) {
+	if l.Error == nil {
+		e.acpNamed()
+	}
 	switch {
 	case l.Error != nil:
 		e.result(outcomeError, l.Error.Message)

@@ -22,10 +22,13 @@ type acpUpdate struct {
 func (e *emitter) acpUpdate(u *acpUpdate) {
 	switch u.Variant {
 	case "agent_message_chunk":
+		e.acpNamed()
 		e.piece(kindText, u.chunk())
 	case "agent_thought_chunk":
+		e.acpNamed()
 		e.piece(kindReasoning, u.chunk())
 	case "tool_call", "tool_call_update":
+		e.acpNamed()
 		e.acpTool(u)
 	}
 }
