@@ -10,6 +10,7 @@ import (
 func TestASessionWithoutThePastIsNotResumed(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
+	makeIdle(t, s, "agent")
 	makeBusy(t, s, "agent", "p-1")
 	ingest(t, s, "agent", AgentOutput{SessionID: "one"})
 	trigger(t, s, "agent", crashed)
