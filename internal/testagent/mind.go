@@ -25,6 +25,11 @@ var (
 
 // hear takes in a prompt and the past that it comes with, and returns the prompt alone.
 func (m *mind) hear(text string) string {
+	m.keep(text)
+	return m.understand(text)
+}
+
+func (m *mind) understand(text string) string {
 	if parts := framed.FindStringSubmatch(text); parts != nil {
 		if c := saved.FindStringSubmatch(parts[1]); c != nil {
 			m.learn("checkpoint " + c[1])
@@ -33,7 +38,6 @@ func (m *mind) hear(text string) string {
 		text = parts[2]
 	}
 	m.listen(text)
-	m.keep(text)
 	return text
 }
 
@@ -89,7 +93,7 @@ func (m *mind) resume(session string) (texts []string, ok bool) {
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var text string
 		if json.Unmarshal(s.Bytes(), &text) == nil {
-			m.listen(text)
+			m.understand(text)
 			texts = append(texts, text)
 		}
 	}
