@@ -90,7 +90,9 @@ func (m *mind) resume(session string) (texts []string, ok bool) {
 		return nil, false
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20) // a prompt may come with its past
+	for s.Scan() {
 		var text string
 		if json.Unmarshal(s.Bytes(), &text) == nil {
 			m.understand(text)
