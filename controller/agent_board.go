@@ -22,6 +22,8 @@ type agentBoard struct {
 	alive map[string]string
 	// own is the newest exec of each agent that this daemon has started.
 	own map[string]string
+	// saving are the agents whose work a drain saves.
+	saving map[string]bool
 	// transitions are how many of each agent are counted.
 	transitions map[string]uint64
 }
@@ -29,7 +31,7 @@ type agentBoard struct {
 func newAgentBoard() *agentBoard {
 	return &agentBoard{
 		lines: map[string]string{}, verified: map[string]bool{}, messages: map[string]string{},
-		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, alive: map[string]string{}, own: map[string]string{}, transitions: map[string]uint64{},
+		helpers: map[string]map[string]time.Time{}, prompts: map[string]string{}, alive: map[string]string{}, own: map[string]string{}, saving: map[string]bool{}, transitions: map[string]uint64{},
 	}
 }
 
@@ -74,6 +76,21 @@ func (b *agentBoard) saw(id, execID string) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.alive[id] == execID
+}
+
+// save notes whether a drain saves an agent's work, and saves reports that.
+func (b *agentBoard) save(id string, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if delete(b.saving, id); on {
+		b.saving[id] = true
+	}
+}
+
+func (b *agentBoard) saves(id string) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.saving[id]
 }
 
 func (b *agentBoard) forget(id string) {

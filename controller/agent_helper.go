@@ -119,10 +119,11 @@ func (c *Controller) judgeHelper(h helper, execID string, j execjournal.Journal)
 func (c *Controller) endHelper(h helper) error {
 	execID, nonce := c.name(h)
 	c.log.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
-	if _, err := c.cfg.Execs.Close(h.sandboxID, execID, nonce, "it took too long"); err != nil {
-		return err
+	if err := c.cfg.Execs.Cancel(h.sandboxID, execID, nonce); err != nil {
+		return err // where a sandbox has no files any more, none are to be made
 	}
-	return c.cfg.Execs.Cancel(h.sandboxID, execID, nonce)
+	_, err := c.cfg.Execs.Close(h.sandboxID, execID, nonce, "it took too long")
+	return err
 }
 
 // runHelper runs the command to its end. Errors: errMoot; ErrAborted for one that failed.

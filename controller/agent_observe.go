@@ -54,7 +54,9 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 	}
 	v.observeSandbox()
 	v.observePark(ctx, v.rec, now)
-	v.world.Destination = c.cfg.Store.Destination(a.ID)
+	if !c.agentBoard.saves(a.ID) { // what a drain saves is where it is
+		v.world.Destination = c.cfg.Store.Destination(a.ID)
+	}
 	v.world.Found = !c.agentBoard.started(a.ID, v.execID) && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
 		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
 	if a.Status.GetIncarnation() == 0 {

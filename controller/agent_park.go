@@ -37,7 +37,12 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or work of one that was cut off for it.
 func (c *Controller) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, now time.Time) bool {
 	return isEnding(rec) && !plan.IsDeath(rec.Reason) &&
-		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || c.finishing(ctx, a, now))
+		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || c.finishing(ctx, a, now) || c.isSaved(rec, a, now))
+}
+
+// isSaved reports whether a drain that was there first saves the work of an agent, for as long as the end of a sandbox may take.
+func (c *Controller) isSaved(rec plan.Record, a store.Agent, now time.Time) bool {
+	return c.agentBoard.saves(a.ID) && now.Sub(rec.RequestedAt) < parkGrace
 }
 
 // isFrozen reports whether the last turn of an agent was ended so that its work can be saved.
@@ -126,7 +131,7 @@ func (v *agentView) observePark(ctx context.Context, rec plan.Record, now time.T
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
 func (v *agentView) observeSave(ctx context.Context, rec plan.Record, now time.Time) error {
-	if v.world.Process != agentplan.Ended || !v.world.Cancelled || !v.hasTurn(ctx, rec, v.a, now) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
+	if v.world.Process != agentplan.Ended || !v.world.Cancelled || v.agentBoard.saves(v.a.ID) || !v.hasTurn(ctx, rec, v.a, now) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
 		return nil
 	}
 	if v.world.Lost || rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {

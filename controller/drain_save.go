@@ -43,6 +43,7 @@ git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs
 
 // saveStragglers ends what is still in a turn and saves its work, all within the time that the drain gives. Every one is parked
 // by then, with its work saved or not, unless the drain was over before its process was ended: it goes on.
+// One whose sandbox is to end is that end's, which may take a little longer.
 func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
 	within, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
 	defer cancel()
@@ -54,19 +55,41 @@ func (c *Controller) saveStragglers(ctx context.Context, rec *storev1.DrainRecor
 			if err != nil {
 				return // it is gone
 			}
-			if !c.endStraggler(within, rec, a) {
+			if c.endsWithSandbox(within, a) {
+				c.awaitAgent(within, a.ID, parkGrace, isDown)
 				return
 			}
-			select {
-			case slots <- struct{}{}:
-				c.park(ctx, a, c.runSave(within, rec, a))
-				<-slots
-			case <-within.Done():
-				c.park(ctx, a, context.Cause(within))
-			}
+			c.saveStraggler(ctx, within, rec, a, slots)
 		})
 	}
 	wg.Wait()
+}
+
+// endsWithSandbox reports whether the end of its sandbox has an agent in hand, which saves its work too.
+func (c *Controller) endsWithSandbox(ctx context.Context, a store.Agent) bool {
+	sb, _, err := c.record(ctx, a.SandboxID)
+	return err == nil && isEnding(sb)
+}
+
+// saveStraggler ends one and saves its work. The end of its sandbox, if that is asked for meanwhile, waits for it and does not do
+// the same again.
+func (c *Controller) saveStraggler(ctx, within context.Context, rec *storev1.DrainRecord, a store.Agent, slots chan struct{}) {
+	c.agentBoard.save(a.ID, true)
+	defer func() {
+		c.agentBoard.save(a.ID, false)
+		c.agents.add(a.ID)
+		c.sandboxes.add(a.SandboxID)
+	}()
+	if !c.endStraggler(within, rec, a) {
+		return
+	}
+	select {
+	case slots <- struct{}{}:
+		c.park(ctx, a, c.runSave(within, rec, a))
+		<-slots
+	case <-within.Done():
+		c.park(ctx, a, context.Cause(within))
+	}
 }
 
 func orDuration(nanos int64, otherwise time.Duration) time.Duration {
@@ -90,10 +113,13 @@ func (c *Controller) endStraggler(ctx context.Context, rec *storev1.DrainRecord,
 	if _, err := c.cfg.Store.RequestCancel(ctx, agentExec(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
 		c.log.Warn("a straggler is not ended", "agent_id", a.ID, "err", err)
 	}
-	c.awaitAgent(ctx, a.ID, orDuration(rec.GetSaveEach(), defaultSaveEach), func(a store.Agent) bool {
-		return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
-	})
+	c.awaitAgent(ctx, a.ID, orDuration(rec.GetSaveEach(), defaultSaveEach), isDown)
 	return true
+}
+
+// isDown reports whether an agent has no process, and that is on record.
+func isDown(a store.Agent) bool {
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
 }
 
 // park records what came of an agent's work: nothing, where there was nothing to save.

@@ -1,0 +1,71 @@
+package controller_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// drainedAndDeleted is a sandbox that is deleted so long after a drain has begun to end an agent's turn.
+func drainedAndDeleted(t *testing.T, p *player, after time.Duration, remove func(ctx context.Context, id, reason string) (bool, error)) (box string) {
+	t.Helper()
+	box = p.readyBox(t)
+	p.newAgent(t, box, "hangs", &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "3000", "0"}})
+	pass(time.Second)
+	p.prompt(t, "hangs", "hang")
+	pass(100 * time.Millisecond)
+	p.drain(t, store.DrainOptions{Wait: time.Second})
+	pass(after)
+	if _, err := remove(context.Background(), box, "delete_requested"); err != nil {
+		t.Fatal(err)
+	}
+	return box
+}
+
+func TestADrainAndADeleteOfTheSandboxSaveOnce(t *testing.T) {
+	for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				box := drainedAndDeleted(t, p, after, p.store.RequestDeleteKeepingAgents)
+				pass(40 * time.Second)
+				p.wantAgent(t, "hangs", agentStopped)
+				if a := p.agent(t, "hangs"); a.Status.GetSaved() != store.Saved || p.queue(t, "hangs") != "hang" {
+					t.Errorf("%v, queue %q", a.Status, p.queue(t, "hangs"))
+				}
+				p.wantDrain(t, "DONE parked:1 saved:1 not:0 busy:0")
+				p.wantGone(t, box)
+			})
+		})
+	}
+}
+
+func TestAnAgentThatIsSavedByADrainIsDeletedAfterwards(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		box := drainedAndDeleted(t, p, 1500*time.Millisecond, p.store.RequestDelete)
+		pass(time.Second)
+		if a := p.agent(t, "hangs"); a.Status.GetState() != agentStopped {
+			t.Errorf("its work is not saved yet, and it is %v", a.Status)
+		}
+		pass(10 * time.Second)
+		if _, err := p.store.Agent(context.Background(), "hangs"); !errdefs.IsNotFound(err) {
+			t.Errorf("it is there: %v", err)
+		}
+		p.wantGone(t, box)
+	})
+}
+
+func (p *player) wantGone(t *testing.T, box string) {
+	t.Helper()
+	if sb, err := p.store.Sandbox(context.Background(), box); err != nil || sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+		t.Errorf("%v %v", sb.State, err)
+	}
+	if files, err := os.ReadDir(p.journals().Paths(box).Logs); err == nil {
+		t.Errorf("left behind: %v", files)
+	}
+}
