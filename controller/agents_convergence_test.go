@@ -220,6 +220,9 @@ func (p *agentPlayer) check() error {
 		if down || left {
 			return fmt.Errorf("%s is %s, wanted %s; %q", id, sb.State, sb.Desired.GetRunState(), p.daemon.Status(id))
 		}
+		if _, err := os.Stat(p.journals().Paths(id).Logs); sb.State == boxDeleted && err == nil {
+			return fmt.Errorf("%s is deleted, and its files are there", id)
+		}
 	}
 	return nil
 }
