@@ -89,7 +89,7 @@ func (v *agentView) observeSandbox() {
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.Frozen = rec.Standing == plan.Live && isAsleep(rec.Desired, rec.State)
-	v.world.SandboxWaits = fmt.Sprintf("its sandbox is %s", word)
+	v.world.SandboxWaits = sandboxWaits(rec)
 	if v.world.SandboxGone {
 		v.world.SandboxWaits = v.homeless(word)
 	}

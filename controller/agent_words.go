@@ -7,8 +7,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/plan"
 )
 
 const (
@@ -68,4 +70,17 @@ func shortWords(line string) string {
 		return line
 	}
 	return string([]rune(line)[:maxWords-3]) + "..."
+}
+
+// sandboxWaits says why a sandbox that is there is not up.
+func sandboxWaits(rec plan.Record) string {
+	if rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		switch rec.Desired {
+		case storev1.RunState_RUN_STATE_STOP:
+			return "its sandbox is about to stop"
+		case storev1.RunState_RUN_STATE_PAUSE:
+			return "its sandbox is about to be paused"
+		}
+	}
+	return "its sandbox is " + strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
 }
