@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -119,10 +120,14 @@ func (c *Controller) judgeHelper(h helper, execID string, j execjournal.Journal)
 func (c *Controller) endHelper(h helper) error {
 	execID, nonce := c.name(h)
 	c.log.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
-	if err := c.cfg.Execs.Cancel(h.sandboxID, execID, nonce); err != nil {
-		return err // where a sandbox has no files any more, none are to be made
+	err := c.cfg.Execs.Cancel(h.sandboxID, execID, nonce)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its sandbox has no files any more, and none are to be made
 	}
-	_, err := c.cfg.Execs.Close(h.sandboxID, execID, nonce, "it took too long")
+	if err != nil {
+		return err
+	}
+	_, err = c.cfg.Execs.Close(h.sandboxID, execID, nonce, "it took too long")
 	return err
 }
 

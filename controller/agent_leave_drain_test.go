@@ -2,6 +2,8 @@ package controller_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -58,6 +60,40 @@ func TestAnAgentThatIsSavedByADrainIsDeletedAfterwards(t *testing.T) {
 		}
 		p.wantGone(t, box)
 	})
+}
+
+// A container that is gone takes the save command with it, and the delete takes the files: nobody waits for either.
+func TestASaveWhoseSandboxVanishesIsGivenUp(t *testing.T) {
+	for _, files := range []bool{true, false} {
+		t.Run(fmt.Sprintf("its files are there: %t", files), func(t *testing.T) {
+			withAgent(t, &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "9000", "0"}}, func(t *testing.T, p *player, box, id string) {
+				p.prompt(t, id, "deaf")
+				pass(50 * time.Millisecond)
+				if _, err := p.store.RequestDeleteKeepingAgents(context.Background(), box, "delete_requested"); err != nil {
+					t.Fatal(err)
+				}
+				pass(21500 * time.Millisecond)
+				if err := p.kill(); err != nil {
+					t.Fatal(err)
+				}
+				p.must(t, act{"remove box", 0})
+				if paths := p.journals().Paths(box); !files {
+					if err := errors.Join(os.RemoveAll(paths.Logs), os.RemoveAll(paths.Ctl)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := p.start(-1); err != nil {
+					t.Fatal(err)
+				}
+				pass(20 * time.Second)
+				p.wantAgent(t, id, agentStopped)
+				if got := p.agent(t, id).Status.GetSaved(); got != store.NotSaved {
+					t.Errorf("its work is %q", got)
+				}
+				p.wantGone(t, box)
+			})
+		})
+	}
 }
 
 func (p *player) wantGone(t *testing.T, box string) {
