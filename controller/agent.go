@@ -71,7 +71,7 @@ func agentRecord(a store.Agent) agentplan.Record {
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
-		Nudged: wasNudged(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
+		Nudged: wasNudged(a) || isFrozen(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}
 }
 

@@ -33,7 +33,8 @@ type Record struct {
 	Queued bool
 	// Resumes: its newest process was to go on with a session of the program's own.
 	Resumes bool
-	// Nudged: its process was told to finish, and gets no further prompt.
+	// Nudged: its process was told to finish, or its turn was interrupted so that its work is saved, and it gets no further prompt: it
+	// would be told the same twice.
 	Nudged bool
 }
 
