@@ -13,7 +13,7 @@ type agentNews struct {
 	event *agboxv1.AgentEvent
 	aside string
 	// over are prompts whose turns have ended, told behind the last event that may have said so.
-	over map[string]bool
+	over map[string]*agboxv1.AgentResult
 }
 
 // events hands over the agent's events, and at last the error that ended them.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -23,7 +22,7 @@ type followed struct {
 	seen uint64
 	// over are the prompts whose turns have ended, by the record of transitions, although their results may be dropped: they are
 	// told once everything up to until was handed over.
-	over  map[string]bool
+	over  map[string]*agboxv1.AgentResult
 	until uint64
 }
 
@@ -56,25 +55,33 @@ var errBack = errors.New("the daemon is back")
 const awayAfter = 750 * time.Millisecond
 
 // stream hands over until the stream fails for another reason than that the daemon went away; nil: nobody wants more, or the agent
-// is gone.
+// is gone. A daemon that is about to end may answer still while its streams have ended: then it is asked again.
 func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.AgentEvent, error) bool) error {
-	for lost := false; ; {
-		switch err := f.connection(ctx, &from, lost, yield); {
+	lost, told := false, false
+	for {
+		switch err := f.connection(ctx, &from, lost, told, yield); {
 		case errors.Is(err, errBack):
-			lost = false
-		case lost || !client.IsUnavailable(err):
+			lost, told = false, false
+		case told || !client.IsUnavailable(err):
 			return err
+		case lost:
+			if err := pause(ctx, endingPause); err != nil {
+				return err
+			}
+			fallthrough
 		default:
-			lost = true
-			f.tellAway(ctx)
+			lost, told = true, f.tellAway(ctx)
 		}
 	}
 }
 
-// connection hands over until the connection fails, and moves from along. One that was lost is waited for, and errBack follows its
-// first event.
-func (f *followed) connection(ctx context.Context, from *uint64, lost bool, yield func(*agboxv1.AgentEvent, error) bool) error {
-	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: lost}) {
+// endingPause is between two looks at a daemon that seems to be ending.
+const endingPause = 100 * time.Millisecond
+
+// connection hands over until the connection fails, and moves from along. With wait the daemon is waited for; errBack follows the
+// first event after a loss.
+func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool, yield func(*agboxv1.AgentEvent, error) bool) error {
+	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: wait}) {
 		if err != nil {
 			return err
 		}
@@ -92,12 +99,15 @@ func (f *followed) connection(ctx context.Context, from *uint64, lost bool, yiel
 	return nil
 }
 
-func (f *followed) tellAway(ctx context.Context) {
+// tellAway says that the daemon is away, unless it answers.
+func (f *followed) tellAway(ctx context.Context) (told bool) {
 	moment, cancel := context.WithTimeout(ctx, awayAfter)
 	defer cancel()
-	if _, err := f.conn.Ping(moment); err != nil && ctx.Err() == nil {
-		f.away()
+	if _, err := f.conn.Ping(moment); err == nil || ctx.Err() != nil {
+		return false
 	}
+	f.away()
+	return true
 }
 
 // awayText says that the daemon is away, and that nothing is lost by that.
@@ -120,23 +130,24 @@ func (f *followed) look(ctx context.Context, lost func(*agboxv1.AgentHandle)) er
 	return nil
 }
 
-// isOver reports whether the turn of a prompt has ended and its result, if it was kept, was handed over.
-func (f *followed) isOver(promptID string) bool { return f.seen >= f.until && f.over[promptID] }
+// endOf is the end of a prompt's turn, by the record of transitions, once all events that are kept of it were handed over; nil: it
+// has not ended for good.
+func (f *followed) endOf(promptID string) *agboxv1.AgentResult {
+	if f.seen < f.until {
+		return nil
+	}
+	return f.over[promptID]
+}
 
-// turnsOver are the prompts whose turns have ended with a result, whatever it was. A prompt is named by the reason of the
-// transition with which it was given.
-func turnsOver(all []*agboxv1.AgentTransition) map[string]bool {
-	over := map[string]bool{}
-	given := ""
+// turnsOver are the turns that have ended, whose prompts are not given again.
+func turnsOver(all []*agboxv1.AgentTransition) map[string]*agboxv1.AgentResult {
+	over := map[string]*agboxv1.AgentResult{}
 	for _, t := range all {
-		switch t.GetTrigger() {
-		case agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED:
-			given = strings.TrimPrefix(t.GetReason(), "prompt ")
-			delete(over, given)
-		case agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
-			over[given] = given != ""
-		default:
-			given = ""
+		switch {
+		case t.GetTo() == agboxv1.AgentState_AGENT_STATE_BUSY:
+			delete(over, t.GetPromptId())
+		case t.GetFrom() == agboxv1.AgentState_AGENT_STATE_BUSY && !t.GetAgain():
+			over[t.GetPromptId()] = &agboxv1.AgentResult{PromptId: t.GetPromptId(), Outcome: t.GetOutcome()}
 		}
 	}
 	return over

@@ -127,19 +127,21 @@ func TestATurnWhosePromptIsGivenAgainGoesOn(t *testing.T) {
 }
 
 func TestTurnsThatAreOverByTheirTransitions(t *testing.T) {
+	const busy, idle = agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_IDLE
 	given := func(id string) *agboxv1.AgentTransition {
-		return &agboxv1.AgentTransition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED, Reason: "prompt " + id}
+		return &agboxv1.AgentTransition{From: idle, To: busy, PromptId: id}
 	}
-	other := func(tr agboxv1.AgentTrigger) *agboxv1.AgentTransition { return &agboxv1.AgentTransition{Trigger: tr} }
+	ended := func(id, outcome string, again bool) *agboxv1.AgentTransition {
+		return &agboxv1.AgentTransition{From: busy, To: idle, PromptId: id, Outcome: outcome, Again: again}
+	}
 	over := turnsOver([]*agboxv1.AgentTransition{
-		other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED), // of one that is not kept
-		given("a"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED),
-		given("b"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED), other(agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN),
-		given("c"), other(agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED), given("d"),
+		given("a"), ended("a", "end_turn", false),
+		given("b"), ended("b", "interrupted", true), {To: agboxv1.AgentState_AGENT_STATE_STARTING},
+		given("c"), ended("c", "interrupted", true), given("c"), ended("c", "error", false), given("d"),
 	})
-	for id, want := range map[string]bool{"": false, "a": true, "b": false, "c": true, "d": false} {
-		if over[id] != want {
-			t.Errorf("%q: over is %v", id, over[id])
+	for id, want := range map[string]string{"": "", "a": "end_turn", "b": "", "c": "error", "d": ""} {
+		if got := over[id].GetOutcome(); got != want {
+			t.Errorf("%q: ended with %q, want %q", id, got, want)
 		}
 	}
 }

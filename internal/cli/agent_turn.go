@@ -98,7 +98,7 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 		_ = t.line(t.side, "-- "+awayText(one)) // stderr
 	}}
 	lost := func(now *agboxv1.AgentHandle) {
-		t.begun.Store(now.GetPromptId() == t.prompt || f.over[t.prompt])
+		t.begun.Store(now.GetPromptId() == t.prompt || f.over[t.prompt] != nil)
 		a.notes.clear()
 		_ = t.line(t.side, "-- "+outputDropped) // stderr
 	}
@@ -112,8 +112,8 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 		if done, err := t.observe(e); done || err != nil {
 			return err
 		}
-		if f.isOver(t.prompt) {
-			return t.line(t.side, "-- the turn has ended; its result is no longer kept")
+		if end := f.endOf(t.prompt); end != nil {
+			return errors.Join(t.line(t.side, "-- the turn has ended; its result is no longer kept"), turnOutcome(one, end))
 		}
 	}
 	return fmt.Errorf("agent %s was deleted", agentName(one))
