@@ -26,17 +26,17 @@ func TestTheReasonOfAnEndHasItsLastWords(t *testing.T) {
 		stderr        func(t *testing.T, path string)
 		reason        string
 	}{
-		{"a crash", "agent boot=1000 die=3", words("loading\nError: no API key\n\n"), "its process ended with code 3: Error: no API key"},
-		{"before it was ready", "agent boot=1000 die=0", words("nothing to do"), "its process ended with code 0: nothing to do"},
+		{"a crash", "agent boot=1000 die=3", words("loading\nError: no API key\n\n"), "its process ended with code 3 before it was ready: Error: no API key"},
+		{"before it was ready", "agent boot=1000 die=0", words("nothing to do"), "its process ended with code 0 before it was ready: nothing to do"},
 		{"an end as it should be", "agent boot=100 die=0 life=900", words("bye"), "its process ended with code 0"},
-		{"secrets", "agent boot=1000 die=3", words("key hunter22 of house-secret is refused"), "its process ended with code 3: key [redacted] of [redacted] is refused"},
-		{"it said nothing", "agent boot=1000 die=3", words(""), "its process ended with code 3"},
-		{"no log", "agent boot=1000 die=3", func(*testing.T, string) {}, "its process ended with code 3"},
+		{"secrets", "agent boot=1000 die=3", words("key hunter22 of house-secret is refused"), "its process ended with code 3 before it was ready: key [redacted] of [redacted] is refused"},
+		{"it said nothing", "agent boot=1000 die=3", words(""), "its process ended with code 3 before it was ready"},
+		{"no log", "agent boot=1000 die=3", func(*testing.T, string) {}, "its process ended with code 3 before it was ready"},
 		{"a link", "agent boot=1000 die=3", func(t *testing.T, path string) {
 			if err := os.Symlink("/etc/passwd", path); err != nil {
 				t.Fatal(err)
 			}
-		}, "its process ended with code 3"},
+		}, "its process ended with code 3 before it was ready"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			withDaemon(t, func(t *testing.T, p *player) {

@@ -77,7 +77,7 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case agboxv1.AgentState_AGENT_STATE_IDLE:
 		return idle(r, w)
 	case agboxv1.AgentState_AGENT_STATE_BUSY:
-		return busy(w)
+		return busy(r, w)
 	}
 	return bringBack(r, w, now)
 }
@@ -93,12 +93,14 @@ func (w World) endsNow(r Record) bool {
 	return w.Parking || w.Ending
 }
 
-func busy(w World) Plan {
+func busy(r Record, w World) Plan {
 	switch {
 	case w.Ending:
 		return Plan{Kind: Wait, Next: untilNext(w.TurnLeft), Waiting: "its sandbox stops once it has finished, or soon"}
 	case w.Destination != "":
 		return wait("it moves to another sandbox when its turn has ended")
+	case r.Interrupted:
+		return wait("it was asked to end its turn; `agbox agent stop` ends its process")
 	}
 	return wait("")
 }

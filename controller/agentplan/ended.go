@@ -29,9 +29,9 @@ func ended(r Record, w World, now time.Time) Plan {
 	case w.ExitCode == 0 && !r.failsAt0():
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
 	case w.ExitCode == 0:
-		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died()), now))
+		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died(r)), now))
 	}
-	return r.unresumed(r.crashed(w.died(), now))
+	return r.unresumed(r.crashed(w.died(r), now))
 }
 
 // parkedFor tells of an end that somebody asked for, of a process that is wanted all the same.
@@ -43,8 +43,14 @@ func (w World) parkedFor() string {
 }
 
 // died tells of an end that came too soon.
-func (w World) died() string {
+func (w World) died(r Record) string {
 	text := fmt.Sprintf("its process ended with code %d", w.ExitCode)
+	switch r.State {
+	case agboxv1.AgentState_AGENT_STATE_BUSY:
+		text += " in its turn"
+	case agboxv1.AgentState_AGENT_STATE_STARTING:
+		text += " before it was ready"
+	}
 	if w.Words != "" {
 		text += ": " + w.Words
 	}

@@ -77,7 +77,7 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	}
 	now, err := c.Drain(ctx, req)
 	if client.Reason(err) == "DRAIN_INVALID_STATE" {
-		return fmt.Errorf("%w; \"agbox drain status\" shows how far it is, \"agbox undrain\" ends it", err)
+		now, err = a.joinDrain(ctx, c, req, err)
 	}
 	if err != nil {
 		return err
@@ -99,6 +99,19 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 		fmt.Fprintln(a.Out, "agboxd has ended")
 	}
 	return nil
+}
+
+// joinDrain goes along with the drain that is under way, if it is what was asked for.
+func (a *app) joinDrain(ctx context.Context, c *client.Client, req *agboxv1.DrainRequest, refused error) (*agboxv1.DrainStatus, error) {
+	now, err := c.DrainStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !now.GetDraining() || now.GetMode() != req.GetMode() || req.GetExit() || req.GetWait() != nil {
+		return nil, fmt.Errorf("%w; \"agbox drain status\" shows how far it is, \"agbox undrain\" ends it", refused)
+	}
+	fmt.Fprintln(a.Err, "the daemon is draining already; this goes along")
+	return now, nil
 }
 
 // watchDrain shows how far the drain is until it is done, and with exit until the daemon is gone. It returns what was seen

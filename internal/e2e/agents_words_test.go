@@ -12,9 +12,9 @@ import (
 func TestTheReasonSaysWhatAnAgentSaidLast(t *testing.T) {
 	c := patient(t)
 	for id, x := range map[string]struct{ format, script, want string }{
-		"keyless": {"native", `echo loading; echo "Error: $KEY is no key" >&2; exit 3`, "its process ended with code 3: Error: [redacted] is no key"},
+		"keyless": {"native", `echo loading; echo "Error: $KEY is no key" >&2; exit 3`, "its process ended with code 3 before it was ready: Error: [redacted] is no key"},
 		"newer": {"acp", `read x; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}'; exec sleep 1000`,
-			"its process ended with code 1: agbox-shim: acp: no session: the agent speaks version 2 of the Agent Client Protocol, not 1"},
+			"its process ended with code 1 before it was ready: agbox-shim: acp: no session: the agent speaks version 2 of the Agent Client Protocol, not 1"},
 	} {
 		c.hire(id, x.format, "native", func(spec *agboxv1.AgentSpec) {
 			spec.Command, spec.RestartPolicy, spec.Envs = []string{"sh", "-c", x.script}, "never", map[string]string{"KEY": "hunter22"}
