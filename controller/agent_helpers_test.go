@@ -142,7 +142,7 @@ func allEvents(s *store.Store, id string) (all []*agboxv1.AgentEvent, err error)
 // queue are the prompts that wait, with a star for those that are held.
 func (p *player) queue(t *testing.T, id string) string {
 	t.Helper()
-	list, err := p.store.QueuedPrompts(context.Background(), id)
+	list, err := p.store.QueuedPrompts(context.Background(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,7 +343,7 @@ func (p *agentPlayer) checkPrompt(id string) error {
 }
 
 func (p *agentPlayer) waits(agent, id string) (waits, held bool, err error) {
-	list, err := p.store.QueuedPrompts(context.Background(), agent)
+	list, err := p.store.QueuedPrompts(context.Background(), agent, 0)
 	for _, q := range list {
 		if q.GetPromptId() == id {
 			waits, held = true, q.GetHeld()

@@ -40,7 +40,7 @@ func picture(t *testing.T, s *Store, id string) string {
 	a := agent1(t, s, id)
 	claimed, err := s.ClaimedPrompt(ctx, id)
 	must(t, err)
-	queue, err := s.QueuedPrompts(ctx, id)
+	queue, err := s.QueuedPrompts(ctx, id, 0)
 	must(t, err)
 	var moves []*agboxv1.AgentTransition
 	for n := uint64(0); n < a.Status.GetTransitions(); {

@@ -79,7 +79,7 @@ func (m *agentMachine) compare(got Agent, want *modelAgent) {
 }
 
 func (m *agentMachine) comparePrompts(id string, want *modelAgent, first *modelPrompt) {
-	list, err := m.s.QueuedPrompts(ctx, id)
+	list, err := m.s.QueuedPrompts(ctx, id, 0)
 	m.ok("prompts", true, err)
 	var have, wanted []string
 	for _, p := range list {

@@ -12,7 +12,7 @@ import (
 
 func queuedIDs(t testing.TB, s *Store) (ids []string) {
 	t.Helper()
-	list, err := s.QueuedPrompts(ctx, "agent")
+	list, err := s.QueuedPrompts(ctx, "agent", 0)
 	must(t, err)
 	for _, p := range list {
 		id := p.GetPromptId()

@@ -44,16 +44,16 @@ func (s *Store) ClaimedPrompt(ctx context.Context, id string) (*storev1.AgentPro
 	return p, nil
 }
 
-// QueuedPrompts returns the prompts that wait and those that are held, in order; the one being worked on is not among them.
-// Errors: as NextPrompt.
-func (s *Store) QueuedPrompts(ctx context.Context, id string) ([]*storev1.AgentPrompt, error) {
+// QueuedPrompts returns the prompts that wait and those that are held, in order, at most limit unless that is 0; the one being
+// worked on is not among them. Errors: as NextPrompt.
+func (s *Store) QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error) {
 	var list []*storev1.AgentPrompt
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
 		l.eachPrompt(id, func(_ uint64, p *storev1.AgentPrompt) bool {
 			if p.GetPromptId() != a.Status.GetPromptId() {
 				list = append(list, p)
 			}
-			return true
+			return limit == 0 || len(list) < limit
 		})
 		return nil
 	})

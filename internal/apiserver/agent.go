@@ -86,7 +86,11 @@ func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	return &agboxv1.GetAgentResponse{Agent: s.agentHandle(a, true)}, nil
+	h := s.agentHandle(a, true)
+	if h.Queue, err = s.agentQueue(ctx, a); err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetAgentResponse{Agent: h}, nil
 }
 
 // ListAgents implements agbox.v1.AgentService. Handles come without their spec, as those of sandboxes.

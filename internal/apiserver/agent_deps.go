@@ -18,6 +18,7 @@ type AgentStore interface {
 	RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error)
 	Destination(id string) string
 	RequestInterrupt(ctx context.Context, id string) (changed bool, err error)
+	QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error)
 	QueuePrompt(ctx context.Context, id, promptID, text string) (store.Queued, error)
 	Agent(ctx context.Context, id string) (store.Agent, error)
 	AgentByName(ctx context.Context, name string) (store.Agent, error)

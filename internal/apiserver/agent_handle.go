@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"context"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -88,4 +89,30 @@ func agentDesired(a store.Agent) string {
 		return "deleted"
 	}
 	return ""
+}
+
+// Bounds of AgentHandle.queue; part of the contract.
+const (
+	shownPrompts    = 20
+	shownPromptText = 200 // characters
+)
+
+// agentQueue is what waits for an agent and what is held; nothing of one whose record does not decode.
+func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.AgentQueuedPrompt, error) {
+	if a.Corrupt {
+		return nil, nil
+	}
+	list, err := s.deps.Store.QueuedPrompts(ctx, a.ID, shownPrompts)
+	if err != nil {
+		return nil, err
+	}
+	var queue []*agboxv1.AgentQueuedPrompt
+	for _, p := range list {
+		text := []rune(p.GetText())
+		queue = append(queue, &agboxv1.AgentQueuedPrompt{
+			PromptId: p.GetPromptId(), Text: string(text[:min(len(text), shownPromptText)]), QueuedAt: nanoseconds(p.GetQueuedAt()),
+			Held: p.GetHeld(), Given: p.GetClaims(),
+		})
+	}
+	return queue, nil
 }

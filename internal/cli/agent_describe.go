@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +37,7 @@ func (a *app) describeAgent(ctx context.Context, ref string) error {
 	a.warnEngine(ctx, a.conn)
 	a.agentFacts(one, sandboxNames(all))
 	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
+	a.agentQueue(one)
 	if err := a.agentChanges(ctx, one); err != nil {
 		return err
 	}
@@ -158,6 +160,28 @@ func (a *app) agentChanges(ctx context.Context, one *agboxv1.AgentHandle) error 
 	fmt.Fprintln(a.Out, "Transitions:")
 	a.printTransitions(all[max(len(all)-recentEvents, 0):], "  ", false)
 	return nil
+}
+
+// agentQueue shows the prompts that wait or are held.
+func (a *app) agentQueue(one *agboxv1.AgentHandle) {
+	if len(one.GetQueue()) == 0 {
+		return
+	}
+	fmt.Fprintln(a.Out, "Queue:")
+	now := time.Now()
+	t := table{limit: tableWidth}
+	t.add("  AGE", "PROMPT", "STATE", "TEXT")
+	for _, p := range one.GetQueue() {
+		state := "waits"
+		switch {
+		case p.GetHeld():
+			state = "held"
+		case p.GetGiven() > 0:
+			state = "again"
+		}
+		t.add("  "+age(p.GetQueuedAt().AsTime(), now), oneLine(p.GetPromptId()), state, oneLine(p.GetText()))
+	}
+	t.write(a.Out)
 }
 
 // agentNews shows the newest events, but for changes of state.

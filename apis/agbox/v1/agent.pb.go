@@ -618,7 +618,9 @@ type AgentHandle struct {
 	// cut off, or there was nothing to save.
 	Saved string `protobuf:"bytes,24,opt,name=saved,proto3" json:"saved,omitempty"`
 	// The sandbox that it moves to: its ID, or the name of one that is to come. Empty: none.
-	MovesTo       string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
+	MovesTo string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
+	// What waits for it and what is held, in order, the first 20. Absent in ListAgents.
+	Queue         []*AgentQueuedPrompt `protobuf:"bytes,26,rep,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -828,6 +830,92 @@ func (x *AgentHandle) GetMovesTo() string {
 	return ""
 }
 
+func (x *AgentHandle) GetQueue() []*AgentQueuedPrompt {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+type AgentQueuedPrompt struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PromptId string                 `protobuf:"bytes,1,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	// Its first 200 characters.
+	Text     string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
+	// Its turn was cut off, and it is not given again.
+	Held bool `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`
+	// How often it was given, 0 to 2.
+	Given         uint32 `protobuf:"varint,5,opt,name=given,proto3" json:"given,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentQueuedPrompt) Reset() {
+	*x = AgentQueuedPrompt{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentQueuedPrompt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentQueuedPrompt) ProtoMessage() {}
+
+func (x *AgentQueuedPrompt) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentQueuedPrompt.ProtoReflect.Descriptor instead.
+func (*AgentQueuedPrompt) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AgentQueuedPrompt) GetPromptId() string {
+	if x != nil {
+		return x.PromptId
+	}
+	return ""
+}
+
+func (x *AgentQueuedPrompt) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AgentQueuedPrompt) GetQueuedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.QueuedAt
+	}
+	return nil
+}
+
+func (x *AgentQueuedPrompt) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *AgentQueuedPrompt) GetGiven() uint32 {
+	if x != nil {
+		return x.Given
+	}
+	return 0
+}
+
 type CreateAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *AgentSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -843,7 +931,7 @@ type CreateAgentRequest struct {
 
 func (x *CreateAgentRequest) Reset() {
 	*x = CreateAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +943,7 @@ func (x *CreateAgentRequest) String() string {
 func (*CreateAgentRequest) ProtoMessage() {}
 
 func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +956,7 @@ func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentRequest.ProtoReflect.Descriptor instead.
 func (*CreateAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateAgentRequest) GetSpec() *AgentSpec {
@@ -908,7 +996,7 @@ type CreateAgentResponse struct {
 
 func (x *CreateAgentResponse) Reset() {
 	*x = CreateAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1008,7 @@ func (x *CreateAgentResponse) String() string {
 func (*CreateAgentResponse) ProtoMessage() {}
 
 func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1021,7 @@ func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentResponse.ProtoReflect.Descriptor instead.
 func (*CreateAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateAgentResponse) GetAgent() *AgentHandle {
@@ -953,7 +1041,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1053,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1066,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetAgentRequest) GetAgentId() string {
@@ -997,7 +1085,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1097,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1110,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetAgentResponse) GetAgent() *AgentHandle {
@@ -1043,7 +1131,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1143,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1156,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListAgentsRequest) GetSandboxId() string {
@@ -1094,7 +1182,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1194,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1207,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*AgentHandle {
@@ -1138,7 +1226,7 @@ type StartAgentRequest struct {
 
 func (x *StartAgentRequest) Reset() {
 	*x = StartAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1238,7 @@ func (x *StartAgentRequest) String() string {
 func (*StartAgentRequest) ProtoMessage() {}
 
 func (x *StartAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1251,7 @@ func (x *StartAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAgentRequest.ProtoReflect.Descriptor instead.
 func (*StartAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartAgentRequest) GetAgentId() string {
@@ -1182,7 +1270,7 @@ type StopAgentRequest struct {
 
 func (x *StopAgentRequest) Reset() {
 	*x = StopAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1282,7 @@ func (x *StopAgentRequest) String() string {
 func (*StopAgentRequest) ProtoMessage() {}
 
 func (x *StopAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1295,7 @@ func (x *StopAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopAgentRequest.ProtoReflect.Descriptor instead.
 func (*StopAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StopAgentRequest) GetAgentId() string {
@@ -1228,7 +1316,7 @@ type MoveAgentRequest struct {
 
 func (x *MoveAgentRequest) Reset() {
 	*x = MoveAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1328,7 @@ func (x *MoveAgentRequest) String() string {
 func (*MoveAgentRequest) ProtoMessage() {}
 
 func (x *MoveAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1341,7 @@ func (x *MoveAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAgentRequest.ProtoReflect.Descriptor instead.
 func (*MoveAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MoveAgentRequest) GetAgentId() string {
@@ -1279,7 +1367,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1379,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1392,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -1327,7 +1415,7 @@ type PromptAgentRequest struct {
 
 func (x *PromptAgentRequest) Reset() {
 	*x = PromptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1427,7 @@ func (x *PromptAgentRequest) String() string {
 func (*PromptAgentRequest) ProtoMessage() {}
 
 func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1440,7 @@ func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentRequest.ProtoReflect.Descriptor instead.
 func (*PromptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PromptAgentRequest) GetAgentId() string {
@@ -1389,7 +1477,7 @@ type PromptAgentResponse struct {
 
 func (x *PromptAgentResponse) Reset() {
 	*x = PromptAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1489,7 @@ func (x *PromptAgentResponse) String() string {
 func (*PromptAgentResponse) ProtoMessage() {}
 
 func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1502,7 @@ func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentResponse.ProtoReflect.Descriptor instead.
 func (*PromptAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PromptAgentResponse) GetPromptId() string {
@@ -1447,7 +1535,7 @@ type InterruptAgentRequest struct {
 
 func (x *InterruptAgentRequest) Reset() {
 	*x = InterruptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1547,7 @@ func (x *InterruptAgentRequest) String() string {
 func (*InterruptAgentRequest) ProtoMessage() {}
 
 func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1560,7 @@ func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptAgentRequest.ProtoReflect.Descriptor instead.
 func (*InterruptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InterruptAgentRequest) GetAgentId() string {
@@ -1497,7 +1585,7 @@ type GetAgentConversationRequest struct {
 
 func (x *GetAgentConversationRequest) Reset() {
 	*x = GetAgentConversationRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1597,7 @@ func (x *GetAgentConversationRequest) String() string {
 func (*GetAgentConversationRequest) ProtoMessage() {}
 
 func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1610,7 @@ func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetAgentConversationRequest) GetAgentId() string {
@@ -1567,7 +1655,7 @@ type GetAgentConversationResponse struct {
 
 func (x *GetAgentConversationResponse) Reset() {
 	*x = GetAgentConversationResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1667,7 @@ func (x *GetAgentConversationResponse) String() string {
 func (*GetAgentConversationResponse) ProtoMessage() {}
 
 func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1680,7 @@ func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetAgentConversationResponse) GetTurns() []*ConversationTurn {
@@ -1640,7 +1728,7 @@ type ConversationTurn struct {
 
 func (x *ConversationTurn) Reset() {
 	*x = ConversationTurn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1740,7 @@ func (x *ConversationTurn) String() string {
 func (*ConversationTurn) ProtoMessage() {}
 
 func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1753,7 @@ func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationTurn.ProtoReflect.Descriptor instead.
 func (*ConversationTurn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConversationTurn) GetRole() string {
@@ -1723,7 +1811,7 @@ type ListAgentTransitionsRequest struct {
 
 func (x *ListAgentTransitionsRequest) Reset() {
 	*x = ListAgentTransitionsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1823,7 @@ func (x *ListAgentTransitionsRequest) String() string {
 func (*ListAgentTransitionsRequest) ProtoMessage() {}
 
 func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1836,7 @@ func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAgentTransitionsRequest) GetAgentId() string {
@@ -1781,7 +1869,7 @@ type ListAgentTransitionsResponse struct {
 
 func (x *ListAgentTransitionsResponse) Reset() {
 	*x = ListAgentTransitionsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1881,7 @@ func (x *ListAgentTransitionsResponse) String() string {
 func (*ListAgentTransitionsResponse) ProtoMessage() {}
 
 func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1894,7 @@ func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
@@ -1837,7 +1925,7 @@ type AgentTransition struct {
 
 func (x *AgentTransition) Reset() {
 	*x = AgentTransition{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1937,7 @@ func (x *AgentTransition) String() string {
 func (*AgentTransition) ProtoMessage() {}
 
 func (x *AgentTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1950,7 @@ func (x *AgentTransition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTransition.ProtoReflect.Descriptor instead.
 func (*AgentTransition) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentTransition) GetNumber() uint64 {
@@ -1953,7 +2041,7 @@ type SubscribeAgentEventsRequest struct {
 
 func (x *SubscribeAgentEventsRequest) Reset() {
 	*x = SubscribeAgentEventsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2053,7 @@ func (x *SubscribeAgentEventsRequest) String() string {
 func (*SubscribeAgentEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2066,7 @@ func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SubscribeAgentEventsRequest) GetAgentId() string {
@@ -2021,7 +2109,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2121,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2134,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentEvent) GetSequence() uint64 {
@@ -2235,7 +2323,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2335,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2348,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2304,7 +2392,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2404,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2417,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2395,7 +2483,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2495,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2508,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -2461,7 +2549,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2561,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2574,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -2509,7 +2597,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2609,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2622,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -2575,7 +2663,7 @@ type AgentMove struct {
 
 func (x *AgentMove) Reset() {
 	*x = AgentMove{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2675,7 @@ func (x *AgentMove) String() string {
 func (*AgentMove) ProtoMessage() {}
 
 func (x *AgentMove) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2688,7 @@ func (x *AgentMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
 func (*AgentMove) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentMove) GetFromSandboxId() string {
@@ -2630,7 +2718,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2730,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2743,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentDrain) GetMode() DrainMode {
@@ -2714,7 +2802,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tmax_turns\x18\x02 \x01(\rR\bmaxTurns\x12%\n" +
 	"\x0emax_characters\x18\x03 \x01(\rR\rmaxCharacters\x12.\n" +
 	"\x13model_window_tokens\x18\x04 \x01(\rR\x11modelWindowTokens\x12'\n" +
-	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xc6\a\n" +
+	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xf9\a\n" +
 	"\vAgentHandle\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2745,10 +2833,17 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04spec\x18\x16 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12\x16\n" +
 	"\x06parked\x18\x17 \x01(\bR\x06parked\x12\x14\n" +
 	"\x05saved\x18\x18 \x01(\tR\x05saved\x12\x19\n" +
-	"\bmoves_to\x18\x19 \x01(\tR\amovesTo\x1a9\n" +
+	"\bmoves_to\x18\x19 \x01(\tR\amovesTo\x121\n" +
+	"\x05queue\x18\x1a \x03(\v2\x1b.agbox.v1.AgentQueuedPromptR\x05queue\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
+	"\x11AgentQueuedPrompt\x12\x1b\n" +
+	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x127\n" +
+	"\tqueued_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\bR\x04held\x12\x14\n" +
+	"\x05given\x18\x05 \x01(\rR\x05given\"\x85\x01\n" +
 	"\x12CreateAgentRequest\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x12\n" +
@@ -2962,7 +3057,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -2971,109 +3066,112 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentSpec)(nil),                    // 4: agbox.v1.AgentSpec
 	(*AgentContextPolicy)(nil),           // 5: agbox.v1.AgentContextPolicy
 	(*AgentHandle)(nil),                  // 6: agbox.v1.AgentHandle
-	(*CreateAgentRequest)(nil),           // 7: agbox.v1.CreateAgentRequest
-	(*CreateAgentResponse)(nil),          // 8: agbox.v1.CreateAgentResponse
-	(*GetAgentRequest)(nil),              // 9: agbox.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),             // 10: agbox.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),            // 11: agbox.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),           // 12: agbox.v1.ListAgentsResponse
-	(*StartAgentRequest)(nil),            // 13: agbox.v1.StartAgentRequest
-	(*StopAgentRequest)(nil),             // 14: agbox.v1.StopAgentRequest
-	(*MoveAgentRequest)(nil),             // 15: agbox.v1.MoveAgentRequest
-	(*DeleteAgentRequest)(nil),           // 16: agbox.v1.DeleteAgentRequest
-	(*PromptAgentRequest)(nil),           // 17: agbox.v1.PromptAgentRequest
-	(*PromptAgentResponse)(nil),          // 18: agbox.v1.PromptAgentResponse
-	(*InterruptAgentRequest)(nil),        // 19: agbox.v1.InterruptAgentRequest
-	(*GetAgentConversationRequest)(nil),  // 20: agbox.v1.GetAgentConversationRequest
-	(*GetAgentConversationResponse)(nil), // 21: agbox.v1.GetAgentConversationResponse
-	(*ConversationTurn)(nil),             // 22: agbox.v1.ConversationTurn
-	(*ListAgentTransitionsRequest)(nil),  // 23: agbox.v1.ListAgentTransitionsRequest
-	(*ListAgentTransitionsResponse)(nil), // 24: agbox.v1.ListAgentTransitionsResponse
-	(*AgentTransition)(nil),              // 25: agbox.v1.AgentTransition
-	(*SubscribeAgentEventsRequest)(nil),  // 26: agbox.v1.SubscribeAgentEventsRequest
-	(*AgentEvent)(nil),                   // 27: agbox.v1.AgentEvent
-	(*AgentMessage)(nil),                 // 28: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 29: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 30: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 31: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 32: agbox.v1.AgentTruncation
-	(*AgentMove)(nil),                    // 33: agbox.v1.AgentMove
-	(*AgentDrain)(nil),                   // 34: agbox.v1.AgentDrain
-	nil,                                  // 35: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 36: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 37: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 38: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 40: google.protobuf.Timestamp
-	(DrainMode)(0),                       // 41: agbox.v1.DrainMode
-	(DrainPhase)(0),                      // 42: agbox.v1.DrainPhase
-	(*AcceptedResponse)(nil),             // 43: agbox.v1.AcceptedResponse
+	(*AgentQueuedPrompt)(nil),            // 7: agbox.v1.AgentQueuedPrompt
+	(*CreateAgentRequest)(nil),           // 8: agbox.v1.CreateAgentRequest
+	(*CreateAgentResponse)(nil),          // 9: agbox.v1.CreateAgentResponse
+	(*GetAgentRequest)(nil),              // 10: agbox.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),             // 11: agbox.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),            // 12: agbox.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),           // 13: agbox.v1.ListAgentsResponse
+	(*StartAgentRequest)(nil),            // 14: agbox.v1.StartAgentRequest
+	(*StopAgentRequest)(nil),             // 15: agbox.v1.StopAgentRequest
+	(*MoveAgentRequest)(nil),             // 16: agbox.v1.MoveAgentRequest
+	(*DeleteAgentRequest)(nil),           // 17: agbox.v1.DeleteAgentRequest
+	(*PromptAgentRequest)(nil),           // 18: agbox.v1.PromptAgentRequest
+	(*PromptAgentResponse)(nil),          // 19: agbox.v1.PromptAgentResponse
+	(*InterruptAgentRequest)(nil),        // 20: agbox.v1.InterruptAgentRequest
+	(*GetAgentConversationRequest)(nil),  // 21: agbox.v1.GetAgentConversationRequest
+	(*GetAgentConversationResponse)(nil), // 22: agbox.v1.GetAgentConversationResponse
+	(*ConversationTurn)(nil),             // 23: agbox.v1.ConversationTurn
+	(*ListAgentTransitionsRequest)(nil),  // 24: agbox.v1.ListAgentTransitionsRequest
+	(*ListAgentTransitionsResponse)(nil), // 25: agbox.v1.ListAgentTransitionsResponse
+	(*AgentTransition)(nil),              // 26: agbox.v1.AgentTransition
+	(*SubscribeAgentEventsRequest)(nil),  // 27: agbox.v1.SubscribeAgentEventsRequest
+	(*AgentEvent)(nil),                   // 28: agbox.v1.AgentEvent
+	(*AgentMessage)(nil),                 // 29: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 30: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 31: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 32: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 33: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 34: agbox.v1.AgentMove
+	(*AgentDrain)(nil),                   // 35: agbox.v1.AgentDrain
+	nil,                                  // 36: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 37: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 38: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 39: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 41: google.protobuf.Timestamp
+	(DrainMode)(0),                       // 42: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 43: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 44: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	35, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	39, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	36, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	40, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	36, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	37, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	40, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	41, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	40, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	37, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	41, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	38, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
-	4,  // 10: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	6,  // 11: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	6,  // 12: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	38, // 13: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	6,  // 14: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
-	22, // 15: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	40, // 16: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
-	25, // 17: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
-	0,  // 18: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
-	0,  // 19: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
-	1,  // 20: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	40, // 21: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
-	2,  // 22: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
-	3,  // 23: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	40, // 24: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	28, // 25: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	29, // 26: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
-	25, // 27: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	31, // 28: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	30, // 29: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	32, // 30: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	33, // 31: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	34, // 32: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
-	41, // 33: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
-	42, // 34: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
-	7,  // 35: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
-	9,  // 36: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	11, // 37: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	13, // 38: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
-	14, // 39: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
-	16, // 40: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	15, // 41: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
-	17, // 42: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	19, // 43: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	20, // 44: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	23, // 45: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	26, // 46: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	8,  // 47: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	10, // 48: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	12, // 49: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	43, // 50: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	43, // 51: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	43, // 52: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	43, // 53: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
-	18, // 54: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	43, // 55: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	21, // 56: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	24, // 57: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	27, // 58: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	47, // [47:59] is the sub-list for method output_type
-	35, // [35:47] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	7,  // 10: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
+	41, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
+	4,  // 12: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	6,  // 13: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
+	6,  // 14: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
+	39, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	6,  // 16: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
+	23, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
+	41, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	26, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
+	0,  // 20: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
+	0,  // 21: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
+	1,  // 22: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
+	41, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	2,  // 24: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
+	3,  // 25: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
+	41, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	29, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	30, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	26, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
+	32, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	31, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	33, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	34, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	35, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	42, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	43, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	8,  // 37: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
+	10, // 38: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	12, // 39: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	14, // 40: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
+	15, // 41: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
+	17, // 42: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	16, // 43: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
+	18, // 44: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
+	20, // 45: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	21, // 46: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	24, // 47: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	27, // 48: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	9,  // 49: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	11, // 50: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	13, // 51: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	44, // 52: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	44, // 53: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	44, // 54: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	44, // 55: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	19, // 56: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	44, // 57: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	22, // 58: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	25, // 59: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	28, // 60: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	49, // [49:61] is the sub-list for method output_type
+	37, // [37:49] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3083,7 +3181,7 @@ func file_agbox_v1_agent_proto_init() {
 	}
 	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_init()
-	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[24].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
 		(*AgentEvent_Part)(nil),
 		(*AgentEvent_Transition)(nil),
@@ -3099,7 +3197,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
