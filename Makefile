@@ -52,7 +52,7 @@ test: engine image build test-unit test-long test-docker test-hack ## Run every 
 
 .PHONY: test-unit
 test-unit: test-tools ## Run the tests that need neither Docker nor a network, long ones as a sample, with the race detector.
-	go test -race -short -timeout 10m ./...
+	go test -race -short -p 4 -timeout 10m ./... # many of them wait more than they work
 
 .PHONY: test-long
 test-long: test-tools ## Run the tests of which test-unit runs a sample: properties, kills, every byte of a file.
