@@ -15,32 +15,8 @@ import (
 // Run syncs what was written, tries again what failed, and writes files anew from src that need it, until ctx ends and all is
 // synced. What is handed over after that needs Flush.
 func (d *Agents) Run(ctx context.Context, src AgentSource) {
-	for {
-		select {
-		case <-d.wake:
-		case <-ctx.Done():
-			d.Flush()
-			return
-		}
-		for again := true; again; {
-			if !pauseFlush(ctx) {
-				d.Flush()
-				return
-			}
-			again = d.flush(ctx, src, time.Now())
-		}
-	}
-}
-
-func pauseFlush(ctx context.Context) bool {
-	timer := time.NewTimer(flushAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	flushes(ctx, d.wake, func() bool { return d.flush(ctx, src, time.Now()) })
+	d.Flush()
 }
 
 // Flush syncs what was written. It writes nothing anew.

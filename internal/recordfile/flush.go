@@ -18,24 +18,27 @@ const (
 // Run syncs what was written, tries again what failed, and keeps the files from growing, until ctx ends and all is
 // synced. What is handed over after that needs Flush.
 func (d *Dir) Run(ctx context.Context) {
+	flushes(ctx, d.wake, func() bool { return d.flush(time.Now()) })
+	d.Flush()
+}
+
+// flushes calls flush flushAfter each wake, and again for as long as there is more, until ctx ends.
+func flushes(ctx context.Context, wake <-chan struct{}, flush func() (more bool)) {
 	for {
 		select {
-		case <-d.wake:
+		case <-wake:
 		case <-ctx.Done():
-			d.Flush()
 			return
 		}
-		for again := true; again; {
-			if !d.pause(ctx) {
-				d.Flush()
+		for more := true; more; more = flush() {
+			if !pause(ctx) {
 				return
 			}
-			again = d.flush(time.Now())
 		}
 	}
 }
 
-func (d *Dir) pause(ctx context.Context) bool {
+func pause(ctx context.Context) bool {
 	timer := time.NewTimer(flushAfter)
 	defer timer.Stop()
 	select {
