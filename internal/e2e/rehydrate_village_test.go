@@ -74,6 +74,14 @@ func (v *village) work() []string {
 // look takes the views, and has what differs between kinds: execs.
 func (v *village) look(ended []string) {
 	v.Helper()
+	v.eventually("the service that nobody waits for is up", func() error {
+		for _, s := range v.sandbox(v.ids["services"]).GetServices() {
+			if s.GetState() != "READY" {
+				return fmt.Errorf("%v", s)
+			}
+		}
+		return nil
+	})
 	v.views = map[string]view{}
 	for kind, id := range v.ids {
 		v.views[kind] = v.viewed(id)
