@@ -92,6 +92,7 @@ func (b *agentBoard) copied(id string) *agentBoard {
 	keep(other.prompts, b.prompts, id)
 	keep(other.alive, b.alive, id)
 	keep(other.own, b.own, id)
+	keep(other.saving, b.saving, id)
 	keep(other.transitions, b.transitions, id)
 	if h, ok := b.helpers[id]; ok {
 		other.helpers[id] = maps.Clone(h)
