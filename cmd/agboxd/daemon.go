@@ -28,6 +28,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/connlimit"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
@@ -93,6 +94,7 @@ type daemon struct {
 	api      *apiserver.Server
 	registry *prometheus.Registry
 	socket   net.Listener
+	files    descriptors
 	backups  *backup.Maker
 	records  *recordfile.Dir
 	agents   *recordfile.Agents
@@ -112,7 +114,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience}
+	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
@@ -200,8 +202,12 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	})
 	metrics.States(d.registry, stateNames(), d.countByState)
 	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
-	d.socket, err = listen(paths.Socket)
-	return err
+	socket, err := listen(paths.Socket)
+	if err != nil {
+		return err
+	}
+	d.socket = connlimit.Newest(socket, d.files.grpc)
+	return nil
 }
 
 // listen makes the socket anew; the lock says that nobody else serves on the old one.
@@ -233,7 +239,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Go(func() { d.catchUp(loops) })
 	backups := d.schedule() // before anybody reads the metrics
 	if d.cfg.HTTP.Listen != config.HTTPOff {
-		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.log) })
+		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.files.http, d.log) })
 	}
 	rebuilt := make(chan struct{})
 	wg.Go(func() {
@@ -380,7 +386,10 @@ func (d *daemon) checks() []check {
 	if damaged := d.store.Corrupt(); len(damaged) > 0 {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
-	return []check{store, {name: "records", problem: d.rebuild.sentence()}, {name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()}}
+	return []check{
+		store, {name: "records", problem: d.rebuild.sentence()}, d.files.check(),
+		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
+	}
 }
 
 func (d *daemon) countByState() map[string]int {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/agbox/agbox/internal/connlimit"
 )
 
 // check is one line of /readyz.
@@ -64,10 +66,11 @@ func readiness(checks []check) (string, bool) {
 const httpRetry = 5 * time.Second
 
 // serveHTTP serves until ctx ends. An address that is taken is an error in the log and tried again, never a reason
-// not to start.
-func serveHTTP(ctx context.Context, addr string, h http.Handler, log *slog.Logger) {
+// not to start. At most so many connections are open, and one more closes the oldest: every user of the host can connect, and
+// none can keep a scraper away.
+func serveHTTP(ctx context.Context, addr string, h http.Handler, most int, log *slog.Logger) {
 	for ctx.Err() == nil {
-		err := serveOnce(ctx, addr, h, log)
+		err := serveOnce(ctx, addr, h, most, log)
 		if ctx.Err() != nil {
 			return
 		}
@@ -79,16 +82,28 @@ func serveHTTP(ctx context.Context, addr string, h http.Handler, log *slog.Logge
 	}
 }
 
-func serveOnce(ctx context.Context, addr string, h http.Handler, log *slog.Logger) error {
+// What bounds one connection: its requests have headers of a few KiB and no body, and scrapers come every minute or sooner.
+const (
+	headerTimeout  = 5 * time.Second
+	readTimeout    = 10 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+)
+
+func serveOnce(ctx context.Context, addr string, h http.Handler, most int, log *slog.Logger) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	log.Info("http serves", "listen", l.Addr().String())
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // a scrape may be cut off; nothing is lost with it
 	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(connlimit.Oldest(l, most)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -26,8 +26,15 @@ func TestMain(m *testing.M) {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector makes each child last a second
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, f := range atExit {
+		f()
+	}
+	os.Exit(code)
 }
+
+// atExit is done when all tests have ended.
+var atExit []func()
 
 // place is the directories of one daemon that does not run.
 type place struct {

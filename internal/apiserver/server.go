@@ -22,6 +22,8 @@ const (
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
+	// handshakeTimeout is how long a connection may take to say that it is HTTP/2; one that stays silent is closed.
+	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
 	keepaliveLeast = 5 * time.Second
 	// streamGrace is how long a stopping server waits for streams whose client does not read, and flushGrace how long
@@ -51,6 +53,7 @@ func New(d Deps) *Server {
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// program builds the daemon, once and without the race detector: its memory is looked at.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "agboxd-program-")
+	if err != nil {
+		return "", err
+	}
+	atExit = append(atExit, func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "agboxd")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, os.WriteFile(filepath.Join(dir, shimName), []byte("shim"), 0o755)
+})
+
+// abused is a daemon in a process of its own, whose engine is away.
+type abused struct {
+	*testing.T
+	pid          int
+	http, socket string
+}
+
+// startAbused starts a daemon under a shell that sets its limits first.
+func startAbused(t *testing.T, limits string) *abused {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := homed(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &abused{T: t, http: free.Addr().String(), socket: filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "agbox", "agboxd.sock")}
+	free.Close()
+	writeConfig(t, file, fmt.Sprintf("[http]\nlisten = %q\n[docker]\nhost = \"unix:///nowhere/docker.sock\"\n", a.http))
+	cmd := exec.Command("sh", "-c", limits+` exec "$0"`, path)
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("the daemon ended with %v: %s", err, said.String()[max(0, said.Len()-4000):])
+		}
+	})
+	deadline := time.Now().Add(30 * time.Second)
+	for a.ping(time.Second) != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the daemon does not serve")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return a
+}
+
+// ping makes a call on a connection of its own.
+func (a *abused) ping(patience time.Duration) error {
+	conn := a.dial()
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(a.Context(), patience)
+	defer cancel()
+	_, err := agboxv1.NewSandboxServiceClient(conn).Ping(ctx, &agboxv1.PingRequest{})
+	return err
+}
+
+func (a *abused) dial(opts ...grpc.DialOption) *grpc.ClientConn {
+	a.Helper()
+	conn, err := grpc.NewClient("unix://"+a.socket, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return conn
+}
+
+// fetch reads one page on a connection of its own.
+func (a *abused) fetch(path string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + a.http + path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+func (a *abused) descriptors() int {
+	a.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.pid))
+	if err != nil {
+		a.Fatal(err)
+	}
+	return len(open)
+}
+
+// TestIdleConnectionsLeaveDescriptorsForCalls opens far more connections than the daemon has descriptors, in every state that costs
+// their owner nothing.
+func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
+	const limit, many = 200, 1000
+	a := startAbused(t, fmt.Sprintf("ulimit -Sn 64; ulimit -Hn %d;", limit))
+	var mine []net.Conn
+	defer func() {
+		for _, c := range mine {
+			c.Close()
+		}
+	}()
+	open := func(network, addr, first string) {
+		t.Helper()
+		c, err := net.DialTimeout(network, addr, 5*time.Second)
+		if err != nil {
+			t.Fatalf("connection %d: %v", len(mine), err)
+		}
+		mine = append(mine, c)
+		if _, err := c.Write([]byte(first)); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	wantServed := func(when string) {
+		t.Helper()
+		if err := a.ping(5 * time.Second); err != nil {
+			t.Errorf("%s: a call: %v", when, err)
+		}
+		if body, err := a.fetch("/healthz"); err != nil || body != "ok\n" {
+			t.Errorf("%s: /healthz: %q, %v", when, body, err)
+		}
+		if n := a.descriptors(); n > limit*3/4 {
+			t.Errorf("%s: %d of %d descriptors are open", when, n, limit)
+		}
+	}
+	for name, first := range map[string]string{
+		"nothing sent": "", "half a request": "GET /metrics HTTP/1.1\r\nHost: x\r\n", "answered and kept alive": "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		for range many {
+			open("tcp", a.http, first)
+		}
+		wantServed(name)
+	}
+	if body, err := a.fetch("/readyz"); err != nil || !strings.Contains(body, "[!]descriptors: the limit of open files is 200") {
+		t.Errorf("/readyz says %q, %v", body, err)
+	}
+	// A local user can't reach the socket; a program of ours may leak connections to it, and must not take the files of execs along.
+	kept := a.dial()
+	defer kept.Close()
+	client := agboxv1.NewSandboxServiceClient(kept)
+	if _, err := client.Ping(t.Context(), &agboxv1.PingRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	for range limit {
+		open("unix", a.socket, "")
+	}
+	if _, err := client.Ping(t.Context(), &agboxv1.PingRequest{}); err != nil {
+		t.Errorf("on a connection that is there: %v", err)
+	}
+	if n := a.descriptors(); n > limit*3/4 {
+		t.Errorf("with leaked calls %d of %d descriptors are open", n, limit)
+	}
+}
+
+func TestDescriptorsAreShared(t *testing.T) {
+	for limit, want := range map[uint64]descriptors{
+		0: {0, 2, 4}, 256: {256, 16, 64}, 1024: {1024, 64, 256}, 65536: {65536, 64, 4096}, 1 << 63: {1<<31 - 1, 64, 4096},
+	} {
+		if got := shareDescriptors(limit); got != want {
+			t.Errorf("%d: %v, want %v", limit, got, want)
+		}
+	}
+}

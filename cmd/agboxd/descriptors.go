@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostHTTP and mostGRPC are enough for any scraper and any number of programs on one host.
+	mostHTTP, mostGRPC = 64, 4096
+	// leastDescriptors is the limit from which on nothing is warned of: LimitNOFILE of the unit is 65536.
+	leastDescriptors = 1024
+)
+
+// descriptors says how many file descriptors the process may have open, and how many of them connections may take. What is left,
+// at least half, is for the database, the engine, inotify and the files of execs.
+type descriptors struct{ limit, http, grpc int }
+
+// shareDescriptors divides a limit: a sixteenth for HTTP, which every user of the host can reach, and a quarter for gRPC.
+func shareDescriptors(limit uint64) descriptors {
+	n := int(min(limit, math.MaxInt32)) //nolint:gosec // bounded
+	return descriptors{limit: n, http: min(max(n/16, 2), mostHTTP), grpc: min(max(n/4, 4), mostGRPC)}
+}
+
+// raiseDescriptors raises the soft limit of open files to the hard one, and shares it out. Go does the same at its start, but
+// promises it nowhere.
+func raiseDescriptors(log *slog.Logger) descriptors {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
+		log.Warn("the limit of open files is not known", "err", err)
+		return shareDescriptors(leastDescriptors)
+	}
+	if now.Cur < now.Max {
+		raised := unix.Rlimit{Cur: now.Max, Max: now.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &raised); err != nil {
+			log.Warn("the limit of open files stays as it is", "limit", now.Cur, "err", err)
+		} else {
+			now = raised
+		}
+	}
+	return shareDescriptors(now.Cur)
+}
+
+// check is the line of /readyz.
+func (d descriptors) check() check {
+	c := check{name: "descriptors"}
+	open, err := os.ReadDir("/proc/self/fd")
+	switch {
+	case err == nil && len(open) > d.limit/10*9:
+		c.warning = fmt.Sprintf("%d of %d are open; raise LimitNOFILE of the service, or find out who holds connections", len(open), d.limit)
+	case d.limit < leastDescriptors:
+		c.warning = fmt.Sprintf("the limit of open files is %d; raise LimitNOFILE of the service to %d or more", d.limit, leastDescriptors)
+	}
+	return c
+}

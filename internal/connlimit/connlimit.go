@@ -1,0 +1,87 @@
+// Package connlimit bounds the connections of a listener, so that one listener cannot use up the descriptors of the process.
+package connlimit
+
+import (
+	"container/list"
+	"net"
+	"sync"
+)
+
+// Oldest returns a listener that holds at most limit connections. One more closes the connection that was accepted first: a new
+// caller always gets through, and whoever opens many connections without using them loses its own. limit is at least 1.
+func Oldest(l net.Listener, limit int) net.Listener {
+	return &listener{Listener: l, limit: max(limit, 1), open: list.New(), evict: true}
+}
+
+// Newest returns a listener that holds at most limit connections. One more is accepted and closed at once, so that its caller
+// gets an error instead of waiting, and established connections stay. limit is at least 1.
+func Newest(l net.Listener, limit int) net.Listener {
+	return &listener{Listener: l, limit: max(limit, 1), open: list.New()}
+}
+
+type listener struct {
+	net.Listener
+	limit int
+	evict bool
+
+	mu   sync.Mutex
+	open *list.List // of *conn, the first accepted in front
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: raw, of: l}
+		surplus := l.add(c)
+		if surplus != nil {
+			_ = surplus.Close()
+		}
+		if surplus != c {
+			return c, nil
+		}
+	}
+}
+
+// add counts c and returns the connection that must be closed for it: nil while there is room.
+func (l *listener) add(c *conn) *conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open.Len() < l.limit {
+		c.at = l.open.PushBack(c)
+		return nil
+	}
+	if !l.evict {
+		return c
+	}
+	oldest := l.open.Remove(l.open.Front()).(*conn) // the list holds nothing else
+	oldest.at = nil
+	c.at = l.open.PushBack(c)
+	return oldest
+}
+
+func (l *listener) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.at != nil {
+		l.open.Remove(c.at)
+		c.at = nil
+	}
+}
+
+// conn leaves its listener's count when it is closed.
+type conn struct {
+	net.Conn
+	of *listener
+	at *list.Element // guarded by of.mu; nil once it is not counted
+}
+
+// Close implements net.Conn. The descriptor is closed before the connection leaves the count.
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.of.remove(c)
+	return err
+}
