@@ -16,38 +16,60 @@ import (
 // errShrunk: somebody else has written to the file.
 var errShrunk = fmt.Errorf("the file is shorter than what was written: %w", errdefs.ErrDataLoss)
 
-// compact writes a file anew that has become full. The long part, with the sync, is done without the box's lock: what is
-// appended meanwhile is copied at the end.
+// compaction is the writing anew of one file: of what was in it up to upTo the long part, with the sync, is done without the
+// box's lock, and what is appended meanwhile is copied at the end.
+type compaction struct {
+	dirfd     int
+	old, temp *os.File
+	upTo      int64
+}
+
+func (c *compaction) close() {
+	c.old.Close()
+	c.temp.Close()
+	unix.Close(c.dirfd)
+}
+
+// compact writes a file anew that has become full.
 func (b *box) compact(l *logFile) error {
+	c, err := b.beginCompaction(l)
+	if c == nil {
+		return err
+	}
+	defer c.close()
+	base, err := l.copyCounting(c.old, c.temp, c.upTo)
+	if err == nil {
+		err = b.swap(l, c, base)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("compact: %w", err), remove(c.dirfd, l.temp))
+	}
+	return nil
+}
+
+// beginCompaction makes the new file, under the lock: remove finds it, or it is not made. Nil is for a file that is not full.
+func (b *box) beginCompaction(l *logFile) (*compaction, error) {
 	b.mu.Lock()
-	full, upTo := l.full() && !b.gone, l.size
-	b.mu.Unlock()
-	if !full {
-		return nil
+	defer b.mu.Unlock()
+	if b.gone || !l.full() {
+		return nil, nil
 	}
 	dirfd, err := openDir(b.path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer unix.Close(dirfd)
 	old, _, err := openFile(dirfd, l.name, unix.O_RDONLY)
 	if err != nil {
-		return err
+		unix.Close(dirfd)
+		return nil, err
 	}
-	defer old.Close()
 	temp, err := createTemp(dirfd, l.temp)
 	if err != nil {
-		return err
+		old.Close()
+		unix.Close(dirfd)
+		return nil, err
 	}
-	defer temp.Close()
-	base, err := l.copyCounting(old, temp, upTo)
-	if err == nil {
-		err = b.swap(l, dirfd, old, temp, upTo, base)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("compact: %w", err), remove(dirfd, l.temp))
-	}
-	return nil
+	return &compaction{dirfd, old, temp, l.size}, nil
 }
 
 // copyCounting copies what counts in the first upTo bytes of old, in its order, and syncs it.
@@ -79,21 +101,21 @@ func (l *logFile) copyCounting(old, temp *os.File, upTo int64) (base int64, err 
 	return base, temp.Sync()
 }
 
-// swap puts temp in the place of old, with what was appended to that behind upTo.
-func (b *box) swap(l *logFile, dirfd int, old, temp *os.File, upTo, base int64) error {
+// swap puts the new file in the place of the old one, with what was appended to that meanwhile.
+func (b *box) swap(l *logFile, c *compaction, base int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || !l.known {
-		return remove(dirfd, l.temp)
+		return remove(c.dirfd, l.temp)
 	}
-	late, err := io.Copy(io.NewOffsetWriter(temp, base), section(old, upTo, l.size))
+	late, err := io.Copy(io.NewOffsetWriter(c.temp, base), section(c.old, c.upTo, l.size))
 	if err != nil {
 		return err
 	}
-	if late != l.size-upTo {
+	if late != l.size-c.upTo {
 		return errShrunk
 	}
-	if err := rename(dirfd, l.temp, l.name); err != nil {
+	if err := rename(c.dirfd, l.temp, l.name); err != nil {
 		return err
 	}
 	l.base, l.size, l.dirty, l.entry = base, base+late, true, true
