@@ -17,6 +17,7 @@ import (
 //	│  ├──schema          : <uint64>                       - see migrate.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
 //	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
+//	│  ├──engine-identity : <agbox.store.v1.EngineIdentity> - where the engine keeps its containers
 //	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
 //	│  │                                                     records are rebuilt
 //	│  ├──epoch           : <uint64>                       - starts of the daemon so far
@@ -39,6 +40,9 @@ import (
 //	│  └──*sandbox id*    : <uint64 sequence>              - highest event that the history limit dropped; none means 0
 //	├──sandbox-deleted-at
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - written with SANDBOX_DELETED; the last to go in a purge
+//	├──sandbox-unswept
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - of one that cleanup_ttl deleted after a failure; its objects are
+//	│                                                        reported and never swept, also after the purge
 //	├──exec-refs
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
@@ -81,6 +85,7 @@ const (
 	bucketProgress  = "sandbox-progress"
 	bucketTrimmed   = "sandbox-trimmed"
 	bucketDeletedAt = "sandbox-deleted-at"
+	bucketUnswept   = "sandbox-unswept"
 	bucketExecRefs  = "exec-refs"
 
 	bucketAgentID       = "agent-ids"
@@ -101,10 +106,11 @@ const (
 
 	keySchema       = "schema"
 	keyInstance     = "instance"
-	keyEngineMarker = "engine-marker"
-	keyRebuild      = "rebuild"
-	keyEpoch        = "epoch"
-	keyDrain        = "drain"
+	keyEngineMarker   = "engine-marker"
+	keyEngineIdentity = "engine-identity"
+	keyRebuild        = "rebuild"
+	keyEpoch          = "epoch"
+	keyDrain          = "drain"
 )
 
 // maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.

@@ -66,7 +66,7 @@ func (c *checker) run() error {
 	if err := c.meta(); err != nil {
 		return err
 	}
-	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketAgentID} {
+	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketAgentID} {
 		c.each(bucket, func(key string, v []byte) {
 			_, err := decodeInt(v)
 			_ = c.noted(bucket, key, "", err) // it was told
@@ -111,6 +111,9 @@ func (c *checker) meta() error {
 			_, err := decodeInt(v)
 			_ = c.noted(bucketMeta, key, "", err) // it was told
 		}
+	}
+	if v := get(c.tx, bucketMeta, []byte(keyEngineIdentity)); v != nil {
+		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // it was told
 	}
 	_ = c.drain() // it was told
 	return nil

@@ -25,7 +25,7 @@ func isPreparing(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 // endsActivity reports whether the idle clock starts anew with ev.
 func endsActivity(ev *agboxv1.SandboxEvent) bool {
 	switch ev.GetEventType() {
-	case agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_RESTARTED,
+	case agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.EventType_SANDBOX_RECOVERED,
 		agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		return true
 	}

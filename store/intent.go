@@ -83,7 +83,7 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 const reasonCleanup = "cleanup_ttl"
 
 // RequestCleanup asks for the removal of a sandbox, with reason cleanup_ttl, if at the time of the commit it is STOPPED
-// and wanted so, or FAILED, and has been since at least after ago. Otherwise, or when after is not positive, it changes
+// and wanted so, or FAILED, and has been since at least after ago. See Unswept for one that failed after its create. Otherwise, or when after is not positive, it changes
 // nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
@@ -93,6 +93,11 @@ func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Durati
 		}
 		if after <= 0 || !sb.atRest() || t.now.Sub(sb.StateChangedAt) < after {
 			return false, nil
+		}
+		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {
+			if err := t.putInt(bucketUnswept, sb.ID, uint64(t.now.UnixNano())); err != nil {
+				return false, err
+			}
 		}
 		return t.requestDelete(sb, reasonCleanup)
 	})

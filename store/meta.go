@@ -4,6 +4,9 @@ import (
 	"context"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
 // MarkerWritten reports whether the marker volume was once made in the engine. Errors: ErrUnavailable.
@@ -22,4 +25,25 @@ func (s *Store) SetMarkerWritten(ctx context.Context) error {
 	return s.update(ctx, func(t *txn) error {
 		return t.putInt(bucketMeta, keyEngineMarker, uint64(t.now.UnixNano()))
 	})
+}
+
+// EngineIdentity returns where the engine kept its containers when it was last taken for ours; nil before that was recorded.
+// Errors: ErrDataLoss, ErrUnavailable.
+func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error) {
+	var found *storev1.EngineIdentity
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		b := get(tx, bucketMeta, []byte(keyEngineIdentity))
+		if b == nil {
+			return nil
+		}
+		found = &storev1.EngineIdentity{}
+		return decode(b, found)
+	})
+	return found, err
+}
+
+// SetEngineIdentity records where the engine keeps its containers. Errors: ErrUnavailable.
+func (s *Store) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
+	id = proto.CloneOf(id)
+	return s.update(ctx, func(t *txn) error { return t.put(bucketMeta, keyEngineIdentity, id) })
 }

@@ -77,12 +77,45 @@ func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err
 	})
 }
 
-func (t *txn) resume(sb *Sandbox) error {
+// codeCreateFailed is the error code of a sandbox whose containers were removed when it failed.
+const codeCreateFailed = "SANDBOX_CREATE_FAILED"
+
+// RequestRecover is RequestResume for a resume that may make the network again and reconnect the containers; it also accepts a
+// FAILED sandbox whose create did not fail. Errors: as RequestResume.
+func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, notStopped(id))
+		if err != nil || sb.isResuming() && sb.Desired.GetRecover() {
+			return false, err
+		}
+		if !sb.recoverable() {
+			return false, notStopped(id)
+		}
+		return true, t.resumeWith(sb, true)
+	})
+}
+
+// recoverable reports whether a resume with recover has something to do.
+func (sb *Sandbox) recoverable() bool {
+	run := sb.Desired.GetRunState()
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+		return run != storev1.RunState_RUN_STATE_DELETE && sb.ErrorCode != codeCreateFailed
+	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+		return run == storev1.RunState_RUN_STATE_STOP
+	}
+	return sb.isPaused() || sb.isPausing()
+}
+
+func (t *txn) resume(sb *Sandbox) error { return t.resumeWith(sb, false) }
+
+// resumeWith may be of a sandbox that failed while a pause was wanted: what is frozen is then thawed by its engine's state.
+func (t *txn) resumeWith(sb *Sandbox, recover bool) error {
 	if _, err := t.progress(sb, resumed(sb)); err != nil {
 		return err
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
-	sb.Desired.Attempt = storev1.Attempt_ATTEMPT_RESUME
+	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, recover
 	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }

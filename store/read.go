@@ -52,6 +52,18 @@ func (s *Store) Reserved(ctx context.Context, id string) (bool, error) {
 	return found, err
 }
 
+// Unswept reports whether cleanup_ttl deleted the sandbox after a failure other than of its create. The failure may have been a
+// wrong verdict, so what the engine still holds of it is reported, and never removed as an orphan. It survives the purge.
+// Errors: ErrUnavailable.
+func (s *Store) Unswept(ctx context.Context, id string) (bool, error) {
+	var found bool
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		found = get(tx, bucketUnswept, []byte(id)) != nil
+		return nil
+	})
+	return found, err
+}
+
 // SandboxByName returns the sandbox that holds a name: a live one that nobody asked to delete. From memory.
 func (s *Store) SandboxByName(name string) (Sandbox, bool) {
 	s.index.mu.RLock()

@@ -18,7 +18,7 @@ import (
 // What was asked for never changes here, nor does the generation. A report without anything new writes nothing. Errors:
 // ErrAborted when the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for
 // events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, a
-// SANDBOX_STOPPED of one that is to hold still, or a SANDBOX_DELETED while execs are active or it has agents; ErrDataLoss;
+// SANDBOX_STOPPED of one that is to hold still, a SANDBOX_RECOVERED of one that is not FAILED, or a SANDBOX_DELETED while execs are active or it has agents; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
@@ -28,6 +28,9 @@ func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	r.Events = events
 	if r.EngineRun != nil {
 		r.EngineRun = proto.CloneOf(r.EngineRun)
+	}
+	if r.Objects != nil {
+		r.Objects = proto.CloneOf(r.Objects)
 	}
 	r.Progress = validProgress(r.Progress)
 	return s.update(ctx, func(t *txn) error { return t.report(id, r) })
@@ -89,6 +92,9 @@ func (t *txn) report(id string, r Report) error {
 	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE {
 		unwanted = agboxv1.EventType_SANDBOX_STOPPED
 	}
+	if has(r.Events, agboxv1.EventType_SANDBOX_RECOVERED) && sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		return fmt.Errorf("report on sandbox %s: SANDBOX_RECOVERED of one that is %s: %w", id, sb.State, errdefs.ErrFailedPrecondition)
+	}
 	if has(r.Events, unwanted) {
 		return fmt.Errorf("report on sandbox %s: %s, and nobody wants that: %w", id, unwanted, errdefs.ErrFailedPrecondition)
 	}
@@ -124,6 +130,9 @@ func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 	d := proto.CloneOf(sb.Desired)
 	if r.EngineRun != nil {
 		d.EngineRun = r.EngineRun
+	}
+	if r.Objects != nil {
+		d.Objects = r.Objects
 	}
 	if r.LimitsApplied {
 		d.LimitsPending = false

@@ -73,6 +73,8 @@ type Report struct {
 	EngineRun *storev1.EngineRun
 	// Progress replaces the recorded one. Nil: unchanged. The generation does not move.
 	Progress *storev1.Progress
+	// Objects replaces the recorded ones. Nil: unchanged. The generation does not move.
+	Objects *storev1.Objects
 	// LimitsApplied: the containers have the limits of the spec; clears Desired.limits_pending.
 	LimitsApplied bool
 	// Timeout is how long the sandbox may run from now on, for a report with SANDBOX_READY; 0: for ever. A deadline that is

@@ -5,7 +5,8 @@
 //
 //   SandboxState          100 PAUSED
 //   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
-//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED; handed out:
+//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED,
+//                         107 SANDBOX_RECOVERED; handed out:
 //                         120-139 agents, 140-149 drain
 //   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
@@ -16,6 +17,7 @@
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
+//   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
@@ -217,6 +219,9 @@ const (
 	EventType_SANDBOX_TIMEOUT_SET EventType = 105
 	// A pause was recorded. sandbox_phase.reason is "pause_requested" or "timeout"; sandbox_state is READY until it is frozen.
 	EventType_SANDBOX_PAUSE_REQUESTED EventType = 106
+	// A CONTAINER_MISSING or NETWORK_MISSING was withdrawn: the engine shows the part again. sandbox_phase.reason is
+	// "verdict_withdrawn"; sandbox_state is the state that the sandbox had before.
+	EventType_SANDBOX_RECOVERED EventType = 107
 )
 
 // Enum value maps for EventType.
@@ -244,6 +249,7 @@ var (
 		104: "SANDBOX_SPEC_CHANGED",
 		105: "SANDBOX_TIMEOUT_SET",
 		106: "SANDBOX_PAUSE_REQUESTED",
+		107: "SANDBOX_RECOVERED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -268,6 +274,7 @@ var (
 		"SANDBOX_SPEC_CHANGED":     104,
 		"SANDBOX_TIMEOUT_SET":      105,
 		"SANDBOX_PAUSE_REQUESTED":  106,
+		"SANDBOX_RECOVERED":        107,
 	}
 )
 
@@ -2855,8 +2862,11 @@ func (x *UpdateSandboxResponse) GetChangedFields() []string {
 }
 
 type ResumeSandboxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Also bring back a FAILED sandbox whose primary container exists: its network is made again if it is gone, and containers
+	// that lost their connection are reconnected. No container is made.
+	Recover       bool `protobuf:"varint,100,opt,name=recover,proto3" json:"recover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2896,6 +2906,13 @@ func (x *ResumeSandboxRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *ResumeSandboxRequest) GetRecover() bool {
+	if x != nil {
+		return x.Recover
+	}
+	return false
 }
 
 type StopSandboxRequest struct {
@@ -3927,7 +3944,10 @@ type ExplainResponse struct {
 	EngineProblem      string                 `protobuf:"bytes,11,opt,name=engine_problem,json=engineProblem,proto3" json:"engine_problem,omitempty"`
 	EngineProblemSince *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=engine_problem_since,json=engineProblemSince,proto3" json:"engine_problem_since,omitempty"`
 	// Of an agent in place of state, in one word such as "IDLE".
-	AgentState    string `protobuf:"bytes,13,opt,name=agent_state,json=agentState,proto3" json:"agent_state,omitempty"`
+	AgentState string `protobuf:"bytes,13,opt,name=agent_state,json=agentState,proto3" json:"agent_state,omitempty"`
+	// Of a FAILED or STOPPED sandbox: what a resume with recover would do, one line each, or why it would be refused.
+	ResumeSteps   []string `protobuf:"bytes,14,rep,name=resume_steps,json=resumeSteps,proto3" json:"resume_steps,omitempty"`
+	ResumeRefusal string   `protobuf:"bytes,15,opt,name=resume_refusal,json=resumeRefusal,proto3" json:"resume_refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4049,6 +4069,20 @@ func (x *ExplainResponse) GetEngineProblemSince() *timestamppb.Timestamp {
 func (x *ExplainResponse) GetAgentState() string {
 	if x != nil {
 		return x.AgentState
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetResumeSteps() []string {
+	if x != nil {
+		return x.ResumeSteps
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetResumeRefusal() string {
+	if x != nil {
+		return x.ResumeRefusal
 	}
 	return ""
 }
@@ -4675,10 +4709,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"q\n" +
 	"\x15UpdateSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x12%\n" +
-	"\x0echanged_fields\x18\x02 \x03(\tR\rchangedFields\"5\n" +
+	"\x0echanged_fields\x18\x02 \x03(\tR\rchangedFields\"O\n" +
 	"\x14ResumeSandboxRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"3\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
+	"\arecover\x18d \x01(\bR\arecover\"3\n" +
 	"\x12StopSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"4\n" +
@@ -4751,7 +4786,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eExplainRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x19\n" +
-	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\x8b\x04\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\xd5\x04\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\tR\adesired\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.SandboxStateR\x05state\x12\x1a\n" +
@@ -4769,7 +4804,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eengine_problem\x18\v \x01(\tR\rengineProblem\x12L\n" +
 	"\x14engine_problem_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x12engineProblemSince\x12\x1f\n" +
 	"\vagent_state\x18\r \x01(\tR\n" +
-	"agentState\"i\n" +
+	"agentState\x12!\n" +
+	"\fresume_steps\x18\x0e \x03(\tR\vresumeSteps\x12%\n" +
+	"\x0eresume_refusal\x18\x0f \x01(\tR\rresumeRefusal\"i\n" +
 	"\x0fExplainDeadline\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
@@ -4806,7 +4843,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12EXEC_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13EXEC_STATE_FINISHED\x10\x02\x12\x15\n" +
 	"\x11EXEC_STATE_FAILED\x10\x03\x12\x18\n" +
-	"\x14EXEC_STATE_CANCELLED\x10\x04*\x86\x04\n" +
+	"\x14EXEC_STATE_CANCELLED\x10\x04*\x9d\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -4830,7 +4867,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12SANDBOX_REHYDRATED\x10g\x12\x18\n" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
-	"\x17SANDBOX_PAUSE_REQUESTED\x10j2\xef\t\n" +
+	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
+	"\x11SANDBOX_RECOVERED\x10k2\xef\t\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +

@@ -5,7 +5,8 @@
 //
 //   SandboxState          100 PAUSED
 //   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
-//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED; handed out:
+//                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED,
+//                         107 SANDBOX_RECOVERED; handed out:
 //                         120-139 agents, 140-149 drain
 //   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
@@ -16,6 +17,7 @@
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
+//   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents
 //   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
 //
@@ -77,7 +79,8 @@ type SandboxServiceClient interface {
 	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again with the same containers and files; of a frozen one, with
-	// the same processes too. A pause that is under way is turned back.
+	// the same processes too. A pause that is under way is turned back. With recover, FAILED sandboxes as well, unless their
+	// create failed, or a required container is gone: FAILED_PRECONDITION with SANDBOX_INVALID_STATE, which names it.
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
@@ -306,7 +309,8 @@ type SandboxServiceServer interface {
 	// ListSandboxes reads all sandboxes, newest first, then by ID. Its handles have no spec (field 102); GetSandbox has it.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again with the same containers and files; of a frozen one, with
-	// the same processes too. A pause that is under way is turned back.
+	// the same processes too. A pause that is under way is turned back. With recover, FAILED sandboxes as well, unless their
+	// create failed, or a required container is gone: FAILED_PRECONDITION with SANDBOX_INVALID_STATE, which names it.
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*AcceptedResponse, error)
 	// StopSandbox asks a READY sandbox to stop. Files stay; running execs are cancelled.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)

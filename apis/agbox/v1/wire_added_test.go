@@ -18,6 +18,7 @@ SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
 ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
+ResumeSandboxRequest: 100 recover bool
 `
 
 const wireOwn = `
@@ -30,7 +31,7 @@ PauseSandboxRequest: 1 sandbox_id string
 SetSandboxTimeoutRequest: 1 sandbox_id string, 2 timeout oneof when Duration, 3 deadline_at oneof when Timestamp, 4 only_extend bool
 SetSandboxTimeoutResponse: 1 deadline_at Timestamp, 2 changed bool
 ExplainRequest: 1 sandbox_id string, 2 agent_id string
-ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string
+ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string, 14 resume_steps repeated string, 15 resume_refusal string
 ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
@@ -39,7 +40,7 @@ GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 r
 
 const wireAddedEnums = `
 SandboxState: SANDBOX_STATE_PAUSED 100
-EventType: SANDBOX_RESTARTED 100, IMAGE_PULLING 101, SANDBOX_PAUSED 102, SANDBOX_REHYDRATED 103, SANDBOX_SPEC_CHANGED 104, SANDBOX_TIMEOUT_SET 105, SANDBOX_PAUSE_REQUESTED 106
+EventType: SANDBOX_RESTARTED 100, IMAGE_PULLING 101, SANDBOX_PAUSED 102, SANDBOX_REHYDRATED 103, SANDBOX_SPEC_CHANGED 104, SANDBOX_TIMEOUT_SET 105, SANDBOX_PAUSE_REQUESTED 106, SANDBOX_RECOVERED 107
 `
 
 const wireAddedMethods = `
@@ -55,7 +56,7 @@ AdminService.CollectGarbage: CollectGarbageRequest CollectGarbageResponse
 const fromOurs, toTheEnd = 100, 1 << 30
 
 func TestWhatWasAddedToTheWire(t *testing.T) {
-	for name, want := range rows(t, wireAdded, 7) {
+	for name, want := range rows(t, wireAdded, 8) {
 		compare(t, name, fieldRows(file.Messages().ByName(protoreflect.Name(name)), fromOurs, toTheEnd), want)
 	}
 	for name, want := range rows(t, wireOwn, 14) {

@@ -261,7 +261,11 @@ type Desired struct {
 	// Of a paused one: Unix nanoseconds since when it is to be stopped rather than frozen; 0: frozen.
 	DemotedAt int64 `protobuf:"varint,12,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
 	// The record was rebuilt without the database.
-	Rehydrated    *v1.RehydratedDetails `protobuf:"bytes,13,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
+	Rehydrated *v1.RehydratedDetails `protobuf:"bytes,13,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
+	// The engine's objects that the sandbox was last seen with. Empty until the first READY.
+	Objects *Objects `protobuf:"bytes,15,opt,name=objects,proto3" json:"objects,omitempty"`
+	// The resume under way may make the network again and reconnect the containers to it.
+	Recover       bool `protobuf:"varint,16,opt,name=recover,proto3" json:"recover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -387,6 +391,136 @@ func (x *Desired) GetRehydrated() *v1.RehydratedDetails {
 	return nil
 }
 
+func (x *Desired) GetObjects() *Objects {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *Desired) GetRecover() bool {
+	if x != nil {
+		return x.Recover
+	}
+	return false
+}
+
+// Objects are the engine's IDs of the parts of a sandbox. A part is looked up by its ID before it counts as missing.
+type Objects struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	PrimaryId string                 `protobuf:"bytes,1,opt,name=primary_id,json=primaryId,proto3" json:"primary_id,omitempty"`
+	NetworkId string                 `protobuf:"bytes,2,opt,name=network_id,json=networkId,proto3" json:"network_id,omitempty"`
+	// By service name.
+	ServiceIds    map[string]string `protobuf:"bytes,3,rep,name=service_ids,json=serviceIds,proto3" json:"service_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Objects) Reset() {
+	*x = Objects{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Objects) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Objects) ProtoMessage() {}
+
+func (x *Objects) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Objects.ProtoReflect.Descriptor instead.
+func (*Objects) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Objects) GetPrimaryId() string {
+	if x != nil {
+		return x.PrimaryId
+	}
+	return ""
+}
+
+func (x *Objects) GetNetworkId() string {
+	if x != nil {
+		return x.NetworkId
+	}
+	return ""
+}
+
+func (x *Objects) GetServiceIds() map[string]string {
+	if x != nil {
+		return x.ServiceIds
+	}
+	return nil
+}
+
+// EngineIdentity is what an engine keeps its containers in. Another value means that the engine sees other containers.
+type EngineIdentity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StorageDriver string                 `protobuf:"bytes,1,opt,name=storage_driver,json=storageDriver,proto3" json:"storage_driver,omitempty"`
+	// Absolute path, by the engine's word.
+	DataRoot      string `protobuf:"bytes,2,opt,name=data_root,json=dataRoot,proto3" json:"data_root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineIdentity) Reset() {
+	*x = EngineIdentity{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineIdentity) ProtoMessage() {}
+
+func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineIdentity.ProtoReflect.Descriptor instead.
+func (*EngineIdentity) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EngineIdentity) GetStorageDriver() string {
+	if x != nil {
+		return x.StorageDriver
+	}
+	return ""
+}
+
+func (x *EngineIdentity) GetDataRoot() string {
+	if x != nil {
+		return x.DataRoot
+	}
+	return ""
+}
+
 // ToolMount is one bind mount of a built-in tool.
 type ToolMount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -401,7 +535,7 @@ type ToolMount struct {
 
 func (x *ToolMount) Reset() {
 	*x = ToolMount{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +547,7 @@ func (x *ToolMount) String() string {
 func (*ToolMount) ProtoMessage() {}
 
 func (x *ToolMount) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +560,7 @@ func (x *ToolMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
 func (*ToolMount) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ToolMount) GetTool() string {
@@ -488,7 +622,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +634,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +647,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Progress) GetServices() map[string]*ServiceProgress {
@@ -601,7 +735,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +747,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +760,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -679,7 +813,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +825,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +838,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -741,7 +875,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +887,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +900,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -793,7 +927,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +939,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +952,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -838,7 +972,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +984,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +997,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -890,7 +1024,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1036,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1049,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -969,7 +1103,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1115,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1128,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1097,7 +1231,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1243,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1256,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -1237,7 +1371,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1383,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1396,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1300,7 +1434,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\x9f\x04\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\xec\x04\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -1323,7 +1457,22 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"demoted_at\x18\f \x01(\x03R\tdemotedAt\x12;\n" +
 	"\n" +
 	"rehydrated\x18\r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
-	"rehydrated\"k\n" +
+	"rehydrated\x121\n" +
+	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
+	"\arecover\x18\x10 \x01(\bR\arecover\"\xd0\x01\n" +
+	"\aObjects\x12\x1d\n" +
+	"\n" +
+	"primary_id\x18\x01 \x01(\tR\tprimaryId\x12\x1d\n" +
+	"\n" +
+	"network_id\x18\x02 \x01(\tR\tnetworkId\x12H\n" +
+	"\vservice_ids\x18\x03 \x03(\v2'.agbox.store.v1.Objects.ServiceIdsEntryR\n" +
+	"serviceIds\x1a=\n" +
+	"\x0fServiceIdsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\x0eEngineIdentity\x12%\n" +
+	"\x0estorage_driver\x18\x01 \x01(\tR\rstorageDriver\x12\x1b\n" +
+	"\tdata_root\x18\x02 \x01(\tR\bdataRoot\"k\n" +
 	"\tToolMount\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
@@ -1441,52 +1590,57 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
 	(ServiceMark)(0),             // 2: agbox.store.v1.ServiceMark
 	(*Instance)(nil),             // 3: agbox.store.v1.Instance
 	(*Desired)(nil),              // 4: agbox.store.v1.Desired
-	(*ToolMount)(nil),            // 5: agbox.store.v1.ToolMount
-	(*Progress)(nil),             // 6: agbox.store.v1.Progress
-	(*ServiceProgress)(nil),      // 7: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 8: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 9: agbox.store.v1.EngineRun
-	(*NameRef)(nil),              // 10: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 11: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 12: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 13: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 14: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 15: agbox.store.v1.ExecRecord
-	nil,                          // 16: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 17: agbox.v1.RehydratedDetails
-	(*v1.CreateSpec)(nil),        // 18: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 19: agbox.v1.CreateExecRequest
+	(*Objects)(nil),              // 5: agbox.store.v1.Objects
+	(*EngineIdentity)(nil),       // 6: agbox.store.v1.EngineIdentity
+	(*ToolMount)(nil),            // 7: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 8: agbox.store.v1.Progress
+	(*ServiceProgress)(nil),      // 9: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 10: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 11: agbox.store.v1.EngineRun
+	(*NameRef)(nil),              // 12: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 13: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 14: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 15: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 16: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 17: agbox.store.v1.ExecRecord
+	nil,                          // 18: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 19: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 20: agbox.v1.RehydratedDetails
+	(*v1.CreateSpec)(nil),        // 21: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 22: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	9,  // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	5,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	17, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	16, // 5: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	8,  // 6: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	9,  // 7: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	2,  // 8: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	8,  // 9: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	18, // 10: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 11: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	6,  // 12: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	19, // 13: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	12, // 14: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	13, // 15: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	7,  // 16: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	7,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	20, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	5,  // 5: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
+	18, // 6: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	19, // 7: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	10, // 8: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	11, // 9: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	2,  // 10: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	10, // 11: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	21, // 12: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 13: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	8,  // 14: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	22, // 15: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	14, // 16: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	15, // 17: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	9,  // 18: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -1500,7 +1654,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
