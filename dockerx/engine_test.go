@@ -67,6 +67,8 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})
 		return err
 	},
+	OpInspectNetwork: func(ctx context.Context, e *Engine) error { _, err := e.InspectNetwork(ctx, "x"); return err },
+	OpConnectNetwork: func(ctx context.Context, e *Engine) error { return e.ConnectNetwork(ctx, "x", "y", nil) },
 	OpRemoveNetwork: func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
 	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
 	OpPullImage: func(ctx context.Context, e *Engine) error {

@@ -31,6 +31,9 @@ type Info struct {
 	CPULimit, MemoryLimit, SwapLimit, PidsLimit, DiskLimit bool
 	// StorageDriver is the engine's word, for messages: "overlay2 on extfs".
 	StorageDriver string
+	// Driver and DataRoot are where the engine keeps its containers: "overlay2", "/var/lib/docker". An engine that was started
+	// with others shows other containers, while volumes and networks stay (seen, 20.10).
+	Driver, DataRoot string
 	// GPUs says that the engine can give devices to containers, as far as one can see from outside: see seesGPUs.
 	GPUs bool
 	// StartInterval says that Healthcheck.StartInterval is understood.
@@ -85,6 +88,8 @@ func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 		PidsLimit:     raw.PidsLimit,
 		DiskLimit:     boundsDisk(raw.Driver, backing(raw.DriverStatus)),
 		StorageDriver: raw.Driver,
+		Driver:        raw.Driver,
+		DataRoot:      raw.DockerRootDir,
 		Run:           life.id,
 		StartedAt:     life.started,
 	}

@@ -21,6 +21,8 @@ const (
 	OpListNetworks     = "list_networks"
 	OpCreateNetwork    = "create_network"
 	OpRemoveNetwork    = "remove_network"
+	OpInspectNetwork   = "inspect_network"
+	OpConnectNetwork   = "connect_network"
 	OpInspectImage     = "inspect_image"
 	OpPullImage        = "pull_image"
 	OpInspectVolume    = "inspect_volume"
@@ -52,6 +54,8 @@ var operations = []struct {
 	{OpListNetworks, 30 * time.Second},
 	{OpCreateNetwork, 30 * time.Second},
 	{OpRemoveNetwork, 30 * time.Second},
+	{OpInspectNetwork, 15 * time.Second},
+	{OpConnectNetwork, 30 * time.Second},
 	{OpInspectImage, 15 * time.Second},
 	{OpPullImage, defaultPullTimeout}, // Options.PullTimeout replaces it
 	{OpInspectVolume, 15 * time.Second},

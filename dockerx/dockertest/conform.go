@@ -48,6 +48,8 @@ func Conform(t *testing.T, newEngine func(testing.TB) Engine) {
 		{"lists show what has the labels", checkLabels},
 		{"a network is there until it is removed, and not while it is in use", checkNetwork},
 		{"networks of one name are told apart by ID", checkDoubledNetworks},
+		{"a network is found by ID and by name", checkInspectNetwork},
+		{"a container is connected to a network made again", checkConnect},
 		{"images are found or not", checkImages},
 		{"volumes are there until they are removed", checkVolumes},
 		{"events tell what happens to what has the labels", checkEvents},

@@ -31,6 +31,8 @@ type Engine interface {
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
 	RemoveNetwork(ctx context.Context, id string) error
+	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
+	ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error
 
 	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
 	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)

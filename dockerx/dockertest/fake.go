@@ -55,6 +55,8 @@ type Fake struct {
 	begun      time.Time     // that life
 	lost       chan struct{} // closed when the calls under way lose their connections
 	live       bool
+	driver     string          // storage; containers of another one are not seen
+	emptied    map[string]bool // lists that are answered empty, by operation
 	lastID     int
 	containers map[string]*fakeContainer
 	networks   map[string]*dockerx.Network
@@ -87,6 +89,8 @@ func NewFake() *Fake {
 		begun:      time.Now().UTC(),
 		lost:       make(chan struct{}),
 		live:       true,
+		driver:     "overlay2",
+		emptied:    map[string]bool{},
 		registry:   map[string]dockerx.Image{},
 		refusals:   map[string]error{},
 		missing:    map[string]bool{},

@@ -16,6 +16,8 @@ import (
 type fakeContainer struct {
 	detail dockerx.ContainerDetail
 	spec   dockerx.ContainerSpec
+	// driver is the storage driver that keeps it.
+	driver string
 	// network is what Docker 20.10 keeps: the name of the network that it was created on, not the ID.
 	network string
 	// ended is closed when the present run ends; nil while it does not run.
@@ -60,7 +62,7 @@ func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]
 	var out []dockerx.Container
 	err := f.call(ctx, dockerx.OpListContainers, func() error {
 		for _, c := range f.containers {
-			if labelsMatch(c.detail.Labels, labels) {
+			if f.sees(c) && !f.emptied[dockerx.OpListContainers] && labelsMatch(c.detail.Labels, labels) {
 				out = append(out, c.listed(f.ListLag))
 			}
 		}
@@ -123,7 +125,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		return nil, fmt.Errorf("no such image: %s: %w", spec.Image, errdefs.ErrNotFound)
 	}
 	for _, c := range f.containers {
-		if c.detail.Name == spec.Name {
+		if f.sees(c) && c.detail.Name == spec.Name {
 			return nil, fmt.Errorf("the name %s is taken by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
 		}
 	}
@@ -133,7 +135,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 	if err := f.checkSources(spec.Mounts); err != nil {
 		return nil, err
 	}
-	c := &fakeContainer{spec: spec, network: spec.NetworkID, detail: dockerx.ContainerDetail{
+	c := &fakeContainer{spec: spec, driver: f.driver, network: spec.NetworkID, detail: dockerx.ContainerDetail{
 		Container: dockerx.Container{
 			ID: f.newID(), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: dockerx.StateCreated, Created: f.clock().UTC(),
 		},
@@ -164,16 +166,19 @@ func (f *Fake) checkSources(mounts []dockerx.Mount) error {
 
 // find returns a container by ID or name. Called with mu held.
 func (f *Fake) find(id string) (*fakeContainer, error) {
-	if c, ok := f.containers[id]; ok {
+	if c, ok := f.containers[id]; ok && f.sees(c) {
 		return c, nil
 	}
 	for _, c := range f.containers {
-		if c.detail.Name == id {
+		if f.sees(c) && c.detail.Name == id {
 			return c, nil
 		}
 	}
 	return nil, fmt.Errorf("no such container: %s: %w", id, errdefs.ErrNotFound)
 }
+
+// sees reports whether the engine's present storage driver keeps c. Called with mu held.
+func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver }
 
 // RemoveContainer implements Engine.
 func (f *Fake) RemoveContainer(ctx context.Context, id string) error {

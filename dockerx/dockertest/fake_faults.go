@@ -97,6 +97,27 @@ func (f *Fake) Replace() {
 	})
 }
 
+// SwapStorage restarts the engine with another storage driver, with live-restore: containers that another driver keeps run on
+// and are not seen until it is back; networks and volumes are.
+func (f *Fake) SwapStorage(driver string) {
+	_ = f.locked(func() error {
+		f.life, f.begun = f.life+1, f.clock().UTC()
+		f.driver, f.history = driver, nil
+		f.cutConnections()
+		return nil
+	})
+}
+
+// EmptyLists has every call of the given list operations answer that there is nothing, until it is called again.
+func (f *Fake) EmptyLists(ops ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.emptied)
+	for _, op := range ops {
+		f.emptied[op] = true
+	}
+}
+
 // Calls returns how often op was called, failed calls included.
 func (f *Fake) Calls(op string) int {
 	f.mu.Lock()

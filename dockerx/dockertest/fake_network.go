@@ -18,7 +18,7 @@ func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]do
 	var out []dockerx.Network
 	err := f.call(ctx, dockerx.OpListNetworks, func() error {
 		for _, n := range f.networks {
-			if labelsMatch(n.Labels, labels) {
+			if !f.emptied[dockerx.OpListNetworks] && labelsMatch(n.Labels, labels) {
 				out = append(out, copyNetwork(n))
 			}
 		}
@@ -35,6 +35,54 @@ func copyNetwork(n *dockerx.Network) dockerx.Network {
 	c := *n
 	c.Labels = maps.Clone(n.Labels)
 	return c
+}
+
+// InspectNetwork implements Engine.
+func (f *Fake) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
+	var out dockerx.Network
+	err := f.call(ctx, dockerx.OpInspectNetwork, func() error {
+		var found []*dockerx.Network
+		for _, n := range f.networks {
+			if n.ID == id {
+				found = []*dockerx.Network{n}
+				break
+			}
+			if n.Name == id {
+				found = append(found, n)
+			}
+		}
+		switch len(found) {
+		case 0:
+			return fmt.Errorf("network %s: %w", id, errdefs.ErrNotFound)
+		case 1:
+			out = copyNetwork(found[0])
+			return nil
+		}
+		return fmt.Errorf("%d networks have the name %s: %w", len(found), id, errdefs.ErrInvalidArgument)
+	})
+	return out, err
+}
+
+// ConnectNetwork implements Engine. As with Docker 20.10, what does not run has no ID of the network before its next start.
+func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string, _ []string) error {
+	return f.call(ctx, dockerx.OpConnectNetwork, func() error {
+		n, ok := f.networks[networkID]
+		if !ok {
+			return fmt.Errorf("network %s: %w", networkID, errdefs.ErrNotFound)
+		}
+		c, err := f.find(containerID)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(c.detail.Networks, n.ID) {
+			return nil
+		}
+		c.network, c.detail.Networks = n.Name, nil
+		if c.detail.Running {
+			c.detail.Networks = []string{n.ID}
+		}
+		return nil
+	})
 }
 
 // CreateNetwork implements Engine. Subnets are made up and never used up.

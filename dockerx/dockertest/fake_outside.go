@@ -70,6 +70,26 @@ func (f *Fake) RemoveNetworkOutside(id string) {
 	})
 }
 
+// DisconnectOutside is docker network disconnect -f of a container from all its networks.
+func (f *Fake) DisconnectOutside(id string) {
+	_ = f.locked(func() error {
+		if c, err := f.find(id); err == nil {
+			c.network, c.detail.Networks = "", nil
+		}
+		return nil
+	})
+}
+
+// RenameOutside is docker rename.
+func (f *Fake) RenameOutside(id, name string) {
+	_ = f.locked(func() error {
+		if c, err := f.find(id); err == nil {
+			c.detail.Name = name
+		}
+		return nil
+	})
+}
+
 // HideSource makes a host path not exist, or exist again, for mounts. All others exist.
 func (f *Fake) HideSource(path string, hidden bool) {
 	f.mu.Lock()

@@ -37,7 +37,9 @@ func (f *Fake) info() dockerx.Info {
 		MemoryLimit:   true,
 		SwapLimit:     true,
 		PidsLimit:     true,
-		StorageDriver: "overlay2 on extfs",
+		StorageDriver: f.driver + " on extfs",
+		Driver:        f.driver,
+		DataRoot:      "/var/lib/docker",
 		Run:           fmt.Sprintf("life %d", f.life),
 		StartedAt:     f.begun,
 	}

@@ -1,0 +1,66 @@
+package dockerx
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+)
+
+// InspectNetwork returns one network by ID or name. Errors: ErrNotFound; ErrInvalidArgument when several have the name;
+// ErrUnavailable.
+func (e *Engine) InspectNetwork(ctx context.Context, id string) (Network, error) {
+	var out Network
+	err := e.do(ctx, OpInspectNetwork, func(ctx context.Context, c *client.Client) error {
+		raw, err := c.NetworkInspect(ctx, id, network.InspectOptions{})
+		if err == nil {
+			out = fromNetwork(&raw)
+		}
+		return err
+	})
+	if err != nil {
+		return Network{}, fmt.Errorf("inspect network %s: %w", id, err)
+	}
+	return out, nil
+}
+
+// ConnectNetwork attaches a container, running or not, to the network with the given full ID, under further DNS names. A
+// container that is attached to it already is a success. What the container keeps of a removed network of the same name is
+// dropped first: it would refuse every start. Errors: ErrNotFound when the network or the container does not exist;
+// ErrUnavailable.
+func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
+	err := e.do(ctx, OpConnectNetwork, func(ctx context.Context, c *client.Client) error {
+		raw, err := c.NetworkInspect(ctx, networkID, network.InspectOptions{})
+		if err != nil {
+			return err
+		}
+		ct, err := c.ContainerInspect(ctx, containerID)
+		if err != nil {
+			return err
+		}
+		if end := endpointOn(ct, raw.Name); end != nil {
+			if end.NetworkID == raw.ID {
+				return nil
+			}
+			if err := c.NetworkDisconnect(ctx, raw.Name, containerID, true); err != nil && !errdefs.IsNotFound(err) {
+				return err
+			}
+		}
+		return c.NetworkConnect(ctx, raw.ID, containerID, &network.EndpointSettings{Aliases: aliases})
+	})
+	if err != nil {
+		return fmt.Errorf("connect container %s to network %s: %w", containerID, networkID, err)
+	}
+	return nil
+}
+
+// endpointOn is what a container keeps under the name of a network; nil when nothing.
+func endpointOn(ct container.InspectResponse, name string) *network.EndpointSettings {
+	if ct.NetworkSettings == nil {
+		return nil
+	}
+	return ct.NetworkSettings.Networks[name]
+}
