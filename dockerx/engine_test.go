@@ -69,8 +69,8 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpInspectNetwork: func(ctx context.Context, e *Engine) error { _, err := e.InspectNetwork(ctx, "x"); return err },
 	OpConnectNetwork: func(ctx context.Context, e *Engine) error { return e.ConnectNetwork(ctx, "x", "y", nil) },
-	OpRemoveNetwork: func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
-	OpInspectImage:  func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
+	OpRemoveNetwork:  func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
+	OpInspectImage:   func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
 	OpPullImage: func(ctx context.Context, e *Engine) error {
 		_, err := e.pull(ctx, "x", func(PullProgress) {})
 		return err

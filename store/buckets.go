@@ -104,8 +104,8 @@ const (
 	prefixExecDesired = "exec-desired:"
 	prefixExecStatus  = "exec-status:"
 
-	keySchema       = "schema"
-	keyInstance     = "instance"
+	keySchema         = "schema"
+	keyInstance       = "instance"
 	keyEngineMarker   = "engine-marker"
 	keyEngineIdentity = "engine-identity"
 	keyRebuild        = "rebuild"
