@@ -332,12 +332,7 @@ func TestContainerSupervisorKilled(t *testing.T) {
 	c := newContainer(t)
 	r := c.start(c.sh("(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &); echo up; sleep 1000"))
 	c.says(r, "up\n")
-	for _, pid := range c.hostPids() {
-		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-		if strings.HasSuffix(string(line), "\x00"+r.ExecID+"\x00") {
-			docker(t, "exec", c.name, "kill", "-9", strings.Fields(field(c.read("/proc/"+pid+"/status"), "NSpid"))[1])
-		}
-	}
+	c.killSupervisor(r)
 	c.phase(r, execjournal.Lost)
 	if n := len(c.hostPids()); n != 1 {
 		t.Errorf("%d processes when the lock is free", n)

@@ -142,7 +142,7 @@ func TestLockHeldBySomebodyElseDelaysTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
 	r := b.request("true")
-	f, err := os.OpenFile(filepath.Join(b.paths.Logs, execjournal.LockName(r.ExecID)), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(filepath.Join(b.paths.Logs, execjournal.LockName(r.ExecID)), os.O_CREATE|os.O_RDWR, 0o600)
 	must(t, err)
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB))
 	b.start(r)
@@ -152,4 +152,35 @@ func TestLockHeldBySomebodyElseDelaysTheStart(t *testing.T) {
 	}
 	must(t, f.Close())
 	b.ended(r)
+}
+
+// TestLocksThatOthersMayOpenAreReplaced: whoever holds one holds nothing. A symlink and a FIFO are none at all.
+func TestLocksThatOthersMayOpenAreReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	for name, plant := range map[string]func(path string) error{
+		"open to all": func(path string) error {
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+			if err == nil {
+				t.Cleanup(func() { f.Close() })
+				err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+			}
+			return err
+		},
+		"symlink":      func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"FIFO":         func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"left by kill": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		r := b.request("true")
+		if err := plant(filepath.Join(b.paths.Logs, execjournal.LockName(r.ExecID))); err != nil {
+			t.Fatal(err)
+		}
+		if j := b.ended(b.start(r)); j.ExitCode != 0 {
+			t.Errorf("%s: %+v", name, j)
+		}
+		info, err := os.Lstat(filepath.Join(b.paths.Logs, execjournal.LockName(r.ExecID)))
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/passwd"
 )
 
 func cancelled(ctl int, r execjournal.Request) bool {
@@ -26,10 +27,11 @@ func readRequest(ctl int, id string) (execjournal.Request, error) {
 	return execjournal.DecodeRequest(data, id)
 }
 
-// openLog opens a log for appending. ErrMalformed: something else is in its place.
+// openLog opens a log for appending, which nobody else may read until shareLog. ErrMalformed: something else is in its
+// place.
 func openLog(logs int, name string) (int, error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(logs, name, flags, 0o644)
+	fd, err := unix.Openat(logs, name, flags, execjournal.PrivateMode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
 		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
 	}
@@ -42,6 +44,14 @@ func openLog(logs int, name string) (int, error) {
 		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)
 	}
 	return fd, nil
+}
+
+// shareLog lets the user whose output a log holds read it.
+func shareLog(dir, log int, who passwd.Identity) error {
+	if err := execjournal.Entrust(dir, log, int(who.GID), execjournal.LogMode); err != nil {
+		return fmt.Errorf("set the mode of a log: %w", err)
+	}
+	return nil
 }
 
 // sameFile tells whether fd is the file name of the directory dir.

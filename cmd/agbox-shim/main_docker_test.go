@@ -72,7 +72,7 @@ func TestContainerMainProcess(t *testing.T) {
 		t.Errorf("the container's own log: %q", text)
 	}
 	out, _ := c.dir.MainLogPaths(sandbox)
-	if st, err := os.Stat(out); err != nil || st.Mode() != 0o644 {
+	if st, err := os.Stat(out); err != nil || st.Mode() != 0o640 {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 	if _, text := c.do(c.sh("echo forged >> /var/log/agents-sandbox/_main.stdout.log")); !strings.Contains(strings.ToLower(text), "permi") {

@@ -18,6 +18,7 @@ import (
 type mainSupervisor struct {
 	options
 	sig      *signals
+	logDir   int
 	streams  [2]*stream
 	pid      int
 	exited   bool
@@ -50,14 +51,12 @@ func (s *mainSupervisor) prepare(at places) error {
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	logs, err := openDir(at.logs)
-	if err != nil {
+	if s.logDir, err = openDir(at.logs); err != nil {
 		return err
 	}
-	defer unix.Close(logs)
 	names := [2]string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)}
 	for i, name := range names {
-		if s.streams[i], err = continueLog(logs, name, s.logLimit); err != nil {
+		if s.streams[i], err = continueLog(s.logDir, name, s.logLimit); err != nil {
 			return err
 		}
 	}
@@ -90,6 +89,9 @@ func (s *mainSupervisor) launch() *startError {
 	defer unix.Close(null)
 	files := [3]int{null}
 	for i, st := range s.streams {
+		if err := shareLog(s.logDir, st.log, who); err != nil {
+			return cannotRun("%v", err)
+		}
 		end, err := st.open(who)
 		if err != nil {
 			return cannotRun("%v", err)

@@ -111,7 +111,7 @@ func (p *initProcess) lose(c *child) {
 	}
 	unix.Close(c.lock)
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	if fd, err := unix.Openat(p.logs, execjournal.LostName(c.id), flags, 0o644); err == nil {
+	if fd, err := unix.Openat(p.logs, execjournal.LostName(c.id), flags, execjournal.PrivateMode); err == nil {
 		unix.Close(fd)
 	}
 }

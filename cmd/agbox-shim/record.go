@@ -63,11 +63,15 @@ func (r *recorder) reserve() error {
 		return fmt.Errorf("remove old %s: %w", r.endTemp(), err)
 	}
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(r.dir, r.endTemp(), flags, 0o644)
+	fd, err := unix.Openat(r.dir, r.endTemp(), flags, execjournal.PrivateMode)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", r.endTemp(), err)
 	}
-	if err := unix.Fallocate(fd, 0, 0, reserved); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+	err = execjournal.Entrust(r.dir, fd, -1, execjournal.PrivateMode)
+	if err == nil {
+		err = unix.Fallocate(fd, 0, 0, reserved)
+	}
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		unix.Close(fd)
 		_ = unix.Unlinkat(r.dir, r.endTemp(), 0)
 		return fmt.Errorf("reserve %s: %w", r.endTemp(), err)
@@ -85,7 +89,7 @@ func (r *recorder) end(j execjournal.Journal) error {
 	}
 	name := execjournal.JournalName(j.ExecID)
 	if r.spare < 0 || r.fill(data) != nil || unix.Renameat(r.dir, r.endTemp(), r.dir, name) != nil {
-		return execjournal.Replace(r.dir, r.endTemp(), name, data, 0o644, true)
+		return execjournal.Replace(r.dir, r.endTemp(), name, data, execjournal.PrivateMode, true)
 	}
 	unix.Close(r.spare)
 	r.spare = -1

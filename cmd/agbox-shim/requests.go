@@ -123,26 +123,6 @@ func (p *initProcess) again(id string) {
 	}
 }
 
-// lock opens and locks the lock file of an exec. EWOULDBLOCK: somebody holds it.
-func (p *initProcess) lock(id string) (int, error) {
-	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(p.logs, execjournal.LockName(id), flags, 0o644)
-	if err != nil {
-		return -1, err
-	}
-	for {
-		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
 // spawn starts a supervisor that inherits the lock. A kernel that refuses the process, as it does at the pids limit, makes
 // the exec one that could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {

@@ -23,6 +23,9 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 			pipe: -1, log: log, limit: s.request.LogLimitBytes,
 			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
 		}
+		if err := shareLog(s.logDir, log, who); err != nil {
+			return cannotRun("%v", err)
+		}
 		end, err := st.open(who)
 		if err != nil {
 			return cannotRun("%v", err)

@@ -42,5 +42,5 @@ func (d *Dir) InboxAcked(sandboxID, execID string) (int64, error) {
 // Ack is what InboxAcked reads: the shim's own call. dir is the log directory.
 func Ack(dir int, execID string, offset int64) error {
 	data := strconv.FormatInt(offset, 10) + "\n"
-	return Replace(dir, TempName(execID, "ack"), AckName(execID), []byte(data), 0o644, false)
+	return Replace(dir, TempName(execID, "ack"), AckName(execID), []byte(data), PrivateMode, false)
 }

@@ -7,7 +7,7 @@
 //
 //	host                                  container                    written by
 //	<outputRoot>/<sandbox_id>/            /var/log/agents-sandbox/     (rw)
-//	├──<exec_id>.lock                                                  shim, flock(2) held while the exec is alive
+//	├──<exec_id>.lock                                                  shim, flock(2) held while the exec is alive; root's alone
 //	├──<exec_id>.journal                                               shim; daemon only to close an exec that has none
 //	├──<exec_id>.stdout.log, .stderr.log                               shim
 //	├──_main.stdout.log, _main.stderr.log                              shim; of the container's command, all its starts
@@ -34,6 +34,9 @@
 //     supervisor was killed; the lock is given up only when nothing of its process tree is left.
 //   - IDs of clients begin with a letter or a digit, those of internal execs (hooks: "_hook.0") with "_". The latter are
 //     handled like any other.
+//   - A lock file is locked before it is linked to its name, and its owner alone may open it: no command is there first.
+//     Shims of the first releases made it under its name, open to readers.
+//   - Locks and journals have PrivateMode, logs LogMode, and all belong to the owner of the log directory (see Entrust).
 //   - The daemon takes the lock (shared, for an instant) only when a started journal exists, so a look never makes the
 //     shim's own attempt fail.
 //

@@ -89,10 +89,10 @@ func Exists(dirfd int, name string) (bool, error) {
 	return true, nil
 }
 
-// CreateExclusive makes name with data and returns when file and entry are on disk. The first creator wins: fs.ErrExist
+// CreateExclusive makes name with data, which its directory's owner may read, and returns when file and entry are on disk. The first creator wins: fs.ErrExist
 // says that name is there, whatever it is. link(2) gives what O_EXCL cannot: name never has partial content.
 func CreateExclusive(dirfd int, temp, name string, data []byte) error {
-	if err := writeTemp(dirfd, temp, data, 0o644, true); err != nil {
+	if err := writeTemp(dirfd, temp, data, PrivateMode, true); err != nil {
 		return err
 	}
 	defer discard(dirfd, temp)
@@ -102,7 +102,8 @@ func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 	return Sync(dirfd)
 }
 
-// Replace puts data in the place of name, atomically; durable means on disk before it returns.
+// Replace puts data in the place of name, atomically; durable means on disk before it returns. The file belongs to its
+// directory's owner.
 func Replace(dirfd int, temp, name string, data []byte, mode uint32, durable bool) error {
 	if err := writeTemp(dirfd, temp, data, mode, durable); err != nil {
 		return err
@@ -137,7 +138,10 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 		return fmt.Errorf("create %s: %w", temp, err)
 	}
 	defer unix.Close(fd)
-	err = writeFull(fd, data)
+	err = Entrust(dirfd, fd, -1, mode)
+	if err == nil {
+		err = writeFull(fd, data)
+	}
 	if err == nil && durable {
 		err = Sync(fd)
 	}

@@ -1,0 +1,37 @@
+// Command lockgrabber tries to take the locks of exec-1 to exec-N in the directory given, as soon as each is there, and holds
+// what it got. It prints one line "won ID" for each, and "up" when it has begun.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+func main() {
+	dir := os.Args[1]
+	n, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("up")
+	fds := make(map[int]int)
+	won := make(map[int]bool)
+	for {
+		for i := 1; i <= n; i++ {
+			fd, open := fds[i]
+			if !open {
+				fd, err = syscall.Open(fmt.Sprintf("%s/exec-%d.lock", dir, i), syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+				if err != nil {
+					continue
+				}
+				fds[i] = fd
+			}
+			if !won[i] && syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+				won[i] = true
+				fmt.Printf("won exec-%d\n", i)
+			}
+		}
+	}
+}
