@@ -27,6 +27,7 @@ const (
 	exitUsage   = 2 // arguments or configuration
 	exitRunning = 3 // another agboxd holds the lock
 	exitStore   = 4 // ids.db is damaged, locked, or written by a newer version
+	// "agboxd audit" has codes of its own, see audit.go.
 )
 
 func main() {
@@ -109,7 +110,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand())
+	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand())
 	return root
 }
 

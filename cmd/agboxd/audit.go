@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/audit"
+)
+
+// Exit codes of agboxd audit.
+const (
+	exitViolations = 1
+	exitNoLook     = 2
+)
+
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+type auditOptions struct {
+	configFile, output, ledger string
+	patience                   time.Duration
+}
+
+func auditCommand() *cobra.Command {
+	var o auditOptions
+	cmd := &cobra.Command{
+		Use: "audit", Short: "Check records, containers and files against the crash contract", Args: usageArgs(cobra.NoArgs),
+		Long: "Check every invariant of docs/crash-contract.md: in a copy of the database, in the engine, and in the state directory. Nothing is\n" +
+			"changed. A daemon that runs is asked for the copy; without one the file is read. What the daemon may be about to mend is looked at\n" +
+			"again until it has persisted for --patience; with a daemon that does not run it stays a warning.\n" +
+			"Exit codes: 0 no violation, 1 violations, 2 the audit could not look.",
+		Example: "  agboxd audit\n  agboxd audit -o json | jq '.violations[]'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runAudit(cmd, o)
+		},
+	}
+	cmd.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
+	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, `"text" or "json"`)
+	cmd.Flags().StringVar(&o.ledger, "ledger", "", "directory in which test programs note their starts and ends")
+	cmd.Flags().DurationVar(&o.patience, "patience", 10*time.Second, "how long a difference that the daemon may mend must persist")
+	return cmd
+}
+
+func runAudit(cmd *cobra.Command, o auditOptions) error {
+	if o.output != outputText && o.output != outputJSON {
+		return &exitError{exitUsage, fmt.Errorf("--output is %q; use %s or %s", o.output, outputText, outputJSON)}
+	}
+	cfg, _, paths, err := effective(o.configFile)
+	if err != nil {
+		return err
+	}
+	source, closeSource, err := auditSource(cmd.Context(), paths)
+	if err != nil {
+		return &exitError{exitNoLook, err}
+	}
+	defer closeSource()
+	site := audit.Site{
+		RunRoot: runRoot(paths), LogRoot: cfg.Artifacts.ExecOutputRoot, AgentsRoot: agentsRoot(paths),
+		Engine: cmp.Or(cfg.Docker.Host, os.Getenv("DOCKER_HOST")), Ledger: o.ledger,
+	}
+	r, err := audit.Run(cmd.Context(), site, source, audit.Options{Patience: o.patience})
+	if err != nil {
+		return &exitError{exitNoLook, err}
+	}
+	if o.output == outputJSON {
+		e := json.NewEncoder(cmd.OutOrStdout())
+		e.SetIndent("", "  ")
+		err = e.Encode(r)
+	} else {
+		r.Write(cmd.OutOrStdout())
+	}
+	switch {
+	case err != nil:
+		return &exitError{exitNoLook, err}
+	case !r.OK():
+		return &exitError{exitViolations, fmt.Errorf("%d violations of the crash contract", len(r.Violations))}
+	}
+	return nil
+}
+
+// auditSource reads the file of a daemon that does not run, and asks one that does. It is decided once, so that a daemon that
+// comes or goes during the audit is an error and no verdict.
+func auditSource(ctx context.Context, paths config.Paths) (source audit.Source, closeSource func(), err error) {
+	probe, err := os.CreateTemp("", "agbox-audit-probe-*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a temporary file: %w", err)
+	}
+	defer func() { _ = os.Remove(probe.Name()) }()
+	source = audit.FromFile(paths.Database)
+	_, err = source(ctx, probe)
+	if err = errors.Join(err, probe.Close()); !errors.Is(err, audit.ErrRunning) {
+		return source, func() {}, err
+	}
+	conn, err := grpc.NewClient("unix://"+paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, fmt.Errorf("call agboxd: %w", err)
+	}
+	return audit.FromDaemon(agboxv1.NewAdminServiceClient(conn)), func() { _ = conn.Close() }, nil
+}

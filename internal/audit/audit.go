@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Site says where one daemon keeps its things. All paths are absolute.
+type Site struct {
+	// RunRoot and LogRoot hold a directory for each sandbox: record files and requests, and logs and journals.
+	RunRoot, LogRoot string
+	// AgentsRoot holds the record files of agents.
+	AgentsRoot string
+	// Engine is "unix:///path" or "tcp://host:port"; empty: unix:///var/run/docker.sock.
+	Engine string
+	// Ledger is a directory in which test programs note their starts and ends, one file for each sandbox; empty: there is none.
+	Ledger string
+	// ScratchDir is where the copy of the database is put while it is read. Empty: the system's.
+	ScratchDir string
+}
+
+// Source writes a consistent copy of the database to f, and reports whether a daemon is running: what it has yet to do is then
+// waited for.
+type Source func(ctx context.Context, f *os.File) (running bool, err error)
+
+// Options bound an audit. The zero value is usable.
+type Options struct {
+	// Patience is how long a difference that the daemon may be about to mend must persist, unchanged, before it is a violation.
+	// 0: 10 s. It should exceed the daemon's resync of whatever is watched.
+	Patience time.Duration
+	// Interval between two looks. 0: 2 s.
+	Interval time.Duration
+	// Deadline for all looks together. 0: four times Patience. Differences that have neither persisted nor gone by then are warnings.
+	Deadline time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Patience <= 0 {
+		o.Patience = 10 * time.Second
+	}
+	if o.Interval <= 0 {
+		o.Interval = 2 * time.Second
+	}
+	if o.Deadline <= 0 {
+		o.Deadline = 4 * o.Patience
+	}
+	return o
+}
+
+// Run audits a site. It looks once, and again while there are differences that the daemon may be about to mend. It changes nothing.
+// An error means that it could not look, which is no verdict.
+func Run(ctx context.Context, site Site, source Source, o Options) (Report, error) {
+	o = o.withDefaults()
+	seen := map[string]sighting{}
+	start := time.Now()
+	for {
+		facts, err := look(ctx, site, source)
+		if err != nil {
+			return Report{}, err
+		}
+		now := time.Now()
+		found := judge(facts)
+		r, waiting := settle(found, seen, now, o.Patience, facts.running)
+		r.Counts = facts.counts()
+		if !waiting || now.Sub(start) >= o.Deadline {
+			return r, nil
+		}
+		if err := sleep(ctx, o.Interval); err != nil {
+			return Report{}, err
+		}
+	}
+}
+
+// sighting is since when a difference has been seen without a change.
+type sighting struct {
+	stamp string
+	since time.Time
+}
+
+// settle sorts what one look found. seen is updated: a difference that is not there any more, or whose object has changed, starts
+// anew. waiting reports that a difference may yet become a violation.
+func settle(found []Finding, seen map[string]sighting, now time.Time, patience time.Duration, running bool) (r Report, waiting bool) {
+	present := map[string]bool{}
+	for _, f := range found {
+		switch {
+		case f.severity == note:
+			r.Warnings = append(r.Warnings, f)
+			continue
+		case f.severity == hard:
+			r.Violations = append(r.Violations, f)
+			continue
+		case !running: // the next start will mend it, or not: that is for an audit after the start
+			r.Warnings = append(r.Warnings, f)
+			continue
+		}
+		present[f.key] = true
+		s, ok := seen[f.key]
+		if !ok || s.stamp != f.stamp {
+			s = sighting{f.stamp, now}
+			seen[f.key] = s
+		}
+		if now.Sub(s.since) >= patience {
+			r.Violations = append(r.Violations, f)
+			continue
+		}
+		r.Warnings = append(r.Warnings, f)
+		waiting = true
+	}
+	for key := range seen {
+		if !present[key] {
+			delete(seen, key)
+		}
+	}
+	return r, waiting
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// facts is one look at everything.
+type facts struct {
+	at      time.Time
+	running bool
+	records *records
+	world   world
+	files   files
+	ledger  map[string]ledgerEntry
+}
+
+// look reads the database first: what the engine or the disk holds beyond it may then be newer, never older.
+func look(ctx context.Context, site Site, source Source) (*facts, error) {
+	f, err := os.CreateTemp(site.ScratchDir, "agbox-audit-*.db")
+	if err != nil {
+		return nil, fmt.Errorf("make a place for the copy of the database: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	running, err := source(ctx, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("copy the database: %w", err)
+	}
+	l := &facts{at: time.Now(), running: running}
+	if l.records, err = readRecords(f.Name()); err != nil {
+		return nil, fmt.Errorf("read the copy of the database: %w", err)
+	}
+	if l.world, err = listWorld(ctx, site.Engine, l.records.instances()); err != nil {
+		return nil, fmt.Errorf("list the engine's objects: %w", err)
+	}
+	if l.files, err = readFiles(site); err != nil {
+		return nil, fmt.Errorf("read the state directory: %w", err)
+	}
+	if l.ledger, err = readLedger(site.Ledger); err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	return l, ctx.Err()
+}

@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Short names of the states.
+const (
+	pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
+	failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+	deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+	paused   = agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+)
+
+const (
+	wantRun    = storev1.RunState_RUN_STATE_RUN
+	wantStop   = storev1.RunState_RUN_STATE_STOP
+	wantDelete = storev1.RunState_RUN_STATE_DELETE
+	wantPause  = storev1.RunState_RUN_STATE_PAUSE
+)
+
+// startPatience is how long a new exec of a READY sandbox may take until it has a journal.
+const startPatience = 30 * time.Second
+
+// auditor checks one look.
+type auditor struct {
+	*facts
+	findings
+}
+
+// judge returns everything that differs from an invariant, in the order of the objects.
+func judge(f *facts) []Finding {
+	a := &auditor{facts: f}
+	a.list = append(a.list, f.records.list...)
+	if len(f.records.instance.GetUuid()) == 0 {
+		a.say(hard, "I1", "instance", "", "the database has no UUID")
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
+		a.sandbox(f.records.sandboxes[id])
+	}
+	a.nameHolders()
+	a.execReferences()
+	for _, id := range slices.Sorted(maps.Keys(f.records.agents)) {
+		a.agent(f.records.agents[id])
+	}
+	a.agentNames()
+	a.objects()
+	a.directories()
+	a.ledgerEntries()
+	if f.records.rebuild {
+		a.whileRebuilding()
+	}
+	return a.list
+}
+
+// whileRebuilding: as long as not all records are rebuilt, what is on no record proves nothing.
+func (a *auditor) whileRebuilding() {
+	for i := range a.list {
+		switch a.list[i].Invariant {
+		case "I9", "I12", "I18", "I19":
+			a.list[i].severity = note
+		}
+	}
+}
+
+func (a *auditor) sandbox(sb *sandbox) {
+	if !a.records.sandboxIDs[sb.id] {
+		a.say(hard, "I2", sandboxName(sb), "", "its ID is not reserved")
+	}
+	if sb.gone() && sb.spec == nil && sb.desired == nil {
+		return // its history is being purged, which the next start would finish
+	}
+	if sb.spec == nil || sb.desired == nil || len(sb.events) == 0 {
+		a.say(hard, "I1", sandboxName(sb), "", "its record is incomplete: spec %t, intent %t, %d events", sb.spec != nil, sb.desired != nil, len(sb.events))
+		return
+	}
+	a.sequence(sb)
+	a.transitions(sb)
+	a.execs(sb)
+	a.holdsName(sb)
+	a.recordFile(sb)
+	a.inDocker(sb)
+}
+
+func sandboxName(sb *sandbox) string { return "sandbox " + sb.id }
+
+// counts says how much was looked at.
+func (f *facts) counts() map[string]int {
+	c := map[string]int{
+		"sandboxes": len(f.records.sandboxes), "agents": len(f.records.agents), "containers": len(f.world.containers),
+		"networks": len(f.world.networks), "log directories": len(f.files.logs), "record directories": len(f.files.runs),
+		"streams": f.files.streams, "ledger entries": len(f.ledger),
+	}
+	for _, sb := range f.records.sandboxes {
+		c["events"] += len(sb.events)
+		c["execs"] += len(sb.execs)
+		for _, e := range sb.execs {
+			if e.end == nil {
+				c["active execs"]++
+			}
+		}
+	}
+	for _, d := range f.files.logs {
+		if d != nil {
+			c["journals"] += len(d.journals)
+		}
+	}
+	for _, a := range f.records.agents {
+		c["agent events"] += len(a.events)
+	}
+	return c
+}

@@ -1,0 +1,224 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Short names of the states of agents.
+const (
+	agentPending  = agboxv1.AgentState_AGENT_STATE_PENDING
+	agentStarting = agboxv1.AgentState_AGENT_STATE_STARTING
+	agentIdle     = agboxv1.AgentState_AGENT_STATE_IDLE
+	agentBusy     = agboxv1.AgentState_AGENT_STATE_BUSY
+	agentStopped  = agboxv1.AgentState_AGENT_STATE_STOPPED
+	agentFailed   = agboxv1.AgentState_AGENT_STATE_FAILED
+)
+
+const agentDelete = storev1.AgentRun_AGENT_RUN_DELETE
+
+// maxTransitions is how many transitions of an agent are kept.
+const maxTransitions = 1000
+
+// agentMoves are the legal changes of an agent's state.
+var agentMoves = map[agboxv1.AgentState][]agboxv1.AgentState{
+	agentPending:  {agentStarting, agentStopped, agentFailed},
+	agentStarting: {agentIdle, agentStopped, agentFailed},
+	agentIdle:     {agentBusy, agentStopped, agentFailed},
+	agentBusy:     {agentIdle, agentStopped, agentFailed},
+	agentStopped:  {agentStarting},
+	agentFailed:   {agentStarting, agentStopped},
+}
+
+func agentName(a *agent) string { return "agent " + a.id }
+
+func (a *auditor) agent(ag *agent) {
+	if !a.records.agentIDs[ag.id] {
+		a.say(hard, "I2", agentName(ag), "", "its ID is not reserved")
+	}
+	if ag.desired.GetRun() == agentDelete {
+		return // parts of it may be gone
+	}
+	if ag.spec == nil || ag.desired == nil || ag.status == nil {
+		a.say(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
+		return
+	}
+	a.incarnations(ag)
+	a.offsets(ag)
+	a.agentTransitions(ag)
+	a.conversation(ag)
+	a.prompts(ag)
+	a.agentFile(ag)
+}
+
+func (ag *agent) stamp() string { return fmt.Sprint(ag.status.GetVersion()) }
+
+// incarnationOf returns the number of the process of an agent that an exec is.
+func incarnationOf(agentID, execID string) (n uint64, ok bool) {
+	rest, ok := strings.CutPrefix(execID, agentID+".")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(rest, 10, 64)
+	return n, err == nil && n > 0
+}
+
+// incarnations checks I20: of an agent one process lives at most, the newest one.
+func (a *auditor) incarnations(ag *agent) {
+	say := func(sev severity, format string, args ...any) {
+		a.say(sev, "I20", agentName(ag), ag.stamp(), format, args...)
+	}
+	st := ag.status
+	active := false
+	for _, sb := range a.records.sandboxes {
+		for _, e := range sb.execs {
+			n, ok := incarnationOf(ag.id, e.id)
+			if !ok || e.end != nil {
+				continue
+			}
+			switch {
+			case n > st.GetIncarnation():
+				say(hard, "its newest incarnation is %d, and exec %s is on record", st.GetIncarnation(), e.id)
+			case n < st.GetIncarnation():
+				say(flux, "its newest incarnation is %d, and exec %s of sandbox %s has not ended", st.GetIncarnation(), e.id, sb.id)
+			case sb.id != ag.desired.GetSandboxId():
+				say(flux, "it belongs to sandbox %s, and its process is in sandbox %s", ag.desired.GetSandboxId(), sb.id)
+			}
+			active = active || n == st.GetIncarnation()
+		}
+	}
+	lives := st.GetState() == agentStarting || st.GetState() == agentIdle || st.GetState() == agentBusy
+	if lives && !active {
+		say(flux, "it is %s, and its incarnation %d has no exec that has not ended", st.GetState(), st.GetIncarnation())
+	}
+	if !lives && active {
+		say(flux, "it is %s, and its incarnation %d has not ended", st.GetState(), st.GetIncarnation())
+	}
+	if busy := st.GetState() == agentBusy; busy != (st.GetPromptId() != "") {
+		say(hard, "it is %s with prompt %q", st.GetState(), st.GetPromptId())
+	}
+}
+
+// offsets checks I21: nothing was read or written beyond the ends of the files.
+func (a *auditor) offsets(ag *agent) {
+	st, execID := ag.status, fmt.Sprintf("%s.%d", ag.id, ag.status.GetIncarnation())
+	say := func(sev severity, format string, args ...any) {
+		a.say(sev, "I21", agentName(ag), ag.stamp(), format, args...)
+	}
+	p := ag.position
+	if p != nil && p.GetIncarnation() != st.GetIncarnation() {
+		say(hard, "its output was read of incarnation %d, and the newest is %d", p.GetIncarnation(), st.GetIncarnation())
+	}
+	sb := a.records.sandboxes[ag.desired.GetSandboxId()]
+	if sb == nil || sb.gone() || sb.desired.GetRunState() == wantDelete || sb.execs[execID] == nil || sb.execs[execID].end != nil {
+		return // its files may be gone
+	}
+	logs, run := a.files.logs[sb.id], a.files.runs[runName(sb.id)]
+	if logs != nil && p.GetStdoutOffset() > logs.sizes[execID+suffixStdout] {
+		say(flux, "its output was read up to byte %d, and the log has %d", p.GetStdoutOffset(), logs.sizes[execID+suffixStdout])
+	}
+	if run == nil {
+		return
+	}
+	if p.GetOutboxOffset() > run.outboxes[execID] {
+		say(flux, "its outbox was read up to byte %d, and it has %d", p.GetOutboxOffset(), run.outboxes[execID])
+	}
+	for n, prompt := range ag.prompts {
+		if prompt.GetIncarnation() == st.GetIncarnation() && prompt.GetClaims() > 0 && prompt.GetInboxOffset() > run.inboxes[execID] {
+			say(flux, "prompt %d was put at byte %d of its inbox, which has %d", n, prompt.GetInboxOffset(), run.inboxes[execID])
+		}
+	}
+}
+
+// agentTransitions checks I22: the newest 1,000 are there without a gap, each is legal, and the last one leads to the state.
+func (a *auditor) agentTransitions(ag *agent) {
+	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	newest := ag.status.GetTransitions()
+	next := newest - min(newest, maxTransitions) + 1
+	at := agboxv1.AgentState(0)
+	for _, t := range ag.transitions {
+		from, to := t.m.GetFrom(), t.m.GetTo()
+		if t.key != next || t.m.GetNumber() != t.key {
+			say("transition %d is at number %d, and %d is next", t.m.GetNumber(), t.key, next)
+		}
+		if at != 0 && from != at || !slices.Contains(agentMoves[from], to) {
+			say("transition %d leads from %s to %s, and the one before it led to %s", t.key, from, to, at)
+		}
+		next, at = t.key+1, to
+	}
+	if next != newest+1 || at != 0 && at != ag.status.GetState() {
+		say("its transitions end with number %d in %s, and it is %s by number %d", next-1, at, ag.status.GetState(), newest)
+	}
+}
+
+// conversation checks I22: the events are in order, as many as are counted, and end with the newest.
+func (a *auditor) conversation(ag *agent) {
+	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	st := ag.status
+	var n, last uint64
+	for _, ev := range ag.events {
+		if ev.m.GetSequence() != ev.key || ev.m.GetAgentId() != ag.id || ev.m.GetOccurredAt() == nil {
+			say("event %d says that it is %d of agent %q, or has no time", ev.key, ev.m.GetSequence(), ev.m.GetAgentId())
+		}
+		if last = ev.key; ev.key > st.GetTruncatedThrough() {
+			n++
+		}
+	}
+	if n != st.GetEvents() || n > 0 && last != st.GetLastSequence() {
+		say("there are %d events up to %d, and counted are %d up to %d", n, last, st.GetEvents(), st.GetLastSequence())
+	}
+}
+
+// prompts checks I22: each prompt is known by its ID, and none is numbered beyond the count.
+func (a *auditor) prompts(ag *agent) {
+	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	for n, p := range ag.prompts {
+		if ref := ag.promptIDs[p.GetPromptId()]; ref.GetNumber() != n || n > ag.status.GetPrompts() {
+			say("prompt %q is number %d of %d, and %d by its ID", p.GetPromptId(), n, ag.status.GetPrompts(), ref.GetNumber())
+		}
+	}
+}
+
+// agentNames checks I3 for agents.
+func (a *auditor) agentNames() {
+	holders := map[string]string{}
+	for id, ag := range a.records.agents {
+		name := ag.desired.GetName()
+		if name == "" || ag.desired.GetRun() == agentDelete {
+			continue
+		}
+		if other := holders[name]; other != "" {
+			a.say(hard, "I3", "agent name "+name, "", "agents %s and %s both hold it", min(id, other), max(id, other))
+		}
+		holders[name] = id
+	}
+}
+
+// agentFile checks I13 for an agent: its record file, replayed, is byte for byte what the database has.
+func (a *auditor) agentFile(ag *agent) {
+	say := func(format string, args ...any) { a.say(flux, "I13", agentName(ag), ag.stamp(), format, args...) }
+	doc, ok := a.files.agents[agentDocName(ag.id)]
+	if !ok {
+		say("it has no record file")
+		return
+	}
+	for _, p := range doc.problems {
+		say("its record file is damaged: %s", p)
+	}
+	for k, want := range ag.raw {
+		if have, ok := doc.raw[k]; !ok || !bytes.Equal(have, want) {
+			say("record %s of it in the file is not the one in the database (there: %t)", strings.TrimPrefix(k.kind.String(), "AGENT_RECORD_KIND_"), ok)
+		}
+	}
+	for k := range doc.raw {
+		if _, ok := ag.raw[k]; !ok && k.kind != storev1.AgentRecordKind_AGENT_RECORD_KIND_ID {
+			say("record %s of it is in the file and not in the database", strings.TrimPrefix(k.kind.String(), "AGENT_RECORD_KIND_"))
+		}
+	}
+}

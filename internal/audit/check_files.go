@@ -1,0 +1,311 @@
+package audit
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	codeLost        = "EXEC_LOST"
+	codeRunFailed   = "EXEC_RUN_FAILED"
+	codeStartFailed = "EXEC_START_FAILED"
+)
+
+// execFiles checks one exec against its journal, lock and logs. The logs of a sandbox that is being deleted may be gone already.
+func (a *auditor) execFiles(sb *sandbox, e *execution) {
+	if sb.gone() || sb.desired.GetRunState() == wantDelete {
+		return
+	}
+	d := a.files.logs[sb.id]
+	if d == nil {
+		d = &logDir{}
+	}
+	j, there := d.journals[e.id]
+	switch {
+	case e.end == nil:
+		a.activeExec(sb, e, j, there)
+	case !there:
+		a.endWithoutJournal(e)
+	default:
+		a.endWithJournal(e, j)
+	}
+	if there && j.problem == "" && j.State == "ended" && j.Nonce == e.desired.GetNonce() {
+		a.execLogs(e, j, d)
+	}
+}
+
+// activeExec checks I8.
+func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there bool) {
+	say := func(format string, args ...any) { a.say(flux, "I8", "exec "+e.id, sb.stamp(), format, args...) }
+	state := sb.state()
+	switch {
+	case there && (j.problem != "" || j.Nonce != e.desired.GetNonce()):
+		say("it has no end, and its journal is not its own: %s", j.problem)
+	case there && j.State != "started":
+		say("its journal says %q, and no end is on record", j.State)
+	case there && !j.held:
+		say("its journal says that it started, its lock is free, and no end is on record")
+	case there && (state == stopped || state == failed):
+		say("it runs, and its sandbox is %s", state)
+	case there:
+	case state == stopped || state == failed:
+		say("it has not started, and its sandbox is %s", state)
+	case state == ready && sb.desired.GetRunState() == wantRun && a.at.Sub(time.Unix(0, e.desired.GetCreatedAt())) > startPatience:
+		say("its sandbox is READY, and it has not started for more than %s", startPatience)
+	}
+}
+
+// endWithoutJournal checks I7: what ran has a journal.
+func (a *auditor) endWithoutJournal(e *execution) {
+	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
+	if state == agboxv1.ExecState_EXEC_STATE_FINISHED || code == codeRunFailed || e.end.GetStartedAt() != 0 {
+		a.say(flux, "I7", "exec "+e.id, "", "it ended %s %s, and there is no journal of it", state, code)
+	}
+}
+
+// endWithJournal checks I7: the record says what the journal says.
+func (a *auditor) endWithJournal(e *execution, j journalFile) {
+	say := func(format string, args ...any) { a.say(flux, "I7", "exec "+e.id, "", format, args...) }
+	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
+	finished, cancelled := state == agboxv1.ExecState_EXEC_STATE_FINISHED, state == agboxv1.ExecState_EXEC_STATE_CANCELLED
+	if j.problem != "" || j.Nonce != e.desired.GetNonce() {
+		if code != codeLost {
+			say("it ended %s %s, and its journal is not its own: %s", state, code, j.problem)
+		}
+		return
+	}
+	switch j.State {
+	case "closed":
+		if finished || code == codeRunFailed || e.end.GetExitCode() != 0 || e.end.GetStartedAt() != 0 {
+			say("it ended %s %s with exit code %d, and its journal says that it never ran", state, code, e.end.GetExitCode())
+		}
+	case "started":
+		if code != codeLost && !cancelled {
+			say("it ended %s %s, and its journal has no end", state, code)
+		}
+		if j.held {
+			say("it ended %s %s, and its lock is held", state, code)
+		}
+	case "ended":
+		a.trueEnd(e, j, say)
+	}
+}
+
+func (a *auditor) trueEnd(e *execution, j journalFile, say func(format string, args ...any)) {
+	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
+	if int(e.end.GetExitCode()) != j.ExitCode {
+		say("its end is recorded with exit code %d, and its journal says %d", e.end.GetExitCode(), j.ExitCode)
+	}
+	if e.end.GetStartedAt() != j.StartedAt || e.end.GetEndedAt() != j.EndedAt {
+		say("it is recorded to run from %d to %d, and its journal says from %d to %d", e.end.GetStartedAt(), e.end.GetEndedAt(), j.StartedAt, j.EndedAt)
+	}
+	if e.end.GetStdoutDroppedBytes() != j.StdoutDropped || e.end.GetStderrDroppedBytes() != j.StderrDropped {
+		a.say(flux, "I10", "exec "+e.id, "", "%d and %d dropped bytes are on record, and its journal says %d and %d",
+			e.end.GetStdoutDroppedBytes(), e.end.GetStderrDroppedBytes(), j.StdoutDropped, j.StderrDropped)
+	}
+	finished := state == agboxv1.ExecState_EXEC_STATE_FINISHED
+	cancelled := state == agboxv1.ExecState_EXEC_STATE_CANCELLED
+	switch {
+	case code == codeLost:
+		say("it is recorded as EXEC_LOST, and its journal has the end: exit code %d", j.ExitCode)
+	case cancelled && !j.Cancelled && !j.Stopped:
+		say("it is recorded as CANCELLED, and its journal says that it ended by itself with exit code %d", j.ExitCode)
+	case finished && (j.ExitCode != 0 || j.ErrorCode != "" || j.Cancelled || j.LogLimit):
+		say("it is FINISHED, and its journal says exit code %d, error code %q", j.ExitCode, j.ErrorCode)
+	case (code == codeStartFailed) != (j.ErrorCode != "") && !cancelled:
+		say("its error code is %q, and its journal says %q", code, j.ErrorCode)
+	}
+}
+
+// execLogs checks I10 and I11. Children that outlive a command may add to its logs; nothing is ever taken away.
+func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
+	for _, l := range []struct {
+		file           string
+		bytes, dropped int64
+	}{
+		{e.id + suffixStdout, j.StdoutBytes, j.StdoutDropped},
+		{e.id + suffixStderr, j.StderrBytes, j.StderrDropped},
+	} {
+		size := d.sizes[l.file]
+		if size < l.bytes {
+			a.say(flux, "I10", "exec "+e.id, "", "%s has %d bytes, and its journal says %d", l.file, size, l.bytes)
+		}
+		if l.dropped > 0 && !d.marked[l.file] {
+			a.say(flux, "I10", "exec "+e.id, "", "%d bytes of %s were dropped, and it does not end with the marker", l.dropped, l.file)
+		}
+		res, isStream := d.streams[l.file]
+		if !isStream {
+			continue
+		}
+		byItself := !j.Cancelled && !j.Stopped && j.ExitCode == 0 && !j.LogLimit && !j.LogLost
+		switch {
+		case len(res.Rest) > 0 && (l.dropped == 0 || !strings.HasPrefix(string(res.Rest), markerText)):
+			a.say(flux, "I11", "exec "+e.id, "", "%s differs from what its program wrote behind byte %d: %.40q", l.file, res.Bytes, res.Rest)
+		case byItself && !res.Complete && l.dropped == 0:
+			a.say(flux, "I11", "exec "+e.id, "", "%s ends after %d bytes, and its program wrote more and ended well", l.file, res.Bytes)
+		}
+	}
+}
+
+// directories checks I9 and, for what is deleted, I18: nothing on the disk belongs to nobody.
+func (a *auditor) directories() {
+	runs := map[string]string{}
+	for id := range a.records.sandboxes {
+		runs[runName(id)] = id
+	}
+	for id := range a.records.sandboxIDs {
+		runs[runName(id)] = id
+	}
+	for id, d := range a.files.logs {
+		a.directory("log directory "+id, id)
+		if d != nil {
+			a.strangers(id, d)
+		}
+	}
+	for name := range a.files.runs {
+		id, known := runs[name]
+		if !known {
+			a.say(flux, "I19", "record directory "+name, "", "it belongs to no sandbox on record")
+			continue
+		}
+		a.directory("record directory "+name, id)
+	}
+	for name, doc := range a.files.agents {
+		if doc.id == "" || agentDocName(doc.id) != name {
+			a.say(flux, "I13", "agent record file "+name, "", "it is of agent %q, whose file has another name", doc.id)
+		} else if a.records.agents[doc.id] == nil {
+			a.say(flux, "I13", "agent "+doc.id, "", "its record file is there, and it is not on record")
+		}
+	}
+}
+
+func (a *auditor) directory(object, id string) {
+	sb := a.records.sandboxes[id]
+	switch {
+	case sb == nil && a.records.sandboxIDs[id], sb != nil && sb.gone():
+		a.say(flux, "I18", object, "", "its sandbox %s is deleted", id)
+	case sb == nil:
+		a.say(flux, "I19", object, "", "sandbox %s is not on record", id)
+	}
+}
+
+// strangers checks I9: journals, locks and logs without a record. Execs of the daemon's own begin with "_".
+func (a *auditor) strangers(id string, d *logDir) {
+	sb := a.records.sandboxes[id]
+	if sb == nil || sb.gone() {
+		return // told
+	}
+	for execID, j := range d.journals {
+		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
+			a.say(flux, "I9", "exec "+execID, "", "sandbox %s has a journal of it that says %q, and it is not on record", id, j.State)
+		}
+	}
+	for execID := range d.locks {
+		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
+			a.say(flux, "I9", "exec "+execID, "", "sandbox %s has a lock of it, and it is not on record", id)
+		}
+	}
+}
+
+// recordFile checks I13: the copy beside the database says what the database says.
+func (a *auditor) recordFile(sb *sandbox) {
+	d := a.files.runs[runName(sb.id)]
+	say := func(format string, args ...any) { a.say(flux, "I13", sandboxName(sb), sb.stamp(), format, args...) }
+	if sb.gone() {
+		return // a directory that is left is told by I18
+	}
+	if d == nil || d.record == nil {
+		if sb.desired.GetRunState() != wantDelete {
+			say("it has no record file")
+		}
+		return
+	}
+	if sb.desired.GetRunState() == wantDelete {
+		return // files go while it is being deleted
+	}
+	for _, p := range d.problems {
+		say("its record file is damaged: %s", p)
+	}
+	r := d.record
+	if r.GetSandboxId() != sb.id || r.GetInstance() != a.records.instance.GetUuid() {
+		say("its record file is of sandbox %q of instance %q", r.GetSandboxId(), r.GetInstance())
+	}
+	if r.GetLastSequence() != sb.last() || r.GetState() != int32(sb.state()) {
+		say("its record file says event %d and state %d, and the database says %d and %d", r.GetLastSequence(), r.GetState(), sb.last(), sb.state())
+	}
+	progress := sb.progress
+	if progress == nil {
+		progress = &storev1.Progress{}
+	}
+	if r.Progress == nil {
+		r.Progress = &storev1.Progress{}
+	}
+	for what, same := range map[string]bool{
+		"spec": proto.Equal(r.GetSpec(), sb.spec), "intent": proto.Equal(r.GetDesired(), sb.desired), "progress": proto.Equal(r.GetProgress(), progress),
+	} {
+		if !same {
+			say("the %s in its record file is not the one in the database", what)
+		}
+	}
+	for id, e := range sb.execs {
+		have := d.execs[id]
+		want := &storev1.ExecRecord{ExecId: id, Request: e.request, Desired: e.desired, End: e.end}
+		if !proto.Equal(have, want) {
+			a.say(flux, "I13", "exec "+id, sb.stamp(), "its record in the file is not the one in the database (there: %t)", have != nil)
+		}
+	}
+	for id := range d.execs {
+		if sb.execs[id] == nil {
+			a.say(flux, "I13", "exec "+id, sb.stamp(), "sandbox %s has a record file with it, and it is not on record", sb.id)
+		}
+	}
+}
+
+// ledgerEntries checks I12 against what the programs noted by themselves.
+func (a *auditor) ledgerEntries() {
+	if a.ledger == nil {
+		return
+	}
+	for id := range a.ledger {
+		if a.records.execRefs[id] == "" && !a.records.execIDs[id] {
+			a.say(flux, "I12", "exec "+id, "", "its program ran, and it is not on record")
+		}
+	}
+	for _, sb := range a.records.sandboxes {
+		for _, e := range sb.execs {
+			if _, ours := a.ledger[e.id]; ours || strings.HasPrefix(e.id, LedgerPrefix) {
+				a.ledgerEntry(e, a.ledger[e.id])
+			}
+		}
+	}
+}
+
+// LedgerPrefix begins the IDs of execs whose programs keep a ledger.
+const LedgerPrefix = "led-"
+
+func (a *auditor) ledgerEntry(e *execution, l ledgerEntry) {
+	say := func(sev severity, format string, args ...any) { a.say(sev, "I12", "exec "+e.id, "", format, args...) }
+	if l.starts > 1 {
+		say(hard, "its program was started %d times", l.starts)
+	}
+	if e.end == nil {
+		return
+	}
+	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
+	byItself := state == agboxv1.ExecState_EXEC_STATE_FINISHED || code == codeRunFailed
+	switch {
+	case byItself && l.starts == 0 && e.end.GetExitCode() < 128:
+		say(flux, "it ended %s %s, and its program was never started", state, code)
+	case code == codeStartFailed && l.starts > 0:
+		say(flux, "it is recorded as not started, and its program ran")
+	case state == agboxv1.ExecState_EXEC_STATE_FINISHED && (!l.ended || l.code != 0):
+		say(flux, "it is FINISHED, and its program notes an end: %t, exit code %d", l.ended, l.code)
+	case code == codeRunFailed && l.ended && int(e.end.GetExitCode()) != l.code && e.end.GetExitCode() < 128:
+		say(flux, "its exit code is recorded as %d, and its program notes %d", e.end.GetExitCode(), l.code)
+	}
+}

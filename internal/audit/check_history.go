@@ -1,0 +1,274 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	eventStarted   = agboxv1.EventType_EXEC_STARTED
+	eventFinished  = agboxv1.EventType_EXEC_FINISHED
+	eventFailed    = agboxv1.EventType_EXEC_FAILED
+	eventCancelled = agboxv1.EventType_EXEC_CANCELLED
+	eventRebuilt   = agboxv1.EventType_SANDBOX_REHYDRATED
+)
+
+// isExec reports whether events of this type tell of an exec.
+func isExec(t agboxv1.EventType) bool { return t >= eventStarted && t <= eventCancelled }
+
+// sequence checks I4: no gap but what the bound on the history dropped, and each event is what its key says.
+func (a *auditor) sequence(sb *sandbox) {
+	say := func(format string, args ...any) { a.say(hard, "I4", sandboxName(sb), "", format, args...) }
+	next, before := uint64(1), int64(0)
+	for i, ev := range sb.events {
+		rebuilt := ev.GetEventType() == eventRebuilt
+		switch {
+		case ev.key == next, rebuilt && i == 0:
+		case rebuilt:
+			say("event %d says that the record was rebuilt, and older events are there", ev.key)
+		case i == 0:
+			say("its first event is %d", ev.key)
+		case ev.key > next && ev.key-1 <= sb.trimmed: // execs' events that the bound dropped
+		default:
+			say("event %d follows event %d, and events up to %d were dropped by the bound", ev.key, next-1, sb.trimmed)
+		}
+		next = ev.key + 1
+		if ev.GetSequence() != ev.key || ev.GetSandboxId() != sb.id || ev.GetEventId() != fmt.Sprintf("%s-%d", sb.id, ev.key) {
+			say("event %d says that it is %q, %d of sandbox %s", ev.key, ev.GetEventId(), ev.GetSequence(), ev.GetSandboxId())
+		}
+		if ev.GetOccurredAt() == nil {
+			say("event %d has no time", ev.key)
+		} else if at := ev.GetOccurredAt().AsTime().UnixNano(); at < before {
+			a.say(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
+		} else {
+			before = at
+		}
+	}
+	if sb.trimmed >= sb.last() {
+		say("events up to %d were dropped by the bound, and the newest is %d", sb.trimmed, sb.last())
+	}
+}
+
+// moves are the legal changes of state by the type of the event: from which states, and to which. Zero is "none yet"; to == 0 means
+// that the state stays.
+var moves = map[agboxv1.EventType]struct {
+	from []agboxv1.SandboxState
+	to   agboxv1.SandboxState
+}{
+	agboxv1.EventType_SANDBOX_ACCEPTED:         {[]agboxv1.SandboxState{0, stopped, paused, ready, failed}, pending},
+	agboxv1.EventType_SANDBOX_PREPARING:        {[]agboxv1.SandboxState{pending}, pending},
+	agboxv1.EventType_SANDBOX_READY:            {[]agboxv1.SandboxState{pending, failed}, ready},
+	agboxv1.EventType_SANDBOX_FAILED:           {[]agboxv1.SandboxState{pending, ready, stopped, paused, deleting}, failed},
+	agboxv1.EventType_SANDBOX_STOP_REQUESTED:   {[]agboxv1.SandboxState{ready, paused}, 0},
+	agboxv1.EventType_SANDBOX_STOPPED:          {[]agboxv1.SandboxState{ready, paused, failed}, stopped},
+	agboxv1.EventType_SANDBOX_DELETE_REQUESTED: {[]agboxv1.SandboxState{pending, ready, stopped, paused, failed}, deleting},
+	agboxv1.EventType_SANDBOX_DELETED:          {[]agboxv1.SandboxState{deleting}, deleted},
+	agboxv1.EventType_SANDBOX_SERVICE_READY:    {[]agboxv1.SandboxState{pending, ready}, 0},
+	agboxv1.EventType_SANDBOX_SERVICE_FAILED:   {[]agboxv1.SandboxState{pending, ready}, 0},
+	agboxv1.EventType_SANDBOX_RESTARTED:        {[]agboxv1.SandboxState{ready}, ready},
+	agboxv1.EventType_SANDBOX_PAUSE_REQUESTED:  {[]agboxv1.SandboxState{ready}, ready},
+	agboxv1.EventType_SANDBOX_PAUSED:           {[]agboxv1.SandboxState{ready, paused}, paused},
+}
+
+// transitions checks I5: every event is legal after the ones before it, and what is recorded beside the events agrees with them.
+func (a *auditor) transitions(sb *sandbox) {
+	say := func(format string, args ...any) { a.say(hard, "I5", sandboxName(sb), "", format, args...) }
+	var at agboxv1.SandboxState
+	var run uint64 // first event of the present unbroken run of the state
+	for _, ev := range sb.events {
+		typ, to := ev.GetEventType(), ev.GetSandboxState()
+		m, judged := moves[typ]
+		switch {
+		case at == deleted:
+			say("event %d, %s, comes after SANDBOX_DELETED", ev.key, typ)
+		case typ == eventRebuilt && (to == 0 || to == deleted):
+			say("event %d: a record was rebuilt as %s", ev.key, to)
+		case typ == eventStarted && at != ready && at != pending && at != paused && at != 0:
+			say("event %d: an exec was accepted while the sandbox was %s", ev.key, at)
+		case isExec(typ) && to != 0:
+			say("event %d of an exec sets the state %s", ev.key, to)
+		case judged && (!slices.Contains(m.from, at) || to != m.to && (m.to != 0 || to != at)):
+			say("event %d, %s, leads from %s to %s", ev.key, typ, at, to)
+		}
+		if to != 0 && (to != at || typ == eventRebuilt) {
+			at, run = to, ev.key
+		}
+	}
+	if sb.stateSeq != run {
+		say("the state is recorded to begin with event %d, and it is %s since event %d", sb.stateSeq, at, run)
+	}
+	if sb.gone() != (at == deleted) {
+		say("its deletion is recorded: %t, and its state is %s", sb.gone(), at)
+	}
+	want := sb.desired.GetRunState()
+	switch {
+	case want == 0 || sb.desired.GetGeneration() == 0:
+		say("it has no intent")
+	case (at == deleting || at == deleted) != (want == wantDelete) && at != failed:
+		say("it is %s, and the intent is %s", at, want)
+	case at == paused && want == wantRun:
+		say("it is %s, and the intent is %s", at, want)
+	}
+}
+
+// told is the first and the last event of one exec.
+type told struct {
+	start, end event
+	n          int
+}
+
+// execs checks I6: one EXEC_STARTED, then one end, and the record says what the events say. Then the files of each.
+func (a *auditor) execs(sb *sandbox) {
+	byID := map[string]*told{}
+	for _, ev := range sb.events {
+		id := ev.GetExec().GetExecId()
+		if isExec(ev.GetEventType()) != (id != "") {
+			a.say(hard, "I6", sandboxName(sb), "", "event %d, %s, is about exec %q", ev.key, ev.GetEventType(), id)
+		}
+		if id == "" {
+			continue
+		}
+		t := byID[id]
+		if t == nil {
+			t = &told{}
+			byID[id] = t
+		}
+		t.n++
+		a.oneOfTwo(sb, t, ev)
+		if sb.execs[id] == nil {
+			a.say(hard, "I6", "exec "+id, "", "event %d of sandbox %s tells of it, and there is no record of it", ev.key, sb.id)
+		}
+	}
+	for id, e := range sb.execs {
+		t := byID[id]
+		if t == nil {
+			t = &told{}
+		}
+		a.exec(sb, e, *t)
+	}
+}
+
+func (a *auditor) oneOfTwo(sb *sandbox, t *told, ev event) {
+	object := "exec " + ev.GetExec().GetExecId()
+	if ev.GetEventType() == eventStarted {
+		if t.start.SandboxEvent != nil || t.end.SandboxEvent != nil {
+			a.say(hard, "I6", object, "", "event %d of sandbox %s starts it, and it is not its first", ev.key, sb.id)
+		}
+		t.start = ev
+		return
+	}
+	if t.end.SandboxEvent != nil {
+		a.say(hard, "I6", object, "", "event %d of sandbox %s ends it again", ev.key, sb.id)
+	}
+	t.end = ev
+}
+
+// exec checks the records of one exec against its events, within the history that is kept.
+func (a *auditor) exec(sb *sandbox, e *execution, t told) {
+	object := "exec " + e.id
+	say := func(format string, args ...any) { a.say(hard, "I6", object, "", format, args...) }
+	if e.request == nil || e.desired == nil {
+		a.say(hard, "I1", object, "", "its record is incomplete: request %t, intent %t", e.request != nil, e.desired != nil)
+		return
+	}
+	if !a.records.execIDs[e.id] {
+		a.say(hard, "I2", object, "", "its ID is not reserved")
+	}
+	if ref := a.records.execRefs[e.id]; ref != sb.id {
+		say("it is referred to as of sandbox %q, and is in sandbox %s", ref, sb.id)
+	}
+	if e.request.GetExecId() != e.id || e.request.GetSandboxId() != sb.id {
+		say("its request says exec %q of sandbox %q", e.request.GetExecId(), e.request.GetSandboxId())
+	}
+	forgotten := max(sb.trimmed, rebuiltAt(sb)) // older events may be gone
+	if seq := e.desired.GetStartedSequence(); seq == 0 || seq != t.start.key && (seq > forgotten || t.start.key != 0) {
+		say("it is recorded to start with event %d, and it starts with event %d", seq, t.start.key)
+	}
+	if e.end == nil {
+		if t.end.SandboxEvent != nil {
+			say("event %d tells of its end, and none is on record", t.end.key)
+		}
+		if sb.gone() {
+			say("it has no end, and its sandbox is deleted")
+		}
+	} else {
+		a.execEnd(e, t, forgotten)
+	}
+	a.execFiles(sb, e)
+}
+
+// rebuiltAt is the event with which a rebuilt record begins; 0 for others.
+func rebuiltAt(sb *sandbox) uint64 {
+	if len(sb.events) > 0 && sb.events[0].GetEventType() == eventRebuilt {
+		return sb.events[0].key
+	}
+	return 0
+}
+
+var endStates = map[agboxv1.EventType]agboxv1.ExecState{
+	eventFinished: agboxv1.ExecState_EXEC_STATE_FINISHED, eventFailed: agboxv1.ExecState_EXEC_STATE_FAILED,
+	eventCancelled: agboxv1.ExecState_EXEC_STATE_CANCELLED,
+}
+
+func (a *auditor) execEnd(e *execution, t told, forgotten uint64) {
+	say := func(format string, args ...any) { a.say(hard, "I6", "exec "+e.id, "", format, args...) }
+	state := agboxv1.ExecState(e.end.GetState())
+	if t.end.SandboxEvent == nil {
+		if e.end.GetSequence() > forgotten {
+			say("its end %s is on record, and no event tells of it", state)
+		}
+		return
+	}
+	d := t.end.GetExec()
+	if e.end.GetSequence() != t.end.key {
+		say("its end is recorded with event %d, and event %d tells of it", e.end.GetSequence(), t.end.key)
+	}
+	if want := endStates[t.end.GetEventType()]; state != want || d.GetExecState() != want {
+		say("its end is recorded as %s, and event %d says %s", state, t.end.key, t.end.GetEventType())
+	}
+	if e.end.GetExitCode() != d.GetExitCode() || e.end.GetErrorCode() != d.GetErrorCode() {
+		say("its end is recorded with exit code %d and error code %q, and event %d says %d and %q", e.end.GetExitCode(), e.end.GetErrorCode(),
+			t.end.key, d.GetExitCode(), d.GetErrorCode())
+	}
+	if state == agboxv1.ExecState_EXEC_STATE_FINISHED && e.end.GetExitCode() != 0 {
+		say("it is FINISHED with exit code %d", e.end.GetExitCode())
+	}
+}
+
+// nameHolders checks I3 from the side of the names.
+func (a *auditor) nameHolders() {
+	for name, id := range a.records.names {
+		sb := a.records.sandboxes[id]
+		switch {
+		case sb == nil || sb.desired == nil || sb.gone():
+			a.say(hard, "I3", "name "+name, "", "sandbox %q holds it, which is not live", id)
+		case sb.desired.GetName() != name:
+			a.say(hard, "I3", "name "+name, "", "sandbox %s holds it, whose name is %q", id, sb.desired.GetName())
+		case sb.desired.GetRunState() == wantDelete:
+			a.say(hard, "I3", "name "+name, "", "sandbox %s holds it, which is being deleted", id)
+		}
+	}
+}
+
+// holdsName checks I3 from the side of the sandbox.
+func (a *auditor) holdsName(sb *sandbox) {
+	name := sb.desired.GetName()
+	if name == "" || sb.gone() || sb.desired.GetRunState() == wantDelete {
+		return
+	}
+	if holder := a.records.names[name]; holder != sb.id {
+		a.say(hard, "I3", sandboxName(sb), "", "its name %q is held by %q", name, holder)
+	}
+}
+
+// execReferences checks that every reference leads to an exec.
+func (a *auditor) execReferences() {
+	for id, sandboxID := range a.records.execRefs {
+		sb := a.records.sandboxes[sandboxID]
+		if sb == nil || sb.execs[id] == nil {
+			a.say(hard, "I6", "exec "+id, "", "it is referred to as of sandbox %s, which has no such exec", sandboxID)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package audit
+
+import (
+	"slices"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// parts are the objects of one sandbox.
+type parts struct {
+	primaries, services []container
+	networks            []network
+}
+
+func (w world) of(id string) parts {
+	var p parts
+	for _, c := range w.containers {
+		switch {
+		case c.sandbox() != id:
+		case c.primary():
+			p.primaries = append(p.primaries, c)
+		default:
+			p.services = append(p.services, c)
+		}
+	}
+	for _, n := range w.networks {
+		if n.Labels[labelSandbox] == id {
+			p.networks = append(p.networks, n)
+		}
+	}
+	return p
+}
+
+func (p parts) containers() []container { return slices.Concat(p.primaries, p.services) }
+
+// inDocker checks the objects of one sandbox against its state.
+func (a *auditor) inDocker(sb *sandbox) {
+	p := a.world.of(sb.id)
+	state, want := sb.state(), sb.desired.GetRunState()
+	if want == wantDelete && state != deleted || want == wantStop && (state == ready || state == paused) {
+		return // it is on its way
+	}
+	switch state {
+	case ready:
+		if want == wantRun {
+			a.readyInDocker(sb, p)
+		}
+	case stopped:
+		a.stoppedInDocker(sb, p)
+	case paused:
+		if want == wantPause {
+			a.pausedInDocker(sb, p)
+		}
+	case failed:
+		a.failedInDocker(sb, p)
+	case deleted:
+		a.nothingInDocker(sb, "I18", "it is DELETED", p)
+	}
+	a.withinSpec(sb, p)
+}
+
+// restarts reports whether a policy may be about to bring back what ended.
+func restarts(policy string) bool { return policy != "" && policy != "never" }
+
+// readyInDocker checks I14.
+func (a *auditor) readyInDocker(sb *sandbox, p parts) {
+	sev := flux
+	if restarts(sb.spec.GetRestartPolicy()) || sb.progress.GetRestartRun() != nil {
+		sev = note
+	}
+	say := func(format string, args ...any) { a.say(sev, "I14", sandboxName(sb), sb.stamp(), format, args...) }
+	if len(p.primaries) != 1 {
+		say("it is READY and has %d primary containers", len(p.primaries))
+		return
+	}
+	c := p.primaries[0]
+	if c.State != "running" {
+		say("it is READY, and its primary is %s", c.State)
+	}
+	if !slices.ContainsFunc(p.networks, func(n network) bool { return c.attachedTo(n.ID) }) {
+		say("it is READY, and its primary is not attached to its network (it has %d)", len(p.networks))
+	}
+	for _, s := range slices.Concat(sb.spec.GetRequiredServices(), sb.spec.GetOptionalServices()) {
+		a.serviceInDocker(sb, s, p)
+	}
+}
+
+// serviceInDocker: a service that was last told to be READY runs. One that fell is told of, and the sandbox stays READY.
+func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) {
+	mark := sb.progress.GetServices()[s.GetName()].GetMark()
+	if mark != storev1.ServiceMark_SERVICE_MARK_READY || restarts(s.GetRestartPolicy()) {
+		return
+	}
+	for _, c := range p.services {
+		if c.Labels[labelService] == s.GetName() && c.State == "running" {
+			return
+		}
+	}
+	a.say(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is told to be READY, and its container does not run", s.GetName())
+}
+
+// stoppedInDocker checks I15.
+func (a *auditor) stoppedInDocker(sb *sandbox, p parts) {
+	for _, c := range p.containers() {
+		if c.alive() {
+			a.say(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and container %s is %s", c.name(), c.State)
+		}
+	}
+	if len(p.primaries) == 0 {
+		a.say(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and its primary container is gone")
+	}
+}
+
+// pausedInDocker checks I16.
+func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
+	for _, c := range p.containers() {
+		if c.alive() && (!c.frozen() || sb.desired.GetDemotedAt() != 0) {
+			a.say(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED (demoted: %t), and container %s is %s", sb.desired.GetDemotedAt() != 0, c.name(), c.State)
+		}
+	}
+	if len(p.primaries) == 0 {
+		a.say(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED, and its primary container is gone")
+	}
+}
+
+// failedInDocker checks I17: a create that failed leaves nothing, and otherwise nothing runs.
+func (a *auditor) failedInDocker(sb *sandbox, p parts) {
+	if failedByCreate(sb) {
+		a.nothingInDocker(sb, "I17", "its create FAILED", p)
+		return
+	}
+	for _, c := range p.containers() {
+		if c.alive() {
+			a.say(flux, "I17", sandboxName(sb), sb.stamp(), "it is FAILED, and container %s is %s", c.name(), c.State)
+		}
+	}
+}
+
+func failedByCreate(sb *sandbox) bool {
+	for _, ev := range slices.Backward(sb.events) {
+		if ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
+			return ev.GetSandboxPhase().GetErrorCode() == "SANDBOX_CREATE_FAILED"
+		}
+	}
+	return false
+}
+
+func (a *auditor) nothingInDocker(sb *sandbox, invariant, why string, p parts) {
+	for _, c := range p.containers() {
+		a.say(flux, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s is there", why, c.name())
+	}
+	for _, n := range p.networks {
+		a.say(flux, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s is there", why, n.Name)
+	}
+}
+
+// withinSpec checks I19 for a live sandbox: one primary, one container for each service, one network.
+func (a *auditor) withinSpec(sb *sandbox, p parts) {
+	if sb.gone() {
+		return
+	}
+	say := func(format string, args ...any) { a.say(flux, "I19", sandboxName(sb), sb.stamp(), format, args...) }
+	if len(p.primaries) > 1 || len(p.networks) > 1 {
+		say("it has %d primary containers and %d networks", len(p.primaries), len(p.networks))
+	}
+	known := map[string]int{}
+	for _, s := range slices.Concat(sb.spec.GetRequiredServices(), sb.spec.GetOptionalServices()) {
+		known[s.GetName()] = 1
+	}
+	for _, c := range p.services {
+		name := c.Labels[labelService]
+		if known[name]--; known[name] < 0 {
+			say("container %s is of service %q, which is not in its spec or has another container", c.name(), name)
+		}
+	}
+}
+
+// objects checks I18 and I19 for what is of no sandbox with a record.
+func (a *auditor) objects() {
+	check := func(object, id string) {
+		switch {
+		case a.records.sandboxes[id] != nil && a.records.sandboxes[id].desired != nil: // checked with it
+		case a.records.sandboxIDs[id]:
+			a.say(flux, "I18", object, "", "its sandbox %s is deleted", id)
+		default:
+			a.say(flux, "I19", object, "", "its sandbox %q is not on record", id)
+		}
+	}
+	for _, c := range a.world.containers {
+		check("container "+c.name(), c.sandbox())
+	}
+	for _, n := range a.world.networks {
+		check("network "+n.Name, n.Labels[labelSandbox])
+	}
+}

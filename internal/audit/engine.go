@@ -1,0 +1,156 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Labels of the daemon's objects; the wire contract names them.
+const (
+	labelPrefix    = "io.github.1996fanrui.agents-sandbox"
+	labelSandbox   = labelPrefix + ".sandbox-id"
+	labelComponent = labelPrefix + ".component"
+	labelService   = labelPrefix + ".service-name"
+	labelInstance  = labelPrefix + ".instance"
+)
+
+// world is what the engine holds of one store.
+type world struct {
+	containers []container
+	networks   []network
+}
+
+type container struct {
+	ID       string            `json:"Id"`
+	Names    []string          `json:"Names"`
+	Labels   map[string]string `json:"Labels"`
+	State    string            `json:"State"` // created, running, paused, restarting, exited, dead, removing
+	Settings struct {
+		Networks map[string]struct {
+			NetworkID string `json:"NetworkID"`
+		} `json:"Networks"`
+	} `json:"NetworkSettings"`
+}
+
+func (c container) name() string {
+	if len(c.Names) > 0 {
+		return strings.TrimPrefix(c.Names[0], "/")
+	}
+	return c.ID[:min(12, len(c.ID))]
+}
+
+func (c container) sandbox() string { return c.Labels[labelSandbox] }
+func (c container) primary() bool   { return c.Labels[labelComponent] == "primary" }
+func (c container) frozen() bool    { return c.State == "paused" }
+
+// alive: it has processes, frozen ones included.
+func (c container) alive() bool {
+	return c.State == "running" || c.State == "paused" || c.State == "restarting"
+}
+
+func (c container) attachedTo(networkID string) bool {
+	for _, n := range c.Settings.Networks {
+		if n.NetworkID == networkID {
+			return true
+		}
+	}
+	return false
+}
+
+type network struct {
+	ID     string            `json:"Id"`
+	Name   string            `json:"Name"`
+	Labels map[string]string `json:"Labels"`
+}
+
+const (
+	engineTimeout  = 30 * time.Second
+	maxEngineBytes = 256 << 20
+	defaultEngine  = "unix:///var/run/docker.sock"
+)
+
+// listWorld asks the engine for everything that carries the label of one of the instances. It speaks plain HTTP: three requests
+// are no reason for a client that the controller uses too.
+func listWorld(ctx context.Context, host string, instances []string) (world, error) {
+	var w world
+	e, err := newEngine(host)
+	if err != nil {
+		return w, err
+	}
+	defer e.http.CloseIdleConnections()
+	for _, id := range instances {
+		filter, err := json.Marshal(map[string][]string{"label": {labelInstance + "=" + id}})
+		if err != nil {
+			return w, err
+		}
+		var cs []container
+		if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filter)}}, &cs); err != nil {
+			return w, err
+		}
+		var ns []network
+		if err := e.get(ctx, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
+			return w, err
+		}
+		w.containers, w.networks = append(w.containers, cs...), append(w.networks, ns...)
+	}
+	return w, nil
+}
+
+type engine struct {
+	base string
+	http *http.Client
+}
+
+func newEngine(host string) (*engine, error) {
+	if host == "" {
+		host = defaultEngine
+	}
+	kind, addr, ok := strings.Cut(host, "://")
+	if !ok || kind != "unix" && kind != "tcp" {
+		return nil, fmt.Errorf("engine %q is neither unix:///path nor tcp://host:port", host)
+	}
+	e := &engine{base: "http://engine"}
+	if kind == "tcp" {
+		e.base = "http://" + addr
+	}
+	var d net.Dialer
+	e.http = &http.Client{Timeout: engineTimeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, tcp string) (net.Conn, error) {
+			if kind == "unix" {
+				return d.DialContext(ctx, "unix", addr)
+			}
+			return d.DialContext(ctx, network, tcp)
+		},
+	}}
+	return e, nil
+}
+
+func (e *engine) get(ctx context.Context, path string, query url.Values, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+path+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := e.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxEngineBytes))
+	if err != nil {
+		return fmt.Errorf("GET %s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %.200s", path, resp.Status, body)
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("GET %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/audit/stream"
+)
+
+// files is what the state directory holds.
+type files struct {
+	logs    map[string]*logDir  // by sandbox ID
+	runs    map[string]*runDir  // by the name of the directory
+	agents  map[string]agentDoc // by the name of the file
+	streams int                 // verified
+}
+
+// logDir is the log directory of one sandbox.
+type logDir struct {
+	journals map[string]journalFile
+	// locks, logs and inboxes by the exec that they belong to.
+	locks map[string]bool
+	sizes map[string]int64 // by file name
+	// streams are the logs that announce themselves as self-describing, by file name.
+	streams map[string]stream.Result
+	// marked are the logs that contain the marker of dropped output at their end, by file name.
+	marked map[string]bool
+}
+
+// journalFile is one journal, or why it is none.
+type journalFile struct {
+	journal
+	problem string
+	held    bool // the lock is held; probed for journals that say "started" only
+}
+
+// journal is the JSON that agbox-shim writes. The auditor decodes the fields that it judges.
+type journal struct {
+	Version   int    `json:"version"`
+	ExecID    string `json:"exec_id"`
+	Nonce     string `json:"nonce"`
+	State     string `json:"state"`
+	StartedAt int64  `json:"started_at_ns"`
+	EndedAt   int64  `json:"ended_at_ns"`
+	ExitCode  int    `json:"exit_code"`
+	Cancelled bool   `json:"cancelled"`
+	Stopped   bool   `json:"stopped"`
+	LogLimit  bool   `json:"log_limit"`
+	LogLost   bool   `json:"log_lost"`
+	ErrorCode string `json:"error_code"`
+
+	StdoutBytes   int64 `json:"stdout_bytes"`
+	StderrBytes   int64 `json:"stderr_bytes"`
+	StdoutDropped int64 `json:"stdout_dropped_bytes"`
+	StderrDropped int64 `json:"stderr_dropped_bytes"`
+}
+
+// Bounds of what is read from files that a sandbox can write.
+const (
+	maxJournalBytes = 64 << 10
+	maxStreamBytes  = 1 << 30
+	markerText      = "\n[agbox: output limit of "
+	markerTail      = 256
+)
+
+const (
+	suffixJournal = ".journal"
+	suffixLock    = ".lock"
+	suffixStdout  = ".stdout.log"
+	suffixStderr  = ".stderr.log"
+)
+
+// readFiles reads the directories below the roots. A root that is missing is empty.
+func readFiles(site Site) (files, error) {
+	f := files{logs: map[string]*logDir{}, runs: map[string]*runDir{}}
+	err := eachDir(site.LogRoot, func(name, path string) error {
+		d, err := readLogDir(path)
+		if gone(err) {
+			return nil // a delete went through meanwhile
+		}
+		f.logs[name] = d
+		if d != nil {
+			f.streams += len(d.streams)
+		}
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	err = eachDir(site.RunRoot, func(name, path string) error {
+		d, err := readRunDir(path)
+		if gone(err) {
+			return nil
+		}
+		f.runs[name] = d
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	f.agents, err = readAgentDocs(site.AgentsRoot)
+	return f, err
+}
+
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+func eachDir(root string, fn func(name, path string) error) error {
+	entries, err := os.ReadDir(root)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if err := fn(e.Name(), filepath.Join(root, e.Name())); err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+// readLogDir reads what a sandbox can write too: it opens regular files only, follows no link, and reads up to bounds.
+func readLogDir(path string) (*logDir, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // it was only read
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := dir.ReadDir(-1)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return nil, err
+	}
+	d := &logDir{
+		journals: map[string]journalFile{}, locks: map[string]bool{}, sizes: map[string]int64{},
+		streams: map[string]stream.Result{}, marked: map[string]bool{},
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if err := d.add(root, e.Name()); err != nil && !gone(err) {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *logDir) add(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	d.sizes[name] = info.Size()
+	if id, ok := strings.CutSuffix(name, suffixJournal); ok {
+		d.journals[id], err = readJournal(root, id)
+		return err
+	}
+	if id, ok := strings.CutSuffix(name, suffixLock); ok {
+		d.locks[id] = true
+		return nil
+	}
+	if !strings.HasSuffix(name, ".log") {
+		return nil
+	}
+	return d.readLog(root, name, info.Size())
+}
+
+// readLog verifies a log that announces itself as a stream, and looks for the marker of dropped output.
+func (d *logDir) readLog(root *os.Root, name string, size int64) error {
+	f, err := openRegular(root, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tail := make([]byte, min(size, markerTail))
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	d.marked[name] = strings.Contains(string(tail), markerText)
+	res, err := stream.Verify(io.LimitReader(f, maxStreamBytes))
+	if errors.Is(err, stream.ErrNoStream) {
+		return nil
+	}
+	d.streams[name] = res
+	return err
+}
+
+// openRegular opens a regular file without waiting for a FIFO. A device that a sandbox puts here is skipped by its type before.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// readJournal reads journal, lock, journal: the supervisor records the end before it gives up the lock.
+func readJournal(root *os.Root, id string) (journalFile, error) {
+	j, err := decodeJournal(root, id)
+	if err != nil || j.problem != "" || j.State != "started" {
+		return j, err
+	}
+	held, err := lockHeld(root, id)
+	if err != nil || held {
+		j.held = held
+		return j, err
+	}
+	return decodeJournal(root, id)
+}
+
+func decodeJournal(root *os.Root, id string) (journalFile, error) {
+	f, err := openRegular(root, id+suffixJournal)
+	if err != nil {
+		return journalFile{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
+	if err != nil {
+		return journalFile{}, err
+	}
+	var j journalFile
+	switch err := json.Unmarshal(data, &j.journal); {
+	case len(data) > maxJournalBytes:
+		j.problem = "the journal is too large"
+	case err != nil:
+		j.problem = "the journal is no JSON: " + err.Error()
+	case j.ExecID != id:
+		j.problem = fmt.Sprintf("the journal is of exec %q", j.ExecID)
+	case j.State != "started" && j.State != "ended" && j.State != "closed":
+		j.problem = fmt.Sprintf("the journal has state %q", j.State)
+	}
+	return j, nil
+}
+
+// lockHeld takes the lock, shared, for an instant. It is called when a journal exists, so no start of the exec can meet it.
+func lockHeld(root *os.Root, id string) (bool, error) {
+	f, err := openRegular(root, id+suffixLock)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,362 @@
+package audit
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/audit/stream"
+)
+
+func TestASoundSiteHasNoFinding(t *testing.T) {
+	r := sound(t).mirror().run()
+	if !r.OK() || len(r.Warnings) > 0 {
+		var b strings.Builder
+		r.Write(&b)
+		t.Fatal(b.String())
+	}
+	for _, what := range []string{"sandboxes", "execs", "active execs", "events", "agents", "agent events", "journals", "streams", "containers",
+		"networks", "log directories", "record directories", "ledger entries"} {
+		if r.Counts[what] == 0 {
+			t.Errorf("it looked at no %s", what)
+		}
+	}
+}
+
+// planted is one violation, and how the report must name it.
+type planted struct {
+	name  string
+	plant func(p *place)
+	want  string
+}
+
+// late plants after the record files were derived from the records; early ones change both.
+func late(fn func(p *place)) func(p *place) {
+	return func(p *place) { p.mirror(); fn(p) }
+}
+
+func early(fn func(p *place)) func(p *place) {
+	return func(p *place) { fn(p); p.mirror() }
+}
+
+func (p *place) one(id, component string) *container {
+	p.t.Helper()
+	for i := range p.world.containers {
+		if c := &p.world.containers[i]; c.sandbox() == id && c.Labels[labelComponent] == component {
+			return c
+		}
+	}
+	p.t.Fatalf("sandbox %s has no %s", id, component)
+	return nil
+}
+
+var databaseViolations = []planted{
+	{"a record that does not decode", late(func(p *place) { p.put("sandbox-config", "web", []byte{0xff}) }), "I1 spec of sandbox web: the record does not decode"},
+	{"a record without its companion", late(func(p *place) { delete(p.db["sandbox-desired"], "web") }), "I1 sandbox web: its record is incomplete"},
+	{"an exec without its intent", late(func(p *place) { delete(p.db["exec-desired:web"], "act-1") }), "I1 exec act-1: its record is incomplete"},
+	{"an integer of another width", late(func(p *place) { p.put("sandbox-state", "web", []byte{1}) }), "I1 state of sandbox web: the integer has 1 bytes"},
+	{"a sandbox ID that is not reserved", early(func(p *place) { delete(p.db["sandbox-ids"], "still") }), "I2 sandbox still: its ID is not reserved"},
+	{"an exec ID that is not reserved", early(func(p *place) { delete(p.db["exec-ids"], "led-1") }), "I2 exec led-1: its ID is not reserved"},
+	{"an agent ID that is not reserved", early(func(p *place) { delete(p.db["agent-ids"], "helper") }), "I2 agent helper: its ID is not reserved"},
+	{"a name of a deleted sandbox", early(func(p *place) { p.put("sandbox-names", "was", p.message(&storev1.NameRef{SandboxId: "gone"})) }), "I3 name was: sandbox \"gone\" holds it, which is not live"},
+	{"a name that its sandbox does not hold", early(func(p *place) { delete(p.db["sandbox-names"], "web") }), "I3 sandbox web: its name \"web\" is held by \"\""},
+	{"a name of another sandbox", early(func(p *place) { p.put("sandbox-names", "x", p.message(&storev1.NameRef{SandboxId: "web"})) }), "I3 name x: sandbox web holds it, whose name is \"web\""},
+	{"two agents of one name", early(func(p *place) {
+		p.put("agent-ids", "other", num(1))
+		p.put("agent-config", "other", p.db["agent-config"]["helper"])
+		p.put("agent-desired", "other", p.db["agent-desired"]["helper"])
+		p.put("agent-status", "other", p.message(&storev1.AgentStatus{State: agentPending}))
+	}), "I3 agent name helper: agents helper and other both hold it"},
+	{"a gap", early(func(p *place) { delete(p.db["events:web"], numKey(2)) }), "I4 sandbox web: event 3 follows event 1"},
+	{"no first event", early(func(p *place) { delete(p.db["events:still"], numKey(1)) }), "I4 sandbox still: its first event is 2"},
+	{"an event of another place", early(func(p *place) { p.editEvent("web", 3, func(e *agboxv1.SandboxEvent) { e.EventId = "web-9" }) }), "I4 sandbox web: event 3 says that it is \"web-9\""},
+	{"an event without a time", early(func(p *place) { p.editEvent("web", 3, func(e *agboxv1.SandboxEvent) { e.OccurredAt = nil }) }), "I4 sandbox web: event 3 has no time"},
+	{"an illegal change of state", early(func(p *place) {
+		p.editEvent("still", 4, func(e *agboxv1.SandboxEvent) {
+			e.EventType = agboxv1.EventType_SANDBOX_DELETED
+			e.SandboxState = deleted
+		})
+	}), "I5 sandbox still: event 4, SANDBOX_DELETED, leads from SANDBOX_STATE_READY to SANDBOX_STATE_DELETED"},
+	{"an event with another state", early(func(p *place) { p.editEvent("still", 2, func(e *agboxv1.SandboxEvent) { e.SandboxState = stopped }) }), "I5 sandbox still: event 2, SANDBOX_READY, leads from SANDBOX_STATE_PENDING to SANDBOX_STATE_STOPPED"},
+	{"life after the end", early(func(p *place) {
+		e := &agboxv1.SandboxEvent{EventId: "gone-4", Sequence: 4, SandboxId: "gone", EventType: agboxv1.EventType_SANDBOX_READY, SandboxState: ready, OccurredAt: timestamppb.Now()}
+		p.put("events:gone", numKey(4), p.message(e))
+	}), "I5 sandbox gone: event 4, SANDBOX_READY, comes after SANDBOX_DELETED"},
+	{"a state that is recorded elsewhere", early(func(p *place) { p.put("sandbox-state", "web", num(1)) }), "I5 sandbox web: the state is recorded to begin with event 1"},
+	{"deleted and nobody wanted it", early(func(p *place) {
+		edit(p, "sandbox-desired", "gone", &storev1.Desired{}, func(d *storev1.Desired) { d.RunState = wantRun })
+	}), "I5 sandbox gone: it is SANDBOX_STATE_DELETED, and the intent is RUN_STATE_RUN"},
+	{"deleted and not recorded", early(func(p *place) { delete(p.db["sandbox-deleted-at"], "gone") }), "I5 sandbox gone: its deletion is recorded: false"},
+	{"a second start", early(func(p *place) {
+		p.editEvent("web", 6, func(e *agboxv1.SandboxEvent) { e.GetExec().ExecId = "led-1" })
+	}), "I6 exec led-1: event 6 of sandbox web starts it, and it is not its first"},
+	{"a second end", early(func(p *place) {
+		p.editEvent("web", 6, func(e *agboxv1.SandboxEvent) { e.GetExec().ExecId = "led-1"; e.EventType = eventCancelled })
+	}), "I6 exec led-1: event 6 of sandbox web ends it again"},
+	{"an end that no event tells of", early(func(p *place) {
+		p.put("exec-status:web", "act-1", p.message(&storev1.ExecEnd{State: 4, Sequence: 9}))
+	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event tells of it"},
+	{"an end that is not recorded", early(func(p *place) { delete(p.db["exec-status:web"], "led-1") }), "I6 exec led-1: event 5 tells of its end, and none is on record"},
+	{"another exit code than was told", early(func(p *place) {
+		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.ExitCode = 3 })
+	}), "I6 exec led-1: its end is recorded with exit code 3"},
+	{"an event of no exec", early(func(p *place) {
+		p.editEvent("web", 6, func(e *agboxv1.SandboxEvent) { e.GetExec().ExecId = "nobody" })
+	}), "I6 exec nobody: event 6 of sandbox web tells of it, and there is no record of it"},
+	{"a reference to nothing", early(func(p *place) { p.put("exec-refs", "act-1", p.message(&storev1.ExecRef{SandboxId: "still"})) }), "I6 exec act-1: it is referred to as of sandbox"},
+}
+
+var fileViolations = []planted{
+	{"another exit code in the journal", late(func(p *place) {
+		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, ExitCode: 7})
+	}), "I7 exec led-1: its end is recorded with exit code 0, and its journal says 7"},
+	{"an end without a journal", late(func(p *place) { delete(p.files, "logs/web/led-1.journal") }), "I7 exec led-1: it ended EXEC_STATE_FINISHED , and there is no journal of it"},
+	{"a finished exec that never ran", late(func(p *place) { p.journal("web", journal{ExecID: "led-1", State: "closed"}) }), "I7 exec led-1: it ended EXEC_STATE_FINISHED"},
+	{"an ended exec that lives", late(func(p *place) {
+		p.journal("web", journal{ExecID: "led-1", State: "started"})
+		p.held = append(p.held, "logs/web/led-1.lock")
+	}), "I7 exec led-1: it ended EXEC_STATE_FINISHED , and its lock is held"},
+	{"an end that is not recorded although the journal has it", late(func(p *place) {
+		p.journal("web", journal{ExecID: "act-1", State: "ended", StartedAt: 10, EndedAt: 20})
+	}), "I8 exec act-1: its journal says \"ended\", and no end is on record"},
+	{"a dead exec that nobody told of", late(func(p *place) { p.held = p.held[1:] }), "I8 exec act-1: its journal says that it started, its lock is free"},
+	{"an exec that never starts", late(func(p *place) {
+		delete(p.files, "logs/web/act-1.journal")
+	}), "I8 exec act-1: its sandbox is READY, and it has not started for more than 30s"},
+	{"an exec of a stopped sandbox", early(func(p *place) {
+		p.editEvent("still", 3, func(e *agboxv1.SandboxEvent) { // in the place of STOP_REQUESTED
+			e.EventType, e.SandboxState, e.Details = eventStarted, 0, &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: "late"}}
+		})
+		p.execRecord("still", "late", 3, nil)
+	}), "I8 exec late: it has not started, and its sandbox is SANDBOX_STATE_STOPPED"},
+	{"a journal without a record", late(func(p *place) { p.journal("web", journal{ExecID: "ghost", State: "started"}) }), "I9 exec ghost: sandbox web has a journal of it"},
+	{"a lock without a record", late(func(p *place) { p.files["logs/web/ghost.lock"] = nil }), "I9 exec ghost: sandbox web has a lock of it"},
+	{"a log that lost its end", late(func(p *place) {
+		p.files["logs/web/led-1.stdout.log"] = p.files["logs/web/led-1.stdout.log"][:100]
+	}), "I10 exec led-1: led-1.stdout.log has 100 bytes"},
+	{"dropped bytes that nobody counted", late(func(p *place) {
+		n := int64(len(p.files["logs/web/led-1.stdout.log"]))
+		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: n, StdoutDropped: 5})
+	}), "I10 exec led-1: 0 and 0 dropped bytes are on record, and its journal says 5 and 0"},
+	{"dropped bytes without the marker", early(func(p *place) {
+		n := int64(len(p.files["logs/web/led-1.stdout.log"]))
+		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: n, StdoutDropped: 5})
+		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.StdoutDroppedBytes = 5 })
+	}), "I10 exec led-1: 5 bytes of led-1.stdout.log were dropped, and it does not end with the marker"},
+	{"a byte of a log changed", late(func(p *place) { p.files["logs/web/led-1.stdout.log"][300] ^= 1 }), "I11 exec led-1: led-1.stdout.log differs from what its program wrote behind byte 300"},
+	{"a piece of a log twice", late(func(p *place) {
+		log := p.files["logs/web/led-1.stdout.log"]
+		p.files["logs/web/led-1.stdout.log"] = append(bytes.Clone(log[:200]), log[100:]...)
+	}), "I11 exec led-1: led-1.stdout.log differs from what its program wrote behind byte 2"},
+	{"a log that ends early and a journal that agrees", late(func(p *place) {
+		p.files["logs/web/led-1.stdout.log"] = p.files["logs/web/led-1.stdout.log"][:500]
+		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: 500})
+	}), "I11 exec led-1: led-1.stdout.log ends after 500 bytes, and its program wrote more"},
+	{"a program that was started twice", late(func(p *place) { p.ledger += "start led-1\n" }), "I12 exec led-1: its program was started 2 times"},
+	{"a program that never ran", late(func(p *place) { p.ledger = "" }), "I12 exec led-1: it ended EXEC_STATE_FINISHED , and its program was never started"},
+	{"a program that ended otherwise", late(func(p *place) { p.ledger = "start led-1\nend led-1 4\n" }), "I12 exec led-1: it is FINISHED, and its program notes an end: true, exit code 4"},
+	{"a program that is on no record", late(func(p *place) { p.ledger += "start led-2\n" }), "I12 exec led-2: its program ran, and it is not on record"},
+	{"no record file", late(func(p *place) { delete(p.files, "s/"+runName("still")+"/record") }), "I13 sandbox still: it has no record file"},
+	{"a torn record file", late(func(p *place) {
+		name := "s/" + runName("still") + "/record"
+		p.files[name] = append(p.files[name], "AGBS torn"...)
+	}), "I13 sandbox still: its record file is damaged: record: a frame is torn"},
+	{"a record file that is behind", late(func(p *place) {
+		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
+		p.one("cold", "primary").State = "exited"
+	}), "I13 sandbox cold: the intent in its record file is not the one in the database"},
+	{"an exec that its record file does not have", late(func(p *place) { delete(p.files, "s/"+runName("web")+"/execs") }), "I13 exec act-1: its record in the file is not the one in the database (there: false)"},
+	{"an agent's record file that is behind", late(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Version++ })
+	}), "I13 agent helper: record STATUS of it in the file is not the one in the database"},
+	{"no record file of an agent", late(func(p *place) { delete(p.files, "agents/"+agentDocName("helper")) }), "I13 agent helper: it has no record file"},
+}
+
+var worldViolations = []planted{
+	{"READY and dead", late(func(p *place) { p.one("web", "primary").State = "exited" }), "I14 sandbox web: it is READY, and its primary is exited"},
+	{"READY and frozen", late(func(p *place) { p.one("web", "primary").State = "paused" }), "I14 sandbox web: it is READY, and its primary is paused"},
+	{"READY without a container", late(func(p *place) { p.world.containers = p.world.containers[1:] }), "I14 sandbox web: it is READY and has 0 primary containers"},
+	{"READY without its network", late(func(p *place) { p.world.networks = p.world.networks[1:] }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
+	{"READY and detached", late(func(p *place) { p.one("web", "primary").Settings.Networks = nil }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
+	{"a service that fell untold", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is told to be READY, and its container does not run"},
+	{"STOPPED and running", late(func(p *place) { p.one("still", "primary").State = "running" }), "I15 sandbox still: it is STOPPED, and container agbox-primary-still is running"},
+	{"STOPPED and gone", late(func(p *place) { p.one("still", "primary").Labels[labelComponent] = "service" }), "I15 sandbox still: it is STOPPED, and its primary container is gone"},
+	{"PAUSED and running", late(func(p *place) { p.one("cold", "primary").State = "running" }), "I16 sandbox cold: it is PAUSED (demoted: false), and container agbox-primary-cold is running"},
+	{"demoted and frozen", early(func(p *place) {
+		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
+	}), "I16 sandbox cold: it is PAUSED (demoted: true), and container agbox-primary-cold is paused"},
+	{"FAILED and running", late(func(p *place) { p.one("died", "primary").State = "running" }), "I17 sandbox died: it is FAILED, and container agbox-primary-died is running"},
+	{"a failed create that left a container", late(func(p *place) { p.container("bad", "primary", "", "exited") }), "I17 sandbox bad: its create FAILED, and container agbox-primary-bad is there"},
+	{"a failed create that left a network", late(func(p *place) { p.network("bad") }), "I17 sandbox bad: its create FAILED, and network agbox-net-bad is there"},
+	{"DELETED and a container is left", late(func(p *place) { p.container("gone", "primary", "", "exited") }), "I18 sandbox gone: it is DELETED, and container agbox-primary-gone is there"},
+	{"DELETED and a network is left", late(func(p *place) { p.network("gone") }), "I18 sandbox gone: it is DELETED, and network agbox-net-gone is there"},
+	{"DELETED and a log is left", late(func(p *place) { p.files["logs/gone/x.stdout.log"] = nil }), "I18 log directory gone: its sandbox gone is deleted"},
+	{"DELETED and a record file is left", late(func(p *place) { p.files["s/"+runName("gone")+"/record"] = nil }), "I18 record directory " + runName("gone")},
+	{"purged and a container is left", late(func(p *place) { p.container("purged", "primary", "", "running") }), "I18 container agbox-primary-purged: its sandbox purged is deleted"},
+	{"a container of nobody", late(func(p *place) { p.container("alien", "primary", "", "running") }), "I19 container agbox-primary-alien: its sandbox \"alien\" is not on record"},
+	{"a log directory of nobody", late(func(p *place) { p.files["logs/alien/x"] = nil }), "I19 log directory alien: sandbox alien is not on record"},
+	{"a record directory of nobody", late(func(p *place) { p.files["s/0123456789abcdef/record"] = nil }), "I19 record directory 0123456789abcdef"},
+	{"a second primary", late(func(p *place) { p.container("still", "primary", "", "exited") }), "I19 sandbox still: it has 2 primary containers and 1 networks"},
+	{"a service that nobody asked for", late(func(p *place) { p.container("web", "service", "cache", "running") }), "I19 sandbox web: container agbox-service-web is of service \"cache\""},
+}
+
+var agentViolations = []planted{
+	{"an older incarnation that lives", early(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Incarnation = 2 })
+		edit(p, "agent-position", "helper", &storev1.AgentPosition{}, func(s *storev1.AgentPosition) { s.Incarnation = 2 })
+	}), "I20 agent helper: its newest incarnation is 2, and exec helper.1 of sandbox web has not ended"},
+	{"a newer incarnation", early(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Incarnation = 0 })
+	}), "I20 agent helper: its newest incarnation is 0, and exec helper.1 is on record"},
+	{"a process in another sandbox", early(func(p *place) {
+		edit(p, "agent-desired", "helper", &storev1.AgentDesired{}, func(d *storev1.AgentDesired) { d.SandboxId = "still" })
+	}), "I20 agent helper: it belongs to sandbox still, and its process is in sandbox web"},
+	{"stopped and alive", early(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.State, s.PromptId = agentStopped, "" })
+	}), "I20 agent helper: it is AGENT_STATE_STOPPED, and its incarnation 1 has not ended"},
+	{"busy with nothing", early(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.PromptId = "" })
+	}), "I20 agent helper: it is AGENT_STATE_BUSY with prompt \"\""},
+	{"read beyond the end", early(func(p *place) {
+		edit(p, "agent-position", "helper", &storev1.AgentPosition{}, func(s *storev1.AgentPosition) { s.StdoutOffset = 7 })
+	}), "I21 agent helper: its output was read up to byte 7, and the log has 6"},
+	{"put beyond the end", early(func(p *place) {
+		edit(p, "agent-prompts:helper", numKey(1), &storev1.AgentPrompt{}, func(s *storev1.AgentPrompt) { s.InboxOffset = 99 })
+	}), "I21 agent helper: prompt 1 was put at byte 99 of its inbox, which has 6"},
+	{"an outbox read beyond its end", early(func(p *place) {
+		edit(p, "agent-position", "helper", &storev1.AgentPosition{}, func(s *storev1.AgentPosition) { s.OutboxOffset = 1 })
+	}), "I21 agent helper: its outbox was read up to byte 1, and it has 0"},
+	{"a gap in the transitions", early(func(p *place) { delete(p.db["agent-transitions:helper"], numKey(2)) }), "I22 agent helper: transition 3 is at number 3, and 2 is next"},
+	{"an illegal transition", early(func(p *place) {
+		edit(p, "agent-transitions:helper", numKey(2), &agboxv1.AgentTransition{}, func(tr *agboxv1.AgentTransition) { tr.To = agentBusy })
+	}), "I22 agent helper: transition 2 leads from AGENT_STATE_STARTING to AGENT_STATE_BUSY"},
+	{"transitions that lead elsewhere", early(func(p *place) { delete(p.db["agent-transitions:helper"], numKey(3)) }), "I22 agent helper: its transitions end with number 2"},
+	{"an event less than counted", early(func(p *place) { delete(p.db["agent-events:helper"], numKey(2)) }), "I22 agent helper: there are 2 events up to 3, and counted are 3 up to 3"},
+	{"a prompt that its ID does not find", early(func(p *place) { delete(p.db["agent-prompt-ids:helper"], "p1") }), "I22 agent helper: prompt \"p1\" is number 1 of 1, and 0 by its ID"},
+}
+
+// TestEveryPlantedViolationIsFound: a sound site, one change, and the report names it. One row or more for each invariant.
+func TestEveryPlantedViolationIsFound(t *testing.T) {
+	found := map[string]bool{}
+	for _, rows := range [][]planted{databaseViolations, fileViolations, worldViolations, agentViolations} {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				p := sound(t)
+				row.plant(p)
+				r := p.run()
+				for _, f := range r.Violations {
+					if strings.HasPrefix(f.String(), row.want) {
+						found[f.Invariant] = true
+						return
+					}
+				}
+				var b strings.Builder
+				r.Write(&b)
+				t.Errorf("%s is not in\n%s", row.want, b.String())
+			})
+		}
+	}
+	for _, id := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16", "I17", "I18",
+		"I19", "I20", "I21", "I22"} {
+		if !found[id] {
+			t.Errorf("no planted violation of %s was found", id)
+		}
+	}
+}
+
+// TestWhatIsNoViolation: states that look odd and are right.
+func TestWhatIsNoViolation(t *testing.T) {
+	for _, row := range []planted{
+		{"exec events dropped by the bound", early(func(p *place) {
+			delete(p.db["events:web"], numKey(4))
+			delete(p.db["events:web"], numKey(5))
+			p.put("sandbox-trimmed", "web", num(5))
+		}), ""},
+		{"a rebuilt record", early(func(p *place) {
+			delete(p.db["events:still"], numKey(1))
+			delete(p.db["events:still"], numKey(2))
+			delete(p.db["events:still"], numKey(3))
+			p.editEvent("still", 4, func(e *agboxv1.SandboxEvent) { e.EventType = eventRebuilt })
+		}), ""},
+		{"output dropped at the limit", early(func(p *place) {
+			var b bytes.Buffer
+			_ = stream.Write(&b, "led-1", 50, nil)
+			log := slices.Concat(b.Bytes()[:1000], []byte("\n[agbox: output limit of 1000 bytes reached; what follows was dropped]\n"))
+			p.files["logs/web/led-1.stdout.log"] = log
+			p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: int64(len(log)), StdoutDropped: 5})
+			edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.StdoutDroppedBytes = 5 })
+		}), ""},
+		{"a stop under way", early(func(p *place) {
+			edit(p, "sandbox-desired", "web", &storev1.Desired{}, func(d *storev1.Desired) { d.RunState = wantStop })
+			p.one("web", "primary").State = "exited"
+		}), ""},
+		{"a sandbox that is being purged", early(func(p *place) {
+			for _, bucket := range []string{"sandbox-config", "sandbox-desired", "sandbox-state"} {
+				delete(p.db[bucket], "gone")
+			}
+		}), ""},
+		{"objects while records are rebuilt", early(func(p *place) {
+			p.put("meta", "rebuild", num(1))
+			p.container("alien", "primary", "", "running")
+		}), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := sound(t)
+			row.plant(p)
+			if r := p.run(); !r.OK() {
+				var b strings.Builder
+				r.Write(&b)
+				t.Error(b.String())
+			}
+		})
+	}
+}
+
+// TestWithoutADaemonDifferencesWithTheWorldAreWarnings: its next start mends them. A broken record stays one.
+func TestWithoutADaemonDifferencesWithTheWorldAreWarnings(t *testing.T) {
+	p := sound(t).mirror()
+	p.daemon = false
+	p.one("web", "primary").State = "exited"
+	if r := p.run(); !r.OK() || len(r.Warnings) == 0 {
+		t.Errorf("%+v", r)
+	}
+	delete(p.db["events:web"], numKey(2))
+	if r := p.run(); r.OK() {
+		t.Error("the gap was not found")
+	}
+}
+
+// TestADifferenceMustPersist: one that goes, or whose object changes meanwhile, is no violation.
+func TestADifferenceMustPersist(t *testing.T) {
+	at := time.Unix(0, 0)
+	seen := map[string]sighting{}
+	look := func(after time.Duration, stamp string) (Report, bool) {
+		at = at.Add(after)
+		var s findings
+		if stamp != "" {
+			s.say(flux, "I14", "sandbox x", stamp, "it is dead")
+		}
+		return settle(s.list, seen, at, 10*time.Second, true)
+	}
+	for i, l := range []struct {
+		after   time.Duration
+		stamp   string
+		ok      bool
+		waiting bool
+	}{
+		{0, "1", true, true}, {9 * time.Second, "1", true, true}, // not long enough
+		{2 * time.Second, "2", true, true}, {9 * time.Second, "2", true, true}, // the daemon has worked on it
+		{0, "", true, false}, {9 * time.Second, "2", true, true}, // it was gone
+		{10 * time.Second, "2", false, false},
+	} {
+		if r, waiting := look(l.after, l.stamp); r.OK() != l.ok || waiting != l.waiting {
+			t.Errorf("look %d: ok %t, waiting %t", i, r.OK(), waiting)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// severity says what a finding is worth at the first sight of it.
+type severity int
+
+const (
+	// hard: no moment in the life of a correct daemon shows it.
+	hard severity = iota
+	// flux: the daemon may be about to mend it.
+	flux
+	// note: it is worth a look and breaks no invariant.
+	note
+)
+
+// Finding is one place where something differs from an invariant.
+type Finding struct {
+	// Invariant is its number, such as "I4"; docs/crash-contract.md lists them.
+	Invariant string `json:"invariant"`
+	// Object is what it was found on, such as "sandbox web-1".
+	Object string `json:"object"`
+	// Problem is one sentence without secrets.
+	Problem string `json:"problem"`
+
+	severity severity
+	key      string // the same difference in another look
+	stamp    string // of the object: a new one means that the daemon has worked on it since
+}
+
+func (f Finding) String() string { return f.Invariant + " " + f.Object + ": " + f.Problem }
+
+// Report is the verdict of an audit.
+type Report struct {
+	Violations []Finding `json:"violations"`
+	// Warnings are differences that the daemon may be about to mend, and what breaks no invariant.
+	Warnings []Finding `json:"warnings"`
+	// Counts say how much was looked at, by kind. A clean report over nothing proves nothing.
+	Counts map[string]int `json:"counts"`
+}
+
+// OK reports whether nothing was violated.
+func (r Report) OK() bool { return len(r.Violations) == 0 }
+
+// Write prints the report for people.
+func (r Report) Write(w io.Writer) {
+	for _, f := range r.Violations {
+		fmt.Fprintln(w, "VIOLATION "+f.String())
+	}
+	for _, f := range r.Warnings {
+		fmt.Fprintln(w, "warning   "+f.String())
+	}
+	names := make([]string, 0, len(r.Counts))
+	for name, n := range r.Counts {
+		if n > 0 {
+			names = append(names, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return strings.Compare(a[strings.IndexByte(a, ' '):], b[strings.IndexByte(b, ' '):])
+	})
+	fmt.Fprintln(w, "looked at "+strings.Join(names, ", "))
+	fmt.Fprintf(w, "%d violations, %d warnings\n", len(r.Violations), len(r.Warnings))
+}
+
+// findings collects what the checks of one look say.
+type findings struct{ list []Finding }
+
+// say adds a finding. Two findings of one invariant, object and format are the same difference.
+func (s *findings) say(sev severity, invariant, object, stamp, format string, args ...any) {
+	s.list = append(s.list, Finding{
+		Invariant: invariant, Object: object, Problem: fmt.Sprintf(format, args...),
+		severity: sev, key: invariant + "\x00" + object + "\x00" + format, stamp: stamp,
+	})
+}
