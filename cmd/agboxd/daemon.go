@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,10 @@ import (
 
 type options struct{ configFile, shim string }
 
+// memoryLimit is from where on the garbage collector works harder to stay below it. A daemon takes some 30 MiB, requests at most
+// 256 MiB more (apiserver), and twice that is what garbage may add.
+const memoryLimit = 512 << 20
+
 // stopTimeout bounds how long open calls may delay the stop.
 const stopTimeout = time.Second
 
@@ -61,6 +66,9 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	defer lockFile.Close()
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
 	level := &slog.LevelVar{}
 	level.Set(cfg.Log.Level.Level())
 	d, err := assemble(ctx, cfg, paths, o, newLogger(cfg.Log.Format, level, stderr))

@@ -34,7 +34,7 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 }
 
 func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	return s.call(info.FullMethod, func() error { return next(srv, stream) })
+	return s.call(info.FullMethod, func() error { return next(srv, s.gate.Stream(stream, refusal)) })
 }
 
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.

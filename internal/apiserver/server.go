@@ -15,10 +15,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/admission"
 )
 
 const (
-	// maxRequestBytes holds the largest valid create: a spec, and a YAML text.
+	// maxRequestBytes holds the largest valid create: a spec of 1 MiB, and a YAML text of 2 MiB. It is gRPC's own default, which
+	// existing clients rely on; what a request may cost once it is decoded is bounded in admit.go.
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
@@ -45,11 +47,12 @@ type Server struct {
 	unary    inflight
 	backups  atomic.Int32 // under way
 	reading  chan struct{}
+	gate     *admission.Gate
 }
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{}), reading: make(chan struct{}, readers)}
+	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{}), reading: make(chan struct{}, readers), gate: newGate()}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -57,10 +60,13 @@ func New(d Deps) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),
+		s.gate.Codec(),
 	)
-	agboxv1.RegisterSandboxServiceServer(s.grpc, s)
-	agboxv1.RegisterAgentServiceServer(s.grpc, s)
-	agboxv1.RegisterAdminServiceServer(s.grpc, s)
+	for _, desc := range []grpc.ServiceDesc{
+		agboxv1.SandboxService_ServiceDesc, agboxv1.AgentService_ServiceDesc, agboxv1.AdminService_ServiceDesc,
+	} {
+		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), s)
+	}
 	return s
 }
 
