@@ -85,7 +85,7 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 	if s.Kind.OnEngine() && !inBackground(s.Kind) {
 		p.audit(s, p.objectOf(s), time.Since(begun), err)
 	}
-	if err == nil && s.Reason == plan.BecauseOrphan {
+	if err == nil && s.Reason == plan.BecauseOrphan && !inBackground(s.Kind) {
 		p.cfg.Metrics.OrphanRemoved()
 	}
 	return err
@@ -94,7 +94,7 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 // inBackground reports whether the step is taken by a background operation, which leaves the line at its end; here only its
 // outcome is seen, maybe more than once.
 func inBackground(k plan.Kind) bool {
-	return k == plan.EnsureImage || k == plan.CopyFiles || k == plan.StopContainer
+	return k == plan.EnsureImage || k == plan.CopyFiles || k == plan.StopContainer || k == plan.RemoveContainer
 }
 
 func (p *pass) objectOf(s plan.Step) string {

@@ -71,6 +71,7 @@ type Controller struct {
 	drainer    *drainer
 	link       *engineLink
 	ops        *operations
+	removals   removals
 	odd        *oddities
 	hooks      *hookClock
 	status     *statusBoard
@@ -96,6 +97,7 @@ func New(cfg Config) *Controller {
 		agentBoard: newAgentBoard(),
 		parked:     newKeySet(),
 		odd:        newOddities(),
+		removals:   newRemovals(),
 		resyncNow:  make(chan struct{}, 1),
 	}
 	c.hooks = newHookClock(c.clock.read)

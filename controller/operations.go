@@ -3,20 +3,31 @@ package controller
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/agbox/agbox/controller/plan"
 )
 
-// operations are what a pass starts and does not wait for: pulls, copies, and stops with their grace period. At most one
-// per key. Its end adds the sandbox's key to the queue; its error is handed to the next pass that wants the same, and
+// operations are what a pass starts and does not wait for, or not for long: pulls, copies, stops with their grace period, and
+// removals. At most one per key. Its end adds the sandbox's key to the queue; its error is handed to the next pass that wants the same, and
 // dropped by one that does not; its success is remembered until the sandbox needs it no more.
 type operations struct {
 	done func(sandboxID string)
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	running map[opKey]context.CancelFunc
+	running map[opKey]*operation
 	ended   map[opKey]error // nil: it succeeded
+}
+
+// operation is one that is under way.
+type operation struct {
+	cancel context.CancelFunc
+	// done is closed at the end, after err was set.
+	done chan struct{}
+	err  error
+	// awaited says that a pass waits for the end, which is then told to it and to nobody else. Guarded by operations.mu.
+	awaited bool
 }
 
 // opKey names an operation: what is done for which sandbox, and to what: an image or a container.
@@ -27,35 +38,80 @@ type opKey struct {
 }
 
 func newOperations(done func(string)) *operations {
-	return &operations{done: done, running: map[opKey]context.CancelFunc{}, ended: map[opKey]error{}}
+	return &operations{done: done, running: map[opKey]*operation{}, ended: map[opKey]error{}}
 }
 
 // start runs fn unless that operation is under way. fn must be bounded by a deadline of its own.
 func (o *operations) start(ctx context.Context, key opKey, fn func(context.Context) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.running[key] != nil {
-		return
+	if o.running[key] == nil {
+		o.begin(ctx, key, fn)
 	}
+}
+
+// begin starts an operation that is not under way. o.mu is held.
+func (o *operations) begin(ctx context.Context, key opKey, fn func(context.Context) error) *operation {
 	ctx, cancel := context.WithCancel(ctx)
-	o.running[key] = cancel
+	op := &operation{cancel: cancel, done: make(chan struct{})}
+	o.running[key] = op
 	delete(o.ended, key)
 	o.wg.Go(func() {
 		defer cancel()
 		err := fn(ctx)
-		o.finish(key, err, ctx.Err() != nil)
+		o.finish(key, op, err, ctx.Err() != nil)
 	})
+	return op
 }
 
-func (o *operations) finish(key opKey, err error, cancelled bool) {
+// await starts an operation and waits for its end, for d at most: then, or if it was under way already, ended is false, and its end
+// adds the key. The error of an earlier one that nobody waited for is returned instead of a start.
+func (o *operations) await(ctx context.Context, key opKey, d time.Duration, fn func(context.Context) error) (ended bool, err error) {
+	if _, err := o.outcome(key); err != nil {
+		return true, err
+	}
+	o.mu.Lock()
+	if o.running[key] != nil {
+		o.mu.Unlock()
+		return false, nil
+	}
+	op := o.begin(ctx, key, fn)
+	op.awaited = true
+	o.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-op.done:
+	case <-timer.C:
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	op.awaited = false
+	select {
+	case <-op.done:
+		return true, op.err
+	default:
+		return false, nil
+	}
+}
+
+func (o *operations) finish(key opKey, op *operation, err error, cancelled bool) {
 	o.mu.Lock()
 	delete(o.running, key)
-	if !cancelled && (err != nil || key.kind != plan.StopContainer) { // that a stop worked is seen
+	op.err = err
+	close(op.done)
+	awaited := op.awaited
+	if !awaited && !cancelled && (err != nil || remembered(key.kind)) {
 		o.ended[key] = err
 	}
 	o.mu.Unlock()
-	o.done(key.sandboxID)
+	if !awaited {
+		o.done(key.sandboxID)
+	}
 }
+
+// remembered reports whether a success must be kept: that of a stop or of a removal is seen.
+func remembered(k plan.Kind) bool { return k == plan.EnsureImage || k == plan.CopyFiles }
 
 // subjects are those of the operations of a kind that are under way for a sandbox.
 func (o *operations) subjects(sandboxID string, kind plan.Kind) []string {
@@ -92,9 +148,9 @@ func (o *operations) drop(sandboxID string, kinds ...plan.Kind) {
 				delete(o.ended, key)
 			}
 		}
-		for key, cancel := range o.running {
+		for key, op := range o.running {
 			if key.sandboxID == sandboxID && key.kind == kind {
-				cancel()
+				op.cancel()
 			}
 		}
 	}

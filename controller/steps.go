@@ -50,13 +50,13 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.UnpauseContainer:
 		return p.cfg.Engine.UnpauseContainer(ctx, s.ID)
 	case plan.RemoveContainer:
-		return p.cfg.Engine.RemoveContainer(ctx, s.ID)
+		return p.removeContainer(ctx, s)
 	case plan.RemoveNetwork:
 		return p.cfg.Engine.RemoveNetwork(ctx, s.ID)
 	case plan.RemoveInputs:
-		return p.cfg.Execs.RemoveInputs(id)
+		return p.removeFiles(ctx, s, p.cfg.Execs.RemoveInputs)
 	case plan.RemoveFiles:
-		return p.cfg.Execs.Remove(id)
+		return p.removeFiles(ctx, s, p.cfg.Execs.Remove)
 	}
 	return p.ask(ctx, s)
 }

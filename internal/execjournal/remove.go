@@ -14,11 +14,22 @@ import (
 )
 
 // removeBudget bounds one call of Remove; a container can leave millions of files.
-const removeBudget = 5 * time.Second
+const removeBudget = 500 * time.Millisecond
+
+// UnfinishedError says that there is more than one call can remove; call again. Removed counts what this call has removed.
+type UnfinishedError struct{ Removed int }
+
+// Error implements error.
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("there is more than one call can remove; %d files and directories are gone", e.Removed)
+}
+
+// Unavailable marks the class of the error for errdefs.
+func (e *UnfinishedError) Unavailable() {}
 
 // Remove removes everything of sandboxID: logs, journals, requests, out, and last the records. The container must be gone.
-// Idempotent. It follows no symlink, and a tree of any depth costs it two descriptors. Errors: unavailable when the time of
-// one call was not enough (call again, the rest is smaller), or the I/O error.
+// Idempotent. It follows no symlink, and a tree of any depth costs it two descriptors. Errors: *UnfinishedError, which is
+// unavailable, when the time of one call was not enough (call again, the rest is smaller), or the I/O error.
 func (d *Dir) Remove(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -52,7 +63,7 @@ func emptyTree(path string, deadline time.Time, keep func(name string) bool) err
 		return err
 	}
 	defer unix.Close(fd)
-	f := flattener{top: fd, keep: keep, deadline: deadline}
+	f := flattener{top: fd, keep: keep, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
 	for more := true; more; {
 		if more, err = f.sweep(fd); err != nil {
 			return fmt.Errorf("empty %s: %w", path, err)
@@ -65,7 +76,9 @@ func emptyTree(path string, deadline time.Time, keep func(name string) bool) err
 type flattener struct {
 	top      int
 	keep     func(name string) bool // in top
+	prefix   string                 // of what is moved up; those of an earlier call are many, and in its way otherwise
 	moved    int
+	removed  int
 	deadline time.Time
 }
 
@@ -81,7 +94,7 @@ func (f *flattener) sweep(fd int) (more bool, err error) {
 	}
 	for _, name := range names {
 		if time.Now().After(f.deadline) {
-			return true, unavailablef("there is more than one call can remove")
+			return true, &UnfinishedError{Removed: f.removed}
 		}
 		if err := f.remove(fd, name); err != nil {
 			return true, err
@@ -98,6 +111,7 @@ func (f *flattener) remove(fd int, name string) error {
 	}
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
+		f.removed++
 		return nil
 	case !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("remove %q: %w", name, err)
@@ -120,7 +134,7 @@ func (f *flattener) enter(name string) error {
 func (f *flattener) moveUp(fd int, name string) error {
 	for range 1 << 20 { // names that a container put there on purpose are skipped
 		f.moved++
-		to := ".rm-" + strconv.Itoa(f.moved)
+		to := f.prefix + strconv.Itoa(f.moved)
 		err := unix.Renameat2(fd, name, f.top, to, unix.RENAME_NOREPLACE)
 		if err == nil || !errors.Is(err, fs.ErrExist) {
 			return os.NewSyscallError("rename", err)
