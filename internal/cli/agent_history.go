@@ -113,7 +113,7 @@ func printLines[M proto.Message](w io.Writer, list []M) error {
 	for _, one := range list {
 		text, err := protoJSON.Marshal(one)
 		if err == nil {
-			err = enc.Encode(json.RawMessage(escapeBidi(text)))
+			err = enc.Encode(json.RawMessage(escapeUnseen(text)))
 		}
 		if err != nil {
 			return fmt.Errorf("print as JSON: %w", err)

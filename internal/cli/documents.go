@@ -110,6 +110,6 @@ func (a *app) printJSON(v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode as JSON: %w", err)
 	}
-	_, err := a.Out.Write(out.Bytes())
+	_, err := a.Out.Write(escapeUnseen(out.Bytes()))
 	return err
 }

@@ -56,7 +56,7 @@ func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
 		if err != nil {
 			return fmt.Errorf("encode event %s: %w", e.GetEventId(), err)
 		}
-		return enc.Encode(json.RawMessage(text))
+		return enc.Encode(json.RawMessage(escapeUnseen(text)))
 	}
 }
 

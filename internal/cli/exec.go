@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 const (
@@ -31,6 +32,7 @@ type execOptions struct {
 	env    []string
 	dir    string
 	detach bool
+	raw    bool
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -40,7 +42,8 @@ func (a *app) execCommand() *cobra.Command {
 		Use: "exec NAME -- COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox and show its output as it comes. Ends with the command's exit code, or 125 when it could
 not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon. Its
-standard input is empty, and it has no terminal: put what it should read into a file or a mount.`,
+standard input is empty, and it has no terminal: put what it should read into a file or a mount. A terminal shows escape
+sequences other than colours instead of obeying them, unless --raw. A file or a pipe gets every byte as it is.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.completeName,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -64,12 +67,13 @@ standard input is empty, and it has no terminal: put what it should read into a 
 			if err := checkText(cmd, req); err != nil {
 				return err
 			}
-			return a.exec(cmd.Context(), args[0], req, o.detach)
+			return a.exec(cmd.Context(), args[0], req, o)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "let the terminal obey all escape sequences in the output")
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "")
 	for _, hidden := range []string{"stdin", "tty"} {
@@ -96,7 +100,7 @@ func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
 	return nil
 }
 
-func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, detach bool) error {
+func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, o execOptions) error {
 	sb, err := a.resolve(ctx, ref)
 	if err != nil {
 		return notRun(ctx, err)
@@ -109,15 +113,15 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 		}
 		return notRun(ctx, a.execRefused(ctx, sb, err))
 	}
-	if detach && ctx.Err() != nil {
+	if o.detach && ctx.Err() != nil {
 		a.requestCancel(a.conn, req.GetExecId())
 		return notRun(ctx, ctx.Err())
 	}
-	if detach {
+	if o.detach {
 		fmt.Fprintln(a.Out, req.GetExecId())
 		return nil
 	}
-	return a.attach(ctx, a.conn, req.GetExecId(), paths)
+	return a.attach(ctx, a.conn, req.GetExecId(), paths, o.raw)
 }
 
 // notRun gives an error the exit code 125, unless a signal ended us.
@@ -167,7 +171,7 @@ func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1
 
 // attach shows the output until the exec has ended, and returns its outcome. A signal, or output that cannot be shown
 // any more, cancels the exec; the true end is still waited for.
-func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse) error {
+func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse, raw bool) error {
 	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	end := awaitExec(waitCtx, c, execID)
@@ -176,8 +180,9 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 		defer close(cancelled)
 		a.cancelAttached(c, execID, giveUp)
 	})
-	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: a.Out}, {path: paths.GetStderrLogPath(), out: a.Err}}}
-	showErr := f.run(end.done)
+	screens := screens{raw: raw, mode: termsafe.Live}
+	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: screens.before(a.Out)}, {path: paths.GetStderrLogPath(), out: screens.before(a.Err)}}}
+	showErr := errors.Join(f.run(end.done), screens.close())
 	if showErr != nil {
 		a.cancelAttached(c, execID, giveUp)
 		<-end.done

@@ -58,7 +58,7 @@ func TestCommandThatIsAcceptedAfterASignalIsCancelled(t *testing.T) {
 		a := &app{Streams: Streams{Out: &out, Err: &out}, notes: &notes{out: &out}, conn: client.New(s)}
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { interrupt(&Interrupted{Signal: syscall.SIGINT}) })
-		err := a.exec(ctx, "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, true)
+		err := a.exec(ctx, "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, execOptions{detach: true})
 		if code := a.finish(ctx, err); code != 130 || !s.cancelled || out.Len() > 0 {
 			t.Errorf("exit code %d, cancelled %v, printed %q", code, s.cancelled, out.String())
 		}

@@ -74,7 +74,7 @@ func (a *app) printExecsAs(execs []*agboxv1.ExecStatus, output string) error {
 		}
 		text, err := protoJSON.Marshal(e)
 		if err == nil {
-			err = enc.Encode(json.RawMessage(text))
+			err = enc.Encode(json.RawMessage(escapeUnseen(text)))
 		}
 		if err != nil {
 			return fmt.Errorf("print exec %s: %w", e.GetExecId(), err)

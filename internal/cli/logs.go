@@ -11,9 +11,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
-type logsOptions struct{ follow, stdout, stderr bool }
+type logsOptions struct{ follow, stdout, stderr, raw bool }
 
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
@@ -21,7 +22,9 @@ func (a *app) logsCommand() *cobra.Command {
 		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: a.completeExecOrName,
 		Long: `Show what a command wrote: its stdout on stdout, its stderr on stderr. With the name of a sandbox, the output of its main
 process, that of the spec's "command", of all its starts together. With agent/NAME, or the name of an agent that no sandbox has,
-that of the agent's newest process as it was written; "agbox agent conversation" shows what it said.`,
+that of the agent's newest process as it was written; "agbox agent conversation" shows what it said.
+
+A terminal shows escape sequences of the output instead of obeying them, unless --raw. A file or a pipe gets every byte as it is.`,
 		Example: "  agbox logs -f web\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec, or the name of a sandbox or an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,6 +37,7 @@ that of the agent's newest process as it was written; "agbox agent conversation"
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the command ends")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "let the terminal obey escape sequences in the output")
 	return cmd
 }
 
@@ -151,14 +155,17 @@ func ended() *execEnd {
 // printLogs shows two logs until the end of what writes them.
 func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOptions, end *execEnd) error {
 	f := follower{quit: ctx.Done()}
-	add := func(path string, out io.Writer) { f.tails = append(f.tails, &tail{path: path, out: out}) }
+	screens := screens{raw: o.raw, mode: termsafe.Plain}
+	add := func(path string, out io.Writer) {
+		f.tails = append(f.tails, &tail{path: path, out: screens.before(out)})
+	}
 	if !o.stderr {
 		add(stdout, a.Out)
 	}
 	if !o.stdout {
 		add(stderr, a.Err)
 	}
-	switch err := f.run(end.done); {
+	switch err := errors.Join(f.run(end.done), screens.close()); {
 	case errors.Is(err, errQuit):
 		return ctx.Err()
 	case err != nil:

@@ -85,14 +85,18 @@ func harmless(s, keep string) string {
 	}, s)
 }
 
-// escapeBidi writes what turns the direction of a text around as JSON escapes. Outside of strings JSON has none.
-func escapeBidi(text []byte) []byte {
-	if !bytes.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }) {
+// unseen reports what a terminal obeys and JSON leaves as it is: DEL, the control characters of C1, and what turns the direction of
+// a text around.
+func unseen(r rune) bool { return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) }
+
+// escapeUnseen writes what is unseen as JSON escapes. Outside of strings JSON has none.
+func escapeUnseen(text []byte) []byte {
+	if !bytes.ContainsFunc(text, unseen) {
 		return text
 	}
 	var out []byte
 	for _, r := range string(text) {
-		if unicode.Is(unicode.Bidi_Control, r) {
+		if unseen(r) {
 			out = fmt.Appendf(out, `\u%04x`, r)
 			continue
 		}

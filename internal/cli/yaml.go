@@ -104,5 +104,5 @@ func yamlScalar(token json.Token) (string, error) {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(token)
-	return strings.TrimSpace(out.String()), err
+	return strings.TrimSpace(string(escapeUnseen(out.Bytes()))), err
 }
