@@ -33,7 +33,7 @@ type Options struct {
 	Patience time.Duration
 	// Interval between two looks. 0: 2 s.
 	Interval time.Duration
-	// Deadline for all looks together. 0: four times Patience. Differences that have neither persisted nor gone by then are warnings.
+	// Deadline for all looks together. 0: a minute and four times Patience. Differences that have neither persisted nor gone by then are warnings.
 	Deadline time.Duration
 }
 
@@ -45,7 +45,7 @@ func (o Options) withDefaults() Options {
 		o.Interval = 2 * time.Second
 	}
 	if o.Deadline <= 0 {
-		o.Deadline = 4 * o.Patience
+		o.Deadline = time.Minute + 4*o.Patience
 	}
 	return o
 }

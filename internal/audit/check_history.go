@@ -13,6 +13,7 @@ const (
 	eventFailed    = agboxv1.EventType_EXEC_FAILED
 	eventCancelled = agboxv1.EventType_EXEC_CANCELLED
 	eventRebuilt   = agboxv1.EventType_SANDBOX_REHYDRATED
+	eventRecovered = agboxv1.EventType_SANDBOX_RECOVERED
 )
 
 // isExec reports whether events of this type tell of an exec.
@@ -59,10 +60,10 @@ var moves = map[agboxv1.EventType]struct {
 }{
 	agboxv1.EventType_SANDBOX_ACCEPTED:         {[]agboxv1.SandboxState{0, stopped, paused, ready, failed}, pending},
 	agboxv1.EventType_SANDBOX_PREPARING:        {[]agboxv1.SandboxState{pending}, pending},
-	agboxv1.EventType_SANDBOX_READY:            {[]agboxv1.SandboxState{pending, failed}, ready},
+	agboxv1.EventType_SANDBOX_READY:            {[]agboxv1.SandboxState{pending}, ready},
 	agboxv1.EventType_SANDBOX_FAILED:           {[]agboxv1.SandboxState{pending, ready, stopped, paused, deleting}, failed},
 	agboxv1.EventType_SANDBOX_STOP_REQUESTED:   {[]agboxv1.SandboxState{ready, paused}, 0},
-	agboxv1.EventType_SANDBOX_STOPPED:          {[]agboxv1.SandboxState{ready, paused, failed}, stopped},
+	agboxv1.EventType_SANDBOX_STOPPED:          {[]agboxv1.SandboxState{ready, paused}, stopped},
 	agboxv1.EventType_SANDBOX_DELETE_REQUESTED: {[]agboxv1.SandboxState{pending, ready, stopped, paused, failed}, deleting},
 	agboxv1.EventType_SANDBOX_DELETED:          {[]agboxv1.SandboxState{deleting}, deleted},
 	agboxv1.EventType_SANDBOX_SERVICE_READY:    {[]agboxv1.SandboxState{pending, ready}, 0},
@@ -75,8 +76,8 @@ var moves = map[agboxv1.EventType]struct {
 // transitions checks I5: every event is legal after the ones before it, and what is recorded beside the events agrees with them.
 func (a *auditor) transitions(sb *sandbox) {
 	say := func(format string, args ...any) { a.say(hard, "I5", sandboxName(sb), "", format, args...) }
-	var at agboxv1.SandboxState
-	var run uint64 // first event of the present unbroken run of the state
+	var at, before agboxv1.SandboxState // before: that of the last failure
+	var run uint64                      // first event of the present unbroken run of the state
 	for _, ev := range sb.events {
 		typ, to := ev.GetEventType(), ev.GetSandboxState()
 		m, judged := moves[typ]
@@ -89,8 +90,13 @@ func (a *auditor) transitions(sb *sandbox) {
 			say("event %d: an exec was accepted while the sandbox was %s", ev.key, at)
 		case isExec(typ) && to != 0:
 			say("event %d of an exec sets the state %s", ev.key, to)
+		case typ == eventRecovered && (at != failed || to != before):
+			say("event %d, %s, leads from %s to %s, and the sandbox was %s before it failed", ev.key, typ, at, to, before)
 		case judged && (!slices.Contains(m.from, at) || to != m.to && (m.to != 0 || to != at)):
 			say("event %d, %s, leads from %s to %s", ev.key, typ, at, to)
+		}
+		if to == failed && at != failed {
+			before = at
 		}
 		if to != 0 && (to != at || typ == eventRebuilt) {
 			at, run = to, ev.key

@@ -147,12 +147,22 @@ func failedByCreate(sb *sandbox) bool {
 }
 
 func (a *auditor) nothingInDocker(sb *sandbox, invariant, why string, p parts) {
+	sev := a.leftover(sb.id)
 	for _, c := range p.containers() {
-		a.say(flux, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s is there", why, c.name())
+		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s is there", why, c.name())
 	}
 	for _, n := range p.networks {
-		a.say(flux, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s is there", why, n.Name)
+		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s is there", why, n.Name)
 	}
+}
+
+// leftover is what an object of a deleted sandbox is worth. Objects of one that was deleted after a failure are not swept: the failure
+// may have been a wrong belief, and an operator decides.
+func (a *auditor) leftover(id string) severity {
+	if a.records.unswept[id] {
+		return note
+	}
+	return flux
 }
 
 // withinSpec checks I19 for a live sandbox: one primary, one container for each service, one network.
@@ -182,7 +192,7 @@ func (a *auditor) objects() {
 		switch {
 		case a.records.sandboxes[id] != nil && a.records.sandboxes[id].desired != nil: // checked with it
 		case a.records.sandboxIDs[id]:
-			a.say(flux, "I18", object, "", "its sandbox %s is deleted", id)
+			a.say(a.leftover(id), "I18", object, "", "its sandbox %s is deleted", id)
 		default:
 			a.say(flux, "I19", object, "", "its sandbox %q is not on record", id)
 		}

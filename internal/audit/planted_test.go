@@ -84,6 +84,11 @@ var databaseViolations = []planted{
 		})
 	}), "I5 sandbox still: event 4, SANDBOX_DELETED, leads from SANDBOX_STATE_READY to SANDBOX_STATE_DELETED"},
 	{"an event with another state", early(func(p *place) { p.editEvent("still", 2, func(e *agboxv1.SandboxEvent) { e.SandboxState = stopped }) }), "I5 sandbox still: event 2, SANDBOX_READY, leads from SANDBOX_STATE_PENDING to SANDBOX_STATE_STOPPED"},
+	{"a withdrawn failure that restores another state", early(func(p *place) {
+		e := &agboxv1.SandboxEvent{EventId: "died-4", Sequence: 4, SandboxId: "died", EventType: eventRecovered, SandboxState: stopped, OccurredAt: timestamppb.Now()}
+		p.put("events:died", numKey(4), p.message(e))
+		p.put("sandbox-state", "died", num(4))
+	}), "I5 sandbox died: event 4, SANDBOX_RECOVERED, leads from SANDBOX_STATE_FAILED to SANDBOX_STATE_STOPPED, and the sandbox was SANDBOX_STATE_READY"},
 	{"life after the end", early(func(p *place) {
 		e := &agboxv1.SandboxEvent{EventId: "gone-4", Sequence: 4, SandboxId: "gone", EventType: agboxv1.EventType_SANDBOX_READY, SandboxState: ready, OccurredAt: timestamppb.Now()}
 		p.put("events:gone", numKey(4), p.message(e))
@@ -291,6 +296,16 @@ func TestWhatIsNoViolation(t *testing.T) {
 			p.files["logs/web/led-1.stdout.log"] = log
 			p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: int64(len(log)), StdoutDropped: 5})
 			edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.StdoutDroppedBytes = 5 })
+		}), ""},
+		{"a withdrawn failure", early(func(p *place) {
+			e := &agboxv1.SandboxEvent{EventId: "died-4", Sequence: 4, SandboxId: "died", EventType: eventRecovered, SandboxState: ready, OccurredAt: timestamppb.Now()}
+			p.put("events:died", numKey(4), p.message(e))
+			p.put("sandbox-state", "died", num(4))
+			p.one("died", "primary").State = "running"
+		}), ""},
+		{"what was deleted after a failure and is left to an operator", early(func(p *place) {
+			p.put("sandbox-unswept", "gone", num(1))
+			p.container("gone", "primary", "", "running")
 		}), ""},
 		{"a stop under way", early(func(p *place) {
 			edit(p, "sandbox-desired", "web", &storev1.Desired{}, func(d *storev1.Desired) { d.RunState = wantStop })

@@ -26,6 +26,7 @@ type records struct {
 
 	sandboxIDs, execIDs, agentIDs map[string]bool
 	names, execRefs               map[string]string
+	unswept                       map[string]bool // deleted after a failure: what the engine still has of them is left to an operator
 
 	findings // what does not decode, or is in no place that is known
 }
@@ -133,7 +134,7 @@ func readRecords(path string) (r *records, err error) {
 	r = &records{
 		instance: &storev1.Instance{}, sandboxes: map[string]*sandbox{}, agents: map[string]*agent{},
 		sandboxIDs: map[string]bool{}, execIDs: map[string]bool{}, agentIDs: map[string]bool{},
-		names: map[string]string{}, execRefs: map[string]string{},
+		names: map[string]string{}, execRefs: map[string]string{}, unswept: map[string]bool{},
 	}
 	err = db.View(func(tx *bolt.Tx) error {
 		for e := range tx.Check() { // all of them: it ends only when it was drained
@@ -216,6 +217,10 @@ func (r *records) reader(name string) (read readFunc, id string) {
 		},
 		"sandbox-deleted-at": func(_ string, k, v []byte) {
 			r.sandbox(string(k)).deletedAt = max(1, int64(r.number("deletion of sandbox "+string(k), v)))
+		},
+		"sandbox-unswept": func(_ string, k, v []byte) {
+			r.unswept[string(k)] = true
+			r.number("mark of unswept sandbox "+string(k), v)
 		},
 		"agent-config":   r.readAgentConfig,
 		"agent-desired":  r.readAgentDesired,
