@@ -90,9 +90,11 @@ type daemon struct {
 	http   string   // http.listen, "off" unless a test says otherwise
 	boot   string   // a file with another boot ID that the daemon sees; "" for the true one
 	env    []string // more environment
-	cmd    *exec.Cmd
-	done   chan struct{}
-	conn   *grpc.ClientConn
+	// unaudited says why the test leaves what the auditor would object to; "": it is audited at its end.
+	unaudited string
+	cmd       *exec.Cmd
+	done      chan struct{}
+	conn      *grpc.ClientConn
 	agboxv1.SandboxServiceClient
 	log *logFile
 }
@@ -238,6 +240,7 @@ func (d *daemon) stop() time.Duration {
 func (d *daemon) restart() { d.Helper(); d.kill(); d.start() }
 
 func (d *daemon) destroy() {
+	d.audit()
 	if d.Failed() {
 		d.Logf("log of agboxd:\n%s", d.log.tail(8000))
 	}
