@@ -66,6 +66,14 @@ test-docker: test-tools engine image build ## Run the tests of the packages that
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
 	hack/engine-test.sh
 
+DURATION ?= 2m
+SEED ?= 1
+FAULTS ?= kill,proxy,enospc,oom
+
+.PHONY: storm
+storm: engine image ## Storm agboxd for DURATION (2m) by SEED (1) with FAULTS, then audit: nothing may be lost (root).
+	go run ./hack/storm -duration $(DURATION) -seed $(SEED) -faults $(FAULTS)
+
 FUZZTIME ?= 10s
 
 .PHONY: fuzz

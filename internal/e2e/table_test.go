@@ -11,19 +11,30 @@ import (
 
 // TestTheTableOfPastFaultsNamesTestsThatExist keeps docs/past-faults.md true.
 func TestTheTableOfPastFaultsNamesTestsThatExist(t *testing.T) {
+	namesTestsThatExist(t, "docs/past-faults.md", 50)
+}
+
+// TestTheCrashContractNamesTestsThatExist keeps docs/crash-contract.md true.
+func TestTheCrashContractNamesTestsThatExist(t *testing.T) {
+	namesTestsThatExist(t, "docs/crash-contract.md", 40)
+}
+
+// namesTestsThatExist fails for each test that a page names and that does not exist, and for a page with fewer than atLeast names.
+func namesTestsThatExist(t *testing.T, page string, atLeast int) {
+	t.Helper()
 	const root = "../.."
-	table, err := os.ReadFile(filepath.Join(root, "docs/past-faults.md"))
+	table, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile("`([a-z0-9]+)\\.(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(table), -1)
-	if len(names) < 50 {
-		t.Fatalf("%d names", len(names))
+	if len(names) < atLeast {
+		t.Fatalf("%s names %d tests", page, len(names))
 	}
 	there := testsBelow(t, root)
 	for _, n := range names {
 		if !there[n[1]+"."+n[2]] {
-			t.Errorf("%s.%s does not exist", n[1], n[2])
+			t.Errorf("%s names %s.%s, which does not exist", page, n[1], n[2])
 		}
 	}
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// book is what the storm itself knows: what was accepted, what was done, what it counted. The verdict compares it with the daemon's
+// answers.
+type book struct {
+	mu        sync.Mutex
+	counts    map[string]int
+	sandboxes map[string]kind // accepted, by ID
+	execs     map[string]string
+	problems  []string
+}
+
+// kind is what a sandbox is made for.
+type kind string
+
+const (
+	plain       kind = "plain"
+	withService kind = "with a service"
+	wakes       kind = "with auto_resume"
+	small       kind = "with little memory"
+)
+
+func newBook() *book {
+	return &book{counts: map[string]int{}, sandboxes: map[string]kind{}, execs: map[string]string{}}
+}
+
+func (b *book) count(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts[what]++
+}
+
+func (b *book) problem(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
+}
+
+func (b *book) acceptSandbox(id string, k kind) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sandboxes[id] = k
+	b.counts["sandboxes accepted"]++
+}
+
+func (b *book) acceptExec(id, sandbox string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.execs[id] = sandbox
+	b.counts["execs accepted"]++
+}
+
+// accepted returns copies.
+func (b *book) accepted() (sandboxes map[string]kind, execs map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.sandboxes), maps.Clone(b.execs)
+}
+
+func (b *book) write(w io.Writer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(b.counts)) {
+		fmt.Fprintf(w, "  %-48s %6d\n", what, b.counts[what])
+	}
+}
+
+func (b *book) violations() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.problems)
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	image       = "agbox-base:dev"
+	callTimeout = 5 * time.Second
+	maxTries    = 8
+	maxLive     = 2 // sandboxes of one client at a time
+)
+
+// client is one user of the API. What it does is a function of the seed; what comes of it is not.
+type client struct {
+	n    int
+	api  agboxv1.SandboxServiceClient
+	book *book
+	rng  *rand.Rand
+	site *site
+	hogs bool // sandboxes with little memory run programs that want more
+
+	made int
+	live []*box
+}
+
+type box struct {
+	id    string
+	kind  kind
+	execs []string
+	asked int // execs
+}
+
+func newClient(n int, s *storm, api agboxv1.SandboxServiceClient) *client {
+	return &client{n: n, api: api, book: s.book, site: s.site, hogs: s.has(faultOOM), rng: s.rng(100 + uint64(n))}
+}
+
+// run acts until ctx ends.
+func (c *client) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.act(ctx)
+		pause(ctx, time.Duration(c.rng.Int64N(int64(400*time.Millisecond))))
+	}
+}
+
+// act draws the same numbers whatever the daemon answers, but for which sandboxes there are.
+func (c *client) act(ctx context.Context) {
+	draw := c.rng.IntN(100)
+	if len(c.live) == 0 || len(c.live) < maxLive && draw < 20 {
+		c.create(ctx)
+		return
+	}
+	b := c.live[c.rng.IntN(len(c.live))]
+	switch {
+	case draw < 55:
+		c.exec(ctx, b)
+	case draw < 62:
+		c.cancel(ctx, b)
+	case draw < 66:
+		c.simple(ctx, "stop", func(ctx context.Context) error {
+			_, err := c.api.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: b.id})
+			return err
+		})
+	case draw < 80:
+		c.simple(ctx, "resume", func(ctx context.Context) error {
+			_, err := c.api.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: b.id})
+			return err
+		})
+	case draw < 84:
+		c.simple(ctx, "pause", func(ctx context.Context) error {
+			_, err := c.api.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: b.id})
+			return err
+		})
+	case draw < 88:
+		spec := c.spec(b.kind)
+		spec.Labels = map[string]string{"turn": fmt.Sprint(draw, c.made)}
+		c.simple(ctx, "update", func(ctx context.Context) error {
+			_, err := c.api.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: b.id, CreateSpec: spec})
+			return err
+		})
+	case draw < 98:
+		c.simple(ctx, "read", func(ctx context.Context) error {
+			_, err := c.api.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})
+			return err
+		})
+	default:
+		if c.simple(ctx, "delete", func(ctx context.Context) error {
+			_, err := c.api.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: b.id})
+			return err
+		}) {
+			c.live = slices.DeleteFunc(c.live, func(x *box) bool { return x == b })
+		}
+	}
+}
+
+// call repeats a request until somebody has answered it. ambiguous: an earlier try may have been accepted.
+func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (code codes.Code, ambiguous bool) {
+	for range maxTries {
+		try, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), callTimeout)
+		err := fn(try)
+		cancel()
+		switch code = status.Code(err); code {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted, codes.Internal, codes.Unknown:
+			ambiguous = true
+			if code == codes.Internal || code == codes.Unknown {
+				c.book.problem("a call was answered with %s: %v", code, err)
+			}
+		default:
+			return code, ambiguous
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			break
+		}
+	}
+	return code, ambiguous
+}
+
+// simple is a call whose refusal is as good as its success.
+func (c *client) simple(ctx context.Context, what string, fn func(ctx context.Context) error) (accepted bool) {
+	switch code, _ := c.call(ctx, fn); code {
+	case codes.OK:
+		c.book.count(what + " accepted")
+		return true
+	case codes.FailedPrecondition:
+		c.book.count(what + " refused")
+	case codes.NotFound, codes.InvalidArgument, codes.DataLoss, codes.AlreadyExists, codes.OutOfRange:
+		c.book.problem("%s was answered with %s", what, code)
+	default:
+		c.book.count(what + " unanswered")
+	}
+	return false
+}
+
+var kinds = []kind{plain, plain, withService, wakes, small}
+
+func (c *client) spec(k kind) *agboxv1.CreateSpec {
+	spec := &agboxv1.CreateSpec{Image: image, Mounts: []*agboxv1.MountSpec{
+		{Source: c.site.bin(), Target: "/storm"}, {Source: c.site.ledger(), Target: "/ledger", Writable: true},
+	}}
+	switch k {
+	case withService:
+		spec.RequiredServices = []*agboxv1.ServiceSpec{{
+			Name: "db", Image: image, Command: []string{"sleep", "100000"},
+			Healthcheck: &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}, Interval: durationpb.New(time.Second)},
+		}}
+	case wakes:
+		spec.AutoResume = true
+	case small:
+		spec.MemoryLimit = "64MiB"
+	case plain:
+	}
+	return spec
+}
+
+func (c *client) create(ctx context.Context) {
+	c.made++
+	b := &box{id: fmt.Sprintf("storm-%d-%d", c.n, c.made), kind: kinds[c.rng.IntN(len(kinds))]}
+	if c.hogs && c.made%3 == 2 {
+		b.kind = small
+	}
+	code, ambiguous := c.call(ctx, func(ctx context.Context) error {
+		_, err := c.api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: b.id, CreateSpec: c.spec(b.kind)})
+		return err
+	})
+	switch {
+	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
+		c.book.acceptSandbox(b.id, b.kind)
+		c.book.count("sandboxes " + string(b.kind))
+		c.live = append(c.live, b)
+	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
+		c.book.count("create unanswered")
+	default:
+		c.book.problem("create of %s was answered with %s", b.id, code)
+	}
+}
+
+// exec asks for a program that keeps the ledger: short, long, noisy, failing, or one that wants too much memory.
+func (c *client) exec(ctx context.Context, b *box) {
+	b.asked++
+	id := fmt.Sprintf("led-%s-%d", b.id, b.asked)
+	args := []string{"/storm/program", "-id", id}
+	draw := c.rng.IntN(100)
+	switch {
+	case c.hogs && b.kind == small && draw%3 == 0:
+		args = append(args, "-hog")
+		c.book.count("execs that want too much memory")
+	case draw < 45: // short
+		args = append(args, "-lines", fmt.Sprint(draw))
+	case draw < 60: // long
+		args = append(args, "-lines", "200", "-pause", "50ms")
+	case draw < 75: // noisy
+		args = append(args, "-lines", "20000")
+	default: // failing
+		args = append(args, "-lines", "30", "-pause", "20ms", "-code", fmt.Sprint(1+draw%90))
+	}
+	code, ambiguous := c.call(ctx, func(ctx context.Context) error {
+		_, err := c.api.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: b.id, ExecId: id, Command: args})
+		return err
+	})
+	switch {
+	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
+		c.book.acceptExec(id, b.id)
+		b.execs = append(b.execs, id)
+	case code == codes.FailedPrecondition:
+		c.book.count("exec refused")
+	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
+		c.book.count("exec unanswered")
+	default:
+		c.book.problem("exec %s was answered with %s", id, code)
+	}
+}
+
+func (c *client) cancel(ctx context.Context, b *box) {
+	draw := c.rng.IntN(1 << 16)
+	if len(b.execs) == 0 {
+		return
+	}
+	id := b.execs[len(b.execs)-1-draw%min(3, len(b.execs))]
+	c.simple(ctx, "cancel", func(ctx context.Context) error {
+		_, err := c.api.CancelExec(ctx, &agboxv1.CancelExecRequest{ExecId: id})
+		return err
+	})
+}
+
+// follow watches the histories of a client's sandboxes, one after another, from the first event, over all deaths of the daemon:
+// what is streamed has no gap and comes once.
+func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n int) {
+	for turn := 1; ctx.Err() == nil; turn++ {
+		id := fmt.Sprintf("storm-%d-%d", n, turn)
+		if !followOne(ctx, api, b, id) {
+			turn-- // it is not there yet
+			pause(ctx, 300*time.Millisecond)
+		}
+	}
+}
+
+const followFor = 15 * time.Second
+
+func followOne(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, id string) (known bool) {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), followFor)
+	defer cancel()
+	var last uint64
+	for ctx.Err() == nil {
+		stream, err := api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: last})
+		for err == nil {
+			var ev *agboxv1.SandboxEvent
+			if ev, err = stream.Recv(); err != nil {
+				break
+			}
+			known = true
+			if ev.GetSequence() != last+1 || ev.GetEventId() != fmt.Sprintf("%s-%d", id, last+1) {
+				b.problem("the stream of %s gave event %s after %d", id, ev.GetEventId(), last)
+			}
+			last = ev.GetSequence()
+			b.count("events followed")
+		}
+		switch status.Code(err) {
+		case codes.NotFound:
+			if known {
+				b.problem("sandbox %s, of which %d events were streamed, is not there any more", id, last)
+			}
+			return known
+		case codes.OutOfRange:
+			b.problem("the stream of %s knows nothing of event %d, which it gave before", id, last)
+			return true
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	return known
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/audit"
+)
+
+const (
+	// settleTimeout bounds the way back to rest. It exceeds the longest back-off of a key.
+	settleTimeout = 3 * time.Minute
+	// auditPatience exceeds a resync of the storm's daemon.
+	auditPatience = 15 * time.Second
+)
+
+// judge is what follows the storm: quiet, rest, the audit, the removal of everything, and the audit again.
+func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
+	api := agboxv1.NewSandboxServiceClient(conn)
+	ctx = metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100")
+	if err := s.settle(ctx, api, false); err != nil {
+		return err
+	}
+	if err := s.outcomes(ctx, api); err != nil {
+		return err
+	}
+	if err := s.audit(ctx, conn, "after the storm"); err != nil {
+		return err
+	}
+	sandboxes, _ := s.book.accepted()
+	for id := range sandboxes {
+		if _, err := api.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id}); err != nil {
+			s.book.problem("delete of %s: %v", id, err)
+		}
+	}
+	if err := s.settle(ctx, api, true); err != nil {
+		return err
+	}
+	if err := s.audit(ctx, conn, "after the deletes"); err != nil {
+		return err
+	}
+	return s.nothingLeft()
+}
+
+// settle waits until every sandbox is at rest and no exec runs. What does not come to rest is a violation.
+func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, gone bool) error {
+	start := time.Now()
+	for {
+		restless, err := s.restless(ctx, api, gone)
+		if err == nil && len(restless) == 0 {
+			fmt.Printf("at rest after %s\n", time.Since(start).Round(100*time.Millisecond))
+			return nil
+		}
+		if time.Since(start) > settleTimeout {
+			if err != nil {
+				return fmt.Errorf("the daemon does not answer after the storm: %w", err)
+			}
+			for _, what := range restless {
+				s.book.problem("%s after %s", what, settleTimeout)
+			}
+			return nil
+		}
+		if !pause(ctx, 500*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, gone bool) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := api.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})
+	if err != nil {
+		return nil, err
+	}
+	var restless []string
+	for _, sb := range list.GetSandboxes() {
+		state := sb.GetState()
+		switch {
+		case state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		case gone, state == agboxv1.SandboxState_SANDBOX_STATE_PENDING, state == agboxv1.SandboxState_SANDBOX_STATE_DELETING,
+			sb.GetDesiredState() != "", sb.GetActiveExecs() > 0 && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+			restless = append(restless, fmt.Sprintf("sandbox %s is %s with %d active execs (%s)", sb.GetSandboxId(), state, sb.GetActiveExecs(), sb.GetStatusMessage()))
+		}
+	}
+	return restless, nil
+}
+
+// outcomes asks for everything that was accepted: nothing is lost, and nothing failed without a cause.
+func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) error {
+	sandboxes, execs := s.book.accepted()
+	failed := map[string]bool{}
+	for id, k := range sandboxes {
+		resp, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
+		if err != nil {
+			s.book.count("LOST sandboxes")
+			s.book.problem("accepted sandbox %s: %v", id, err)
+			continue
+		}
+		sb := resp.GetSandbox()
+		s.book.count("sandboxes now " + strings.TrimPrefix(sb.GetState().String(), "SANDBOX_STATE_"))
+		if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+			failed[id] = true
+			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
+			if !s.has(faultOutside) && (k != small || !s.has(faultOOM)) {
+				s.book.problem("sandbox %s is FAILED and nobody harmed it: %s: %s", id, sb.GetErrorCode(), sb.GetErrorMessage())
+			}
+		}
+	}
+	for id, sandbox := range execs {
+		resp, err := api.GetExec(ctx, &agboxv1.GetExecRequest{ExecId: id})
+		if err != nil {
+			s.book.count("LOST execs")
+			s.book.problem("accepted exec %s: %v", id, err)
+			continue
+		}
+		e := resp.GetExec()
+		if e.GetOomKilled() {
+			s.book.count("execs told as killed for memory")
+		}
+		end := strings.TrimPrefix(e.GetState().String(), "EXEC_STATE_")
+		if e.GetErrorCode() != "" {
+			end += " " + e.GetErrorCode()
+		}
+		s.book.count("execs " + end)
+		if e.GetErrorCode() == "EXEC_LOST" && !s.has(faultOutside) && (sandboxes[sandbox] != small || !s.has(faultOOM)) && !failed[sandbox] {
+			s.book.problem("exec %s of %s is EXEC_LOST and nobody harmed it", id, sandbox)
+		}
+	}
+	return nil
+}
+
+func (s *storm) audit(ctx context.Context, conn *grpc.ClientConn, when string) error {
+	site := audit.Site{
+		RunRoot: filepath.Join(s.site.state(), "s"), LogRoot: filepath.Join(s.site.state(), "exec-logs"), AgentsRoot: filepath.Join(s.site.state(), "agents"),
+		Ledger: s.site.ledger(), ScratchDir: s.site.home,
+	}
+	r, err := audit.Run(ctx, site, audit.FromDaemon(agboxv1.NewAdminServiceClient(conn)), audit.Options{Patience: auditPatience})
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", when, err)
+	}
+	fmt.Printf("\naudit %s:\n", when)
+	r.Write(os.Stdout)
+	for _, f := range r.Violations {
+		s.book.problem("audit %s: %s", when, f)
+	}
+	return nil
+}
+
+// nothingLeft looks for what a sweep would hide.
+func (s *storm) nothingLeft() error {
+	for _, dir := range []string{"exec-logs", "s"} {
+		entries, err := os.ReadDir(filepath.Join(s.site.state(), dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			s.book.problem("%s/%s is left after the deletes", dir, e.Name())
+		}
+	}
+	return nil
+}
