@@ -245,6 +245,9 @@ func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n in
 	}
 }
 
+// clockReasons are those of what the clock alone asks for. The storm's configuration gives each of them hours.
+var clockReasons = []string{"idle_ttl", "cleanup_ttl", "stopped_gc", "timeout", "demoted"}
+
 const followFor = 15 * time.Second
 
 func followOne(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, id string) (known bool) {
@@ -264,6 +267,9 @@ func followOne(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, i
 			}
 			last = ev.GetSequence()
 			b.count("events followed")
+			if slices.Contains(clockReasons, ev.GetSandboxPhase().GetReason()) {
+				b.problem("event %d of %s, %s, is by %s, and no such time has passed", last, id, ev.GetEventType(), ev.GetSandboxPhase().GetReason())
+			}
 		}
 		switch status.Code(err) {
 		case codes.NotFound:

@@ -34,6 +34,7 @@ func (s *site) data() string   { return filepath.Join(s.home, "data") }
 func (s *site) state() string  { return filepath.Join(s.data(), "agents-sandbox") }
 func (s *site) ledger() string { return filepath.Join(s.home, "ledger") }
 func (s *site) engine() string { return filepath.Join(s.home, "engine.sock") }
+func (s *site) clock() string  { return filepath.Join(s.home, "clock.json") }
 func (s *site) log() string    { return filepath.Join(s.home, "agboxd.log") }
 
 // build makes the directories and the programs. With small, the data directory is a file system that can be filled.
@@ -56,7 +57,8 @@ func (s *site) build(ctx context.Context, small bool) error {
 		}
 		s.mounted = true
 	}
-	conf := fmt.Sprintf("[http]\nlisten = \"off\"\n[docker]\nhost = \"unix://%s\"\nsubnet_pool = \"10.%d.0.0/16\"\n[runtime]\nresync_interval = \"10s\"\nstop_grace = \"3s\"\ncancel_grace = \"2s\"\n",
+	conf := fmt.Sprintf("[http]\nlisten = \"off\"\n[docker]\nhost = \"unix://%s\"\nsubnet_pool = \"10.%d.0.0/16\"\n[runtime]\nresync_interval = \"10s\"\nstop_grace = \"3s\"\ncancel_grace = \"2s\"\n"+
+		"idle_ttl = \"3h\"\ncleanup_ttl = \"5h\"\n[pause]\nfreeze_duration = \"3h\"\n",
 		s.engine(), 220+os.Getpid()%30)
 	return os.WriteFile(filepath.Join(s.home, "config/agents-sandbox/config.toml"), []byte(conf), 0o600)
 }
@@ -110,7 +112,6 @@ func (s *site) unmount() error {
 // daemon is the agboxd under storm.
 type daemon struct {
 	site *site
-	env  []string
 
 	mu   sync.Mutex // one start or kill at a time
 	cmd  *exec.Cmd
@@ -132,8 +133,8 @@ func (d *daemon) launch() error {
 	cmd := exec.Command(filepath.Join(d.site.bin(), "agboxd"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	home := d.site.home
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+home+"/run", "XDG_DATA_HOME="+d.site.data(), "XDG_CONFIG_HOME="+home+"/config", "DOCKER_HOST=")
-	cmd.Env = append(cmd.Env, d.env...)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+home+"/run", "XDG_DATA_HOME="+d.site.data(), "XDG_CONFIG_HOME="+home+"/config", "DOCKER_HOST=",
+		clockEnv+"="+d.site.clock())
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err

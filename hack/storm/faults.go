@@ -159,3 +159,35 @@ func (s *storm) interfere(ctx context.Context) error {
 	}
 	return nil
 }
+
+// clockEnv names the file that steps the clock of an agboxd built with the tag "faults"; the host's clock is never touched.
+const clockEnv = "AGBOX_FAULT_CLOCK"
+
+// step lets the daemon's clock jump, by more than any deadline that its configuration has, and come back.
+func (s *storm) step(ctx context.Context) error {
+	r := s.rng(6)
+	for pause(ctx, between(r, time.Second, 8*time.Second)) {
+		by := between(r, 6*time.Hour, 400*time.Hour)
+		if r.IntN(3) == 0 {
+			by = -by
+		}
+		if err := s.setClock(by); err != nil {
+			return err
+		}
+		s.book.count("clock steps of " + map[bool]string{true: "hours forward", false: "hours back"}[by > 0])
+		pause(ctx, between(r, time.Second, 8*time.Second))
+		if err := s.setClock(0); err != nil {
+			return err
+		}
+	}
+	return s.setClock(0)
+}
+
+// setClock puts a whole file into place.
+func (s *storm) setClock(step time.Duration) error {
+	tmp := s.site.clock() + ".tmp"
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, `{"step": %q}`, step), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.site.clock())
+}

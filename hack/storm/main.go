@@ -97,7 +97,7 @@ func (s *storm) rage(ctx context.Context, conn *grpc.ClientConn, duration time.D
 		wg.Go(func() { newClient(n, s, api).run(ctx) })
 		wg.Go(func() { follow(ctx, api, s.book, n) })
 	}
-	loops := map[string]func(context.Context) error{faultKill: s.kills, faultProxy: s.lie, faultENOSPC: s.fill, faultOutside: s.interfere}
+	loops := map[string]func(context.Context) error{faultKill: s.kills, faultProxy: s.lie, faultENOSPC: s.fill, faultClock: s.step, faultOutside: s.interfere}
 	failed := make(chan error, len(loops)+1)
 	for fault, loop := range loops {
 		if s.has(fault) {

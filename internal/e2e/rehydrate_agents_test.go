@@ -92,6 +92,7 @@ func (c *crew) wantWhole(id string, before []*agboxv1.AgentEvent) {
 // TestAnAgentOutlivesTheLossOfItsSandbox: of the sandbox nothing is left, and the agent moves to another one with its past.
 func TestAnAgentOutlivesTheLossOfItsSandbox(t *testing.T) {
 	c := patient(t)
+	c.unaudited = "the sandbox is lost with all its records, and its directories are left to an operator"
 	c.hire("ada-1", "native", "native")
 	c.awaitAgent("ada-1", agentIdle)
 	c.ask("ada-1", "told", "remember a plum")

@@ -83,6 +83,7 @@ func TestOneDamagedRecordHarmsNobodyElse(t *testing.T) {
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	d.http = freeAddress(t)
 	d.start()
+	d.unaudited = "one of its records is damaged"
 	damaged, well := d.create(nil), d.create(nil)
 	d.await(damaged, ready)
 	d.await(well, ready)
