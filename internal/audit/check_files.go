@@ -34,7 +34,7 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 	default:
 		a.endWithJournal(e, j)
 	}
-	if there && j.problem == "" && j.State == "ended" && j.Nonce == e.desired.GetNonce() {
+	if there && j.State == "ended" && j.of(e.desired.GetNonce()) {
 		a.execLogs(e, j, d)
 	}
 }
@@ -44,7 +44,7 @@ func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there boo
 	say := func(format string, args ...any) { a.say(flux, "I8", "exec "+e.id, sb.stamp(), format, args...) }
 	state := sb.state()
 	switch {
-	case there && (j.problem != "" || j.Nonce != e.desired.GetNonce()):
+	case there && !j.of(e.desired.GetNonce()):
 		say("it has no end, and its journal is not its own: %s", j.problem)
 	case there && j.State != "started":
 		say("its journal says %q, and no end is on record", j.State)
@@ -73,7 +73,7 @@ func (a *auditor) endWithJournal(e *execution, j journalFile) {
 	say := func(format string, args ...any) { a.say(flux, "I7", "exec "+e.id, "", format, args...) }
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
 	finished, cancelled := state == agboxv1.ExecState_EXEC_STATE_FINISHED, state == agboxv1.ExecState_EXEC_STATE_CANCELLED
-	if j.problem != "" || j.Nonce != e.desired.GetNonce() {
+	if !j.of(e.desired.GetNonce()) {
 		if code != codeLost {
 			say("it ended %s %s, and its journal is not its own: %s", state, code, j.problem)
 		}

@@ -39,7 +39,13 @@ type logDir struct {
 type journalFile struct {
 	journal
 	problem string
+	empty   bool // the daemon closed the exec on a full disk, where there is no room for a nonce
 	held    bool // the lock is held; probed for journals that say "started" only
+}
+
+// of reports whether the journal is of an exec with this nonce.
+func (j journalFile) of(nonce string) bool {
+	return j.problem == "" && (j.empty || j.Nonce == nonce)
 }
 
 // journal is the JSON that agbox-shim writes. The auditor decodes the fields that it judges.
@@ -241,6 +247,9 @@ func decodeJournal(root *os.Root, id string) (journalFile, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
 	if err != nil {
 		return journalFile{}, err
+	}
+	if len(data) == 0 {
+		return journalFile{journal: journal{ExecID: id, State: "closed"}, empty: true}, nil
 	}
 	var j journalFile
 	switch err := json.Unmarshal(data, &j.journal); {

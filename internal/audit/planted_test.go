@@ -123,6 +123,7 @@ var fileViolations = []planted{
 	}), "I7 exec led-1: its end is recorded with exit code 0, and its journal says 7"},
 	{"an end without a journal", late(func(p *place) { delete(p.files, "logs/web/led-1.journal") }), "I7 exec led-1: it ended EXEC_STATE_FINISHED , and there is no journal of it"},
 	{"a finished exec that never ran", late(func(p *place) { p.journal("web", journal{ExecID: "led-1", State: "closed"}) }), "I7 exec led-1: it ended EXEC_STATE_FINISHED"},
+	{"a finished exec that was closed on a full disk", late(func(p *place) { p.files["logs/web/led-1.journal"] = nil }), "I7 exec led-1: it ended EXEC_STATE_FINISHED  with exit code 0, and its journal says that it never ran"},
 	{"an ended exec that lives", late(func(p *place) {
 		p.journal("web", journal{ExecID: "led-1", State: "started"})
 		p.held = append(p.held, "logs/web/led-1.lock")
@@ -296,6 +297,14 @@ func TestWhatIsNoViolation(t *testing.T) {
 			p.files["logs/web/led-1.stdout.log"] = log
 			p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: int64(len(log)), StdoutDropped: 5})
 			edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.StdoutDroppedBytes = 5 })
+		}), ""},
+		{"an exec that was closed on a full disk", early(func(p *place) {
+			p.files["logs/web/led-1.journal"] = nil
+			p.ledger = ""
+			edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.State, e.StartedAt, e.EndedAt = 4, 0, 0 })
+			p.editEvent("web", 5, func(e *agboxv1.SandboxEvent) {
+				e.EventType, e.GetExec().ExecState = eventCancelled, agboxv1.ExecState_EXEC_STATE_CANCELLED
+			})
 		}), ""},
 		{"a withdrawn failure", early(func(p *place) {
 			e := &agboxv1.SandboxEvent{EventId: "died-4", Sequence: 4, SandboxId: "died", EventType: eventRecovered, SandboxState: ready, OccurredAt: timestamppb.Now()}
