@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	// auditPatience exceeds a resync of the storm's daemon.
 	auditPatience = 15 * time.Second
 )
+
+// memoryCodes are how a sandbox may fail whose programs want more memory than it has.
+var memoryCodes = []string{"CONTAINER_OOM", "CONTAINER_DIED"}
 
 // judge is what follows the storm: quiet, rest, the audit, the removal of everything, and the audit again.
 func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
@@ -111,7 +115,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 		if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 			failed[id] = true
 			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
-			if !s.has(faultOutside) && (k != small || !s.has(faultOOM)) {
+			if !s.has(faultOutside) && !(s.has(faultOOM) && k == small && slices.Contains(memoryCodes, sb.GetErrorCode())) {
 				s.book.problem("sandbox %s is FAILED and nobody harmed it: %s: %s", id, sb.GetErrorCode(), sb.GetErrorMessage())
 			}
 		}
