@@ -53,6 +53,7 @@ test: engine image build test-unit test-long test-docker test-hack ## Run every 
 .PHONY: test-unit
 test-unit: test-tools ## Run the tests that need neither Docker nor a network, long ones as a sample, with the race detector.
 	go test -race -short -p 4 -timeout 10m ./... # many of them wait more than they work
+	go test -tags faults ./internal/fault/...
 
 .PHONY: test-long
 test-long: test-tools ## Run the tests of which test-unit runs a sample: properties, kills, every byte of a file.
@@ -73,6 +74,12 @@ FAULTS ?= kill,proxy,enospc,oom
 .PHONY: storm
 storm: engine image ## Storm agboxd for DURATION (2m) by SEED (1) with FAULTS, then audit: nothing may be lost (root).
 	go run ./hack/storm -duration $(DURATION) -seed $(SEED) -faults $(FAULTS)
+
+STEPS ?= 1000000
+
+.PHONY: sim
+sim: ## Simulate the controller under faults for STEPS (1000000) steps, from SEED (1); a failing seed replays exactly.
+	go test -count=1 -timeout 30m -run 'TestSim$$' -v ./controller -sim.steps $(STEPS) -sim.seed $(SEED)
 
 FUZZTIME ?= 10s
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/dockerx/internal/flight"
 	"github.com/agbox/agbox/dockerx/internal/subnet"
+	"github.com/agbox/agbox/internal/fault"
 )
 
 const defaultPullTimeout = 10 * time.Minute
@@ -98,7 +99,7 @@ func (e *Engine) doWithin(ctx context.Context, op string, d time.Duration, f fun
 	start := time.Now()
 	opCtx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	err := classify(ctx, d, e.withClient(opCtx, f))
+	err := classify(ctx, d, fault.Around(fault.Engine, op, func() error { return e.withClient(opCtx, f) }))
 	e.observed(op, start, err)
 	return err
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // What an Event is about.
@@ -97,10 +99,15 @@ func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since 
 	start := time.Now()
 	timer := time.AfterFunc(Deadline(OpEvents), cancel)
 	var stream io.ReadCloser
-	err := e.withClient(streamCtx, func(_ context.Context, c *client.Client) (err error) {
-		stream, err = e.openEvents(streamCtx, c.ClientVersion(), since)
-		return err
+	err := fault.Around(fault.Engine, OpEvents, func() error {
+		return e.withClient(streamCtx, func(_ context.Context, c *client.Client) (err error) {
+			stream, err = e.openEvents(streamCtx, c.ClientVersion(), since)
+			return err
+		})
 	})
+	if err != nil && stream != nil { // by a failpoint
+		stream.Close()
+	}
 	if !timer.Stop() && err == nil {
 		stream.Close()
 		err = context.DeadlineExceeded

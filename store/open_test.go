@@ -36,7 +36,7 @@ func init() {
 		fmt.Fprintln(os.Stderr, "runtime: failed to create new OS thread (have 5 already; errno=11)")
 		return 2
 	}
-	children["fault"] = fault
+	children["fault"] = pageFault
 	children["never"] = func() int { panic("the check ran") }
 }
 
@@ -122,8 +122,8 @@ func TestOnlyAnUncleanEndIsChecked(t *testing.T) {
 	}
 }
 
-// fault reads what is mapped beyond the end of a file, as bbolt does where the disk can't give a page.
-func fault() int {
+// pageFault reads what is mapped beyond the end of a file, as bbolt does where the disk can't give a page.
+func pageFault() int {
 	f, err := os.CreateTemp("", "fault")
 	if err != nil {
 		return ExitNoVerdict

@@ -36,7 +36,7 @@ func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
 	errs := make([]error, len(fns))
 	requests := make([]*request, 0, len(fns))
 	for i, fn := range fns {
-		r := &request{fn: fn, done: make(chan error, 1)}
+		r := newRequest(fn)
 		if errs[i] = ctx.Err(); errs[i] == nil {
 			errs[i] = s.enqueue(ctx, r)
 		}

@@ -29,7 +29,8 @@ type txn struct {
 	purged  []string // sandboxes whose history went
 	shown   []touch  // what the mirror is to be handed though nothing has changed
 
-	fromMirror    bool // the agents' mirror has it already
+	op            string // of its request
+	fromMirror    bool   // the agents' mirror has it already
 	agentsTouched []string
 	agentTicks    []string // agents with new events
 	agentsGone    []string

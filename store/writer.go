@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // maxGroup bounds how many requests share a commit, and the queue in front of the writer.
@@ -16,6 +18,7 @@ const maxGroup = 1024
 // request is one write waiting for the writer.
 type request struct {
 	fn    func(*txn) error
+	op    string       // of the failpoints around its commit; "" in a release
 	state atomic.Int32 // queued, then taken or abandoned: whoever changes it first decides
 	done  chan error   // holds one: the writer never waits for a caller
 }
@@ -33,7 +36,7 @@ func (s *Store) update(ctx context.Context, fn func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := &request{fn: fn, done: make(chan error, 1)}
+	r := newRequest(fn)
 	if err := s.enqueue(ctx, r); err != nil {
 		return err
 	}
@@ -46,6 +49,10 @@ func (s *Store) update(ctx context.Context, fn func(*txn) error) error {
 		}
 		return <-r.done
 	}
+}
+
+func newRequest(fn func(*txn) error) *request {
+	return &request{fn: fn, op: fault.Caller("(*Store)"), done: make(chan error, 1)}
 }
 
 func (s *Store) enqueue(ctx context.Context, r *request) error {
@@ -149,6 +156,10 @@ func (s *Store) runGroup(g *group) error {
 		g.tell(s.o)
 		return nil
 	}
+	if err := g.fault(fault.Before); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
 	txid := tx.ID()
 	start := time.Now()
 	err = s.o.commit(tx)
@@ -159,8 +170,22 @@ func (s *Store) runGroup(g *group) error {
 	if err != nil {
 		return err
 	}
+	lost := g.fault(fault.After)
 	g.tell(s.o)
 	s.publish(g, txid)
+	return lost
+}
+
+// fault passes the failpoints of the requests that have something to commit. After the commit an error is a lost reply.
+func (g *group) fault(when string) error {
+	if !fault.Enabled {
+		return nil
+	}
+	for _, t := range g.accepted {
+		if err := fault.Point(fault.Store, t.op, when); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -168,7 +193,7 @@ func (s *Store) runGroup(g *group) error {
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
 		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
-			limit: s.historyLimit.Load(), note: s.corrupt.add}
+			limit: s.historyLimit.Load(), note: s.corrupt.add, op: r.op}
 		if g.errs[i] = r.fn(t); g.errs[i] != nil {
 			continue
 		}

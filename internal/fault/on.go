@@ -1,0 +1,191 @@
+//go:build faults
+
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// Enabled reports whether this build has failpoints.
+const Enabled = true
+
+// Names of the files in the directory that EnvDir names. Each holds one line per entry and is only appended to.
+const (
+	// PlanFile holds what is to happen: "POINT kill", "POINT error" or "POINT delay DURATION", each once, at the first hit of
+	// that point by any process that has not happened yet.
+	PlanFile = "plan"
+	// DoneFile holds the points whose action happened. A line is on disk before its action: a kill happens once.
+	DoneFile = "done"
+	// HitFile holds the points that were reached, each once per process.
+	HitFile = "hit"
+)
+
+// ErrInjected is what an armed point returns. Its class is errdefs.ErrUnavailable: an outcome that nobody knows.
+var ErrInjected = fmt.Errorf("injected by a failpoint: %w", errdefs.ErrUnavailable)
+
+// Action is what happens at an armed point.
+type Action func(point string) error
+
+// Kill ends the process with SIGKILL.
+func Kill(string) error {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // the signal is on its way
+}
+
+// Fail returns ErrInjected.
+func Fail(string) error { return ErrInjected }
+
+// Delay waits for d.
+func Delay(d time.Duration) Action {
+	return func(string) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+var points = struct {
+	mu    sync.Mutex
+	once  sync.Once
+	dir   string
+	armed map[string]Action
+	hit   map[string]bool
+}{armed: map[string]Action{}, hit: map[string]bool{}}
+
+// Arm sets what happens at the next hit of a point of this process; nil disarms it.
+func Arm(point string, a Action) {
+	points.mu.Lock()
+	defer points.mu.Unlock()
+	if a == nil {
+		delete(points.armed, point)
+		return
+	}
+	points.armed[point] = a
+}
+
+// Hits returns the points that this process reached.
+func Hits() []string {
+	points.mu.Lock()
+	defer points.mu.Unlock()
+	var list []string
+	for p := range points.hit {
+		list = append(list, p)
+	}
+	return list
+}
+
+// Point is one failpoint. It returns the error of the action that was armed for it.
+func Point(kind, op, when string) error {
+	points.once.Do(func() { points.dir = os.Getenv(EnvDir); load(points.dir) })
+	point := kind + "." + op + "." + when
+	points.mu.Lock()
+	first := !points.hit[point]
+	points.hit[point] = true
+	act := points.armed[point]
+	delete(points.armed, point)
+	if first {
+		note(HitFile, point)
+	}
+	if act != nil {
+		note(DoneFile, point)
+	}
+	points.mu.Unlock()
+	if act == nil {
+		return nil
+	}
+	return act(point)
+}
+
+// Around calls f between the two points of an operation. An error at the first keeps f from being called; one at the second
+// takes the place of its result, as a lost reply does.
+func Around(kind, op string, f func() error) error {
+	if err := Point(kind, op, Before); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(Point(kind, op, After), err)
+}
+
+// load arms what the plan says and has not happened.
+func load(dir string) {
+	if dir == "" {
+		return
+	}
+	done := map[string]bool{}
+	for _, line := range lines(filepath.Join(dir, DoneFile)) {
+		done[line] = true
+	}
+	for _, line := range lines(filepath.Join(dir, PlanFile)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || done[words[0]] {
+			continue
+		}
+		points.armed[words[0]] = action(words[1:])
+	}
+}
+
+func action(words []string) Action {
+	switch words[0] {
+	case "kill":
+		return Kill
+	case "error":
+		return Fail
+	case "delay":
+		if len(words) == 2 {
+			if d, err := time.ParseDuration(words[1]); err == nil {
+				return Delay(d)
+			}
+		}
+	}
+	panic(fmt.Sprintf("%s: unknown action %q", PlanFile, words))
+}
+
+func lines(path string) []string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// note appends a line. A test that can't be told what happened must not go on.
+func note(file, point string) {
+	if points.dir == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(points.dir, file), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(point + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Caller returns the name of the outermost exported method of a type, such as "(*Store)", on the stack of the caller.
+func Caller(receiver string) string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	name := ""
+	for {
+		f, more := frames.Next()
+		if _, rest, ok := strings.Cut(f.Function, receiver+"."); ok {
+			if method, _, _ := strings.Cut(rest, "."); method != "" && method[0] >= 'A' && method[0] <= 'Z' {
+				name = method
+			}
+		}
+		if !more {
+			return name
+		}
+	}
+}

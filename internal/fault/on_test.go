@@ -1,0 +1,66 @@
+//go:build faults
+
+package fault
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestAnArmedPointActsOnce(t *testing.T) {
+	ran := 0
+	around := func() error { return Around(Engine, "op", func() error { ran++; return nil }) }
+	Arm("engine.op.before", Fail)
+	if err := around(); !errors.Is(err, ErrInjected) || ran != 0 {
+		t.Errorf("before: %v, ran %d times", err, ran)
+	}
+	if err := around(); err != nil || ran != 1 {
+		t.Errorf("disarmed: %v, ran %d times", err, ran)
+	}
+	Arm("engine.op.after", Fail)
+	if err := around(); !errors.Is(err, ErrInjected) || ran != 2 {
+		t.Errorf("after: %v, ran %d times", err, ran)
+	}
+	if hits := Hits(); !slices.Contains(hits, "engine.op.before") || !slices.Contains(hits, "engine.op.after") {
+		t.Errorf("hit are %v", hits)
+	}
+}
+
+func TestAPlanHappensOnceAcrossRestarts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		PlanFile: "engine.a.before error\nengine.b.before error\nengine.c.before delay 1ms\n", DoneFile: "engine.b.before\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	points.once.Do(func() {})
+	points.dir = dir
+	defer func() { points.dir = "" }()
+	load(dir)
+	for op, fails := range map[string]bool{"a": true, "b": false, "c": false} {
+		if err := Point(Engine, op, Before); (err != nil) != fails {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	done := lines(filepath.Join(dir, DoneFile))
+	slices.Sort(done)
+	if want := []string{"engine.a.before", "engine.b.before", "engine.c.before"}; !slices.Equal(done, want) {
+		t.Errorf("done are %v", done)
+	}
+}
+
+type outer struct{}
+
+func (*outer) Exported() string { return (*outer).helper(&outer{}) }
+func (*outer) helper() string   { return func() string { return Caller("(*outer)") }() }
+
+func TestTheCallerIsTheExportedMethod(t *testing.T) {
+	if got := (&outer{}).Exported(); got != "Exported" {
+		t.Errorf("got %q", got)
+	}
+}
