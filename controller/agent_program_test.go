@@ -101,7 +101,7 @@ func (a *fakeAgent) flag(name string, otherwise int) int {
 
 // run returns how it ended, and its code if it was by itself.
 func (a *fakeAgent) run() (what, code int) {
-	boot := time.Duration(a.flag("boot", 50)) * time.Millisecond
+	boot := time.Duration(a.flag("boot", 50))*time.Millisecond + apart(a.execID)
 	if what := a.wait(boot); what != byItself {
 		return what, 0
 	}
@@ -152,7 +152,7 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 	}
 	words := append(strings.Fields(text), "")
 	n, _ := strconv.Atoi(words[1])
-	took := time.Duration(n) * time.Millisecond
+	took := time.Duration(n)*time.Millisecond + apart(a.execID)
 	switch words[0] {
 	case "crash", "exit":
 		if what := a.wait(took); what != byItself {
@@ -189,7 +189,7 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 	case "hang", "deaf", "until-nudged":
 		took = -1
 	default:
-		took = 100 * time.Millisecond
+		took = 100*time.Millisecond + apart(a.execID)
 	}
 	a.say(nativeLine{Type: "message_part.updated", Text: "about " + text})
 	return a.work(l, words[0], took)
@@ -253,6 +253,7 @@ func (a *fakeAgent) say(lines ...nativeLine) {
 			data = append(append(data, line...), '\n')
 		}
 	}
+	a.s.turn("say " + a.execID)
 	f, err := os.OpenFile(filepath.Join(a.b.logs, execjournal.StdoutName(a.execID)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return // its sandbox is being removed

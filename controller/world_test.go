@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"os"
@@ -32,10 +33,12 @@ type world struct {
 	boot   int
 	shim   *fakeShim
 
-	store  *store.Store
-	daemon *daemonLife
-	cfg    func(*controller.Config)
-	skew   atomic.Int64 // of the wall clock, in nanoseconds
+	instance string // of the store; "" for a random one
+	store    *store.Store
+	daemon   *daemonLife
+	cfg      func(*controller.Config)
+	built    func(*controller.Controller) // before it runs
+	skew     atomic.Int64                 // of the wall clock, in nanoseconds
 }
 
 // now is the wall clock, as somebody has set it.
@@ -54,7 +57,7 @@ type daemonLife struct {
 }
 
 func newWorld(dir string) *world {
-	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}}
+	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}, built: func(*controller.Controller) {}}
 	w.engine.AddImage(image, dockerx.Image{})
 	w.engine.ListLag = 30 * time.Millisecond
 	w.engine.Now = w.now
@@ -66,7 +69,7 @@ func newWorld(dir string) *world {
 // two of them.
 func (w *world) start(fuse int) error {
 	s, err := store.Open(context.Background(), store.Options{
-		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now,
+		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now, Instance: w.instance,
 		OnFatal: func(err error) { panic(err) },
 	})
 	if err != nil {
@@ -91,6 +94,7 @@ func (w *world) start(fuse int) error {
 	}
 	w.cfg(&cfg)
 	life.Controller = controller.New(cfg)
+	w.built(life.Controller)
 	w.daemon = life
 	go func() {
 		defer close(life.done)
@@ -168,6 +172,7 @@ func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
 type fakeShim struct {
 	engine *dockertest.Fake
 	wall   func() time.Time
+	turn   func(what string) // returns when what may happen; set before use
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -224,7 +229,7 @@ func (b *fakeBox) thawed() bool {
 
 func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	s := &fakeShim{
-		engine: engine, wall: wall, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
+		engine: engine, wall: wall, turn: func(string) {}, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
 		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
 		said: &said{answered: map[string]int{}, notify: func(string, string) {}},
 	}
@@ -322,7 +327,15 @@ func (s *fakeShim) terminate(id string) time.Duration {
 	if b != nil {
 		b.termOnce.Do(func() { close(b.term) })
 	}
-	return 100 * time.Millisecond
+	return 100*time.Millisecond + apart(id)
+}
+
+// apart is less than a millisecond that is another one for each name: what begins together in a world does not end together,
+// for nobody could say in which order.
+func apart(name string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return time.Duration(h.Sum32() % uint32(time.Millisecond))
 }
 
 func (s *fakeShim) close() {
@@ -345,11 +358,28 @@ func (s *fakeShim) pid1(b *fakeBox) {
 			<-b.dead
 			return
 		case <-b.wake:
+			if b.ending() {
+				continue
+			}
+			s.turn("pid1 " + b.sandbox)
 			if !b.thawed() {
 				return
 			}
 			s.scan(b)
 		}
+	}
+}
+
+// ending reports whether the container is dead or told to end. Whatever else there is to do comes after that: a select between
+// the two would have no order that a test could repeat.
+func (b *fakeBox) ending() bool {
+	select {
+	case <-b.dead:
+		return true
+	case <-b.term:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -444,6 +474,7 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	case wasStopped:
 		end.Stopped, end.ExitCode, end.Signal = true, 143, 15
 	}
+	s.turn("end " + b.key(req.ExecID))
 	end.EndedAtNanos = s.wall().UnixNano()
 	select {
 	case <-b.dead:
@@ -472,7 +503,7 @@ func (s *fakeShim) execute(b *fakeBox, req execjournal.Request, cancel <-chan st
 	if _, err := fmt.Sscanf(strings.TrimPrefix(strings.Join(req.Command, " "), "sh -c "), "sleep %d %d", &millis, &code); err != nil {
 		panic(err)
 	}
-	return b.outlast(time.Duration(millis)*time.Millisecond, cancel), code
+	return b.outlast(time.Duration(millis)*time.Millisecond+apart(req.ExecID), cancel), code
 }
 
 // What ended a command, or its wait.
@@ -482,6 +513,7 @@ const (
 	wasCancelled
 	wasStopped
 	fed
+	running // it has not ended
 )
 
 // outlast runs a command for the given time, in which a freeze does not count.
@@ -498,23 +530,41 @@ func (b *fakeBox) await(left time.Duration, cancel, more <-chan struct{}) (what 
 		if left >= 0 {
 			over = time.After(left)
 		}
-		begun := time.Now()
+		begun, what := time.Now(), running
 		select {
 		case <-b.dead:
-			return died, 0
 		case <-cancel:
-			return wasCancelled, 0
 		case <-b.term:
-			return wasStopped, 0
-		case <-more:
-			return fed, b.lessThan(left, begun)
 		case <-turned:
-			left = b.lessThan(left, begun)
+		case <-more:
+			what = fed
 		case <-over:
-			return byItself, 0
+			what = byItself
+		}
+		if end := b.ended(cancel); end != running {
+			return end, 0
+		}
+		left = b.lessThan(left, begun)
+		if what != running {
+			return what, left
 		}
 	}
 	return died, 0
+}
+
+// ended is what has ended a command, the strongest of all there is.
+func (b *fakeBox) ended(cancel <-chan struct{}) int {
+	for _, end := range []struct {
+		what int
+		came <-chan struct{}
+	}{{died, b.dead}, {wasCancelled, cancel}, {wasStopped, b.term}} {
+		select {
+		case <-end.came:
+			return end.what
+		default:
+		}
+	}
+	return running
 }
 
 // lessThan is what remains of a time; all of one without an end.

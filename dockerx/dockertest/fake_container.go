@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -71,7 +72,9 @@ func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b dockerx.Container) int { return b.Created.Compare(a.Created) }) // newest first
+	slices.SortFunc(out, func(a, b dockerx.Container) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
+	})
 	return out, nil
 }
 

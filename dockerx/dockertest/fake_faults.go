@@ -1,6 +1,8 @@
 package dockertest
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/agbox/agbox/dockerx"
@@ -76,8 +78,8 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 		if liveRestore {
 			return nil
 		}
-		for _, c := range f.containers {
-			f.end(c, 137, false, false)
+		for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+			f.end(f.containers[id], 137, false, false)
 		}
 		return nil
 	})
@@ -89,8 +91,8 @@ func (f *Fake) Replace() {
 	_ = f.locked(func() error {
 		f.life, f.begun = f.life+1, f.clock().UTC()
 		f.cutConnections()
-		for _, c := range f.containers {
-			f.end(c, 137, false, false)
+		for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+			f.end(f.containers[id], 137, false, false)
 		}
 		f.empty()
 		return nil

@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -27,7 +28,9 @@ func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]do
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b dockerx.Network) int { return a.Created.Compare(b.Created) })
+	slices.SortFunc(out, func(a, b dockerx.Network) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
 	return out, nil
 }
 

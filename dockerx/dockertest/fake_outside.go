@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/agbox/agbox/dockerx"
@@ -113,8 +114,8 @@ func (f *Fake) Containers() []dockerx.ContainerDetail {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []dockerx.ContainerDetail
-	for _, c := range f.containers {
-		out = append(out, c.copy())
+	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+		out = append(out, f.containers[id].copy())
 	}
 	return out
 }
@@ -124,8 +125,8 @@ func (f *Fake) Networks() []dockerx.Network {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []dockerx.Network
-	for _, n := range f.networks {
-		out = append(out, copyNetwork(n))
+	for _, id := range slices.Sorted(maps.Keys(f.networks)) {
+		out = append(out, copyNetwork(f.networks[id]))
 	}
 	return out
 }

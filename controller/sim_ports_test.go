@@ -1,0 +1,301 @@
+package controller_test
+
+import (
+	"context"
+	"io"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/store"
+)
+
+// The ports of a simulated daemon. All that changes something, and every question to the engine, waits for its turn.
+
+// simPort is one life's access to the scheduler.
+type simPort struct {
+	s    *sched
+	life *simLife
+}
+
+func (p simPort) effect(name string, do func() error) error { return p.s.effect(name, p.life, do) }
+
+func simulated[T any](p simPort, name string, do func() (T, error)) (v T, err error) {
+	err = p.effect(name, func() error { v, err = do(); return err })
+	return v, err
+}
+
+type simStore struct {
+	*store.Store
+	simPort
+}
+
+type simEngine struct {
+	*dockertest.Fake
+	simPort
+	created func(dockerx.ContainerSpec)
+}
+
+type simExecs struct {
+	*execjournal.Dir
+	simPort
+	shim *fakeShim
+}
+
+// named is the name of a container: its ID says nothing to a reader.
+func (e *simEngine) named(id string) string {
+	if spec, ok := e.Spec(id); ok {
+		return spec.Name
+	}
+	return id
+}
+
+func (s *simStore) ClaimPrompt(ctx context.Context, id string, version uint64, c store.Claim) (a store.Agent, p *storev1.AgentPrompt, err error) {
+	err = s.effect("Store.ClaimPrompt "+id, func() error { a, p, err = s.Store.ClaimPrompt(ctx, id, version, c); return err })
+	return a, p, err
+}
+
+func (e *simEngine) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
+	return simulated(e.simPort, "Engine.ListContainers "+labels[naming.SandboxID], func() ([]dockerx.Container, error) {
+		list, err := e.Fake.ListContainers(ctx, labels)
+		return list, err
+	})
+}
+
+func (e *simEngine) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
+	return simulated(e.simPort, "Engine.ListNetworks "+labels[naming.SandboxID], func() ([]dockerx.Network, error) {
+		list, err := e.Fake.ListNetworks(ctx, labels)
+		return list, err
+	})
+}
+
+// Events waits for its turn to subscribe, and before each event is told.
+func (e *simEngine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
+	if v := e.s.await("Engine.Events", e.life, false); v == killed {
+		return errKilled
+	}
+	return e.Fake.Events(ctx, since, labels, ready, func(ev dockerx.Event) {
+		if e.s.await("event "+ev.Action+" "+e.named(ev.ID), e.life, false) == run {
+			handle(ev)
+		}
+	})
+}
+
+func (s *simStore) Report(ctx context.Context, id string, r store.Report) error {
+	return s.effect("Store.Report "+id, func() error { return s.Store.Report(ctx, id, r) })
+}
+
+func (s *simStore) RequestIdleStop(ctx context.Context, id string, d time.Duration) (bool, error) {
+	return simulated(s.simPort, "Store.RequestIdleStop "+id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, d) })
+}
+
+func (s *simStore) RequestCleanup(ctx context.Context, id string, d time.Duration) (bool, error) {
+	return simulated(s.simPort, "Store.RequestCleanup "+id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, d) })
+}
+
+func (s *simStore) RequestStop(ctx context.Context, id string, reason string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestStop "+id, func() (bool, error) { return s.Store.RequestStop(ctx, id, reason) })
+}
+
+func (s *simStore) RequestExpire(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestExpire "+id, func() (bool, error) { return s.Store.RequestExpire(ctx, id) })
+}
+
+func (s *simStore) Demote(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.Demote "+id, func() (bool, error) { return s.Store.Demote(ctx, id) })
+}
+
+func (s *simStore) RequestPauseCleanup(ctx context.Context, id string, d time.Duration) (bool, error) {
+	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d) })
+}
+
+func (s *simStore) PurgeSandbox(ctx context.Context, id string) error {
+	return s.effect("Store.PurgeSandbox "+id, func() error { return s.Store.PurgeSandbox(ctx, id) })
+}
+
+func (s *simStore) EndExec(ctx context.Context, id string, end *storev1.ExecEnd) error {
+	return s.effect("Store.EndExec "+id, func() error { return s.Store.EndExec(ctx, id, end) })
+}
+
+func (s *simStore) SetMarkerWritten(ctx context.Context) error {
+	return s.effect("Store.SetMarkerWritten", func() error { return s.Store.SetMarkerWritten(ctx) })
+}
+
+func (s *simStore) TransitionAgent(ctx context.Context, id string, t store.Transition) (store.Agent, error) {
+	return simulated(s.simPort, "Store.TransitionAgent "+id, func() (store.Agent, error) { return s.Store.TransitionAgent(ctx, id, t) })
+}
+
+func (s *simStore) Ingest(ctx context.Context, id string, n uint64, from *storev1.AgentPosition, to *storev1.AgentPosition, out []store.AgentOutput) error {
+	return s.effect("Store.Ingest "+id, func() error { return s.Store.Ingest(ctx, id, n, from, to, out) })
+}
+
+func (s *simStore) MoveAgent(ctx context.Context, id string, version uint64) error {
+	return s.effect("Store.MoveAgent "+id, func() error { return s.Store.MoveAgent(ctx, id, version) })
+}
+
+func (s *simStore) AdoptAgent(ctx context.Context, id string, incarnation uint64) error {
+	return s.effect("Store.AdoptAgent "+id, func() error { return s.Store.AdoptAgent(ctx, id, incarnation) })
+}
+
+func (s *simStore) RemoveAgent(ctx context.Context, id string) error {
+	return s.effect("Store.RemoveAgent "+id, func() error { return s.Store.RemoveAgent(ctx, id) })
+}
+
+func (s *simStore) RequestCancel(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestCancel "+id, func() (bool, error) { return s.Store.RequestCancel(ctx, id) })
+}
+
+func (s *simStore) RequestFreeze(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestFreeze "+id, func() (bool, error) { return s.Store.RequestFreeze(ctx, id) })
+}
+
+func (s *simStore) RequestNudge(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestNudge "+id, func() (bool, error) { return s.Store.RequestNudge(ctx, id) })
+}
+
+func (s *simStore) BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
+	return simulated(s.simPort, "Store.BeginDrain", func() (*storev1.DrainRecord, error) { return s.Store.BeginDrain(ctx, o) })
+}
+
+func (s *simStore) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error) {
+	return simulated(s.simPort, "Store.SetDrainPhase", func() (bool, error) { return s.Store.SetDrainPhase(ctx, of, phase) })
+}
+
+func (s *simStore) EndDrain(ctx context.Context) (bool, error) {
+	return simulated(s.simPort, "Store.EndDrain", func() (bool, error) { return s.Store.EndDrain(ctx) })
+}
+
+func (e *simEngine) Info(ctx context.Context) (dockerx.Info, error) {
+	return simulated(e.simPort, "Engine.Info", func() (dockerx.Info, error) { return e.Fake.Info(ctx) })
+}
+
+func (e *simEngine) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
+	return simulated(e.simPort, "Engine.InspectContainer "+e.named(id), func() (dockerx.ContainerDetail, error) { return e.Fake.InspectContainer(ctx, id) })
+}
+
+func (e *simEngine) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
+	return simulated(e.simPort, "Engine.CreateContainer "+spec.Name, func() (string, error) {
+		e.created(spec)
+		return e.Fake.CreateContainer(ctx, spec)
+	})
+}
+
+func (e *simEngine) StartContainer(ctx context.Context, id string) error {
+	return e.effect("Engine.StartContainer "+e.named(id), func() error { return e.Fake.StartContainer(ctx, id) })
+}
+
+func (e *simEngine) UpdateContainer(ctx context.Context, id string, l dockerx.Limits) error {
+	return e.effect("Engine.UpdateContainer "+e.named(id), func() error { return e.Fake.UpdateContainer(ctx, id, l) })
+}
+
+func (e *simEngine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	return e.effect("Engine.StopContainer "+e.named(id), func() error { return e.Fake.StopContainer(ctx, id, grace) })
+}
+
+func (e *simEngine) PauseContainer(ctx context.Context, id string) error {
+	return e.effect("Engine.PauseContainer "+e.named(id), func() error { return e.Fake.PauseContainer(ctx, id) })
+}
+
+func (e *simEngine) UnpauseContainer(ctx context.Context, id string) error {
+	return e.effect("Engine.UnpauseContainer "+e.named(id), func() error { return e.Fake.UnpauseContainer(ctx, id) })
+}
+
+func (e *simEngine) RemoveContainer(ctx context.Context, id string) error {
+	return e.effect("Engine.RemoveContainer "+e.named(id), func() error { return e.Fake.RemoveContainer(ctx, id) })
+}
+
+func (e *simEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
+	return simulated(e.simPort, "Engine.CreateNetwork"+" "+spec.Name, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+}
+
+func (e *simEngine) RemoveNetwork(ctx context.Context, id string) error {
+	return e.effect("Engine.RemoveNetwork "+e.named(id), func() error { return e.Fake.RemoveNetwork(ctx, id) })
+}
+
+func (e *simEngine) InspectImage(ctx context.Context, ref string) (dockerx.Image, error) {
+	return simulated(e.simPort, "Engine.InspectImage "+ref, func() (dockerx.Image, error) { return e.Fake.InspectImage(ctx, ref) })
+}
+
+func (e *simEngine) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
+	return simulated(e.simPort, "Engine.EnsureImage "+ref, func() (dockerx.Image, error) { return e.Fake.EnsureImage(ctx, ref, o) })
+}
+
+func (e *simEngine) StatPath(ctx context.Context, id string, path string) (dockerx.PathInfo, error) {
+	return simulated(e.simPort, "Engine.StatPath "+e.named(id), func() (dockerx.PathInfo, error) { return e.Fake.StatPath(ctx, id, path) })
+}
+
+func (e *simEngine) ReadContainerFile(ctx context.Context, id string, path string, limit int64) ([]byte, error) {
+	return simulated(e.simPort, "Engine.ReadContainerFile "+e.named(id), func() ([]byte, error) { return e.Fake.ReadContainerFile(ctx, id, path, limit) })
+}
+
+func (e *simEngine) WriteTar(ctx context.Context, id string, dir string, within time.Duration, tar io.Reader) error {
+	return e.effect("Engine.WriteTar "+e.named(id), func() error { return e.Fake.WriteTar(ctx, id, dir, within, tar) })
+}
+
+func (e *simEngine) VolumeExists(ctx context.Context, name string) (bool, error) {
+	return simulated(e.simPort, "Engine.VolumeExists "+name, func() (bool, error) { return e.Fake.VolumeExists(ctx, name) })
+}
+
+func (e *simEngine) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
+	return e.effect("Engine.CreateVolume "+name, func() error { return e.Fake.CreateVolume(ctx, name, labels) })
+}
+
+func (d *simExecs) Prepare(id string) (execjournal.Paths, error) {
+	return simulated(d.simPort, "File.Prepare "+id, func() (execjournal.Paths, error) { return d.Dir.Prepare(id) })
+}
+
+func (d *simExecs) RemoveInputs(id string) error {
+	return d.effect("File.RemoveInputs "+id, func() error { return d.Dir.RemoveInputs(id) })
+}
+
+func (d *simExecs) Remove(id string) error {
+	return d.effect("File.Remove "+id, func() error { return d.Dir.Remove(id) })
+}
+
+func (d *simExecs) Start(id string, r execjournal.Request) error {
+	return d.effect("File.Start "+r.ExecID+" of "+id, func() error {
+		defer d.shim.written(id)
+		return d.Dir.Start(id, r)
+	})
+}
+
+func (d *simExecs) Cancel(id string, execID string, nonce string) error {
+	return d.effect("File.Cancel "+id+"/"+execID, func() error {
+		defer d.shim.written(id)
+		return d.Dir.Cancel(id, execID, nonce)
+	})
+}
+
+func (d *simExecs) Close(id string, execID string, nonce string, reason string) (execjournal.Status, error) {
+	return simulated(d.simPort, "File.Close "+id+"/"+execID, func() (execjournal.Status, error) { return d.Dir.Close(id, execID, nonce, reason) })
+}
+
+func (d *simExecs) Forget(id string, execID string) error {
+	return d.effect("File.Forget "+id+"/"+execID, func() error { return d.Dir.Forget(id, execID) })
+}
+
+func (d *simExecs) Release(id string) error {
+	return d.effect("File.Release "+id, func() error { return d.Dir.Release(id) })
+}
+
+func (d *simExecs) Withhold(id string) error {
+	return d.effect("File.Withhold "+id, func() error { return d.Dir.Withhold(id) })
+}
+
+func (d *simExecs) AppendInbox(id string, execID string, offset int64, data []byte) (int64, error) {
+	return simulated(d.simPort, "File.AppendInbox "+id+"/"+execID, func() (int64, error) {
+		defer d.shim.fed(id, execID)
+		return d.Dir.AppendInbox(id, execID, offset, data)
+	})
+}
+
+func (d *simExecs) CloseInbox(id string, execID string) error {
+	return d.effect("File.CloseInbox "+id+"/"+execID, func() error {
+		defer d.shim.fed(id, execID)
+		return d.Dir.CloseInbox(id, execID)
+	})
+}
