@@ -92,9 +92,12 @@ type daemon struct {
 	env    []string // more environment
 	// unaudited says why the test leaves what the auditor would object to; "": it is audited at its end.
 	unaudited string
-	cmd       *exec.Cmd
-	done      chan struct{}
-	conn      *grpc.ClientConn
+	// program is another agboxd than that of the other tests, and dials how it is dialled; "" and nil mostly.
+	program string
+	dials   []grpc.DialOption
+	cmd     *exec.Cmd
+	done    chan struct{}
+	conn    *grpc.ClientConn
 	agboxv1.SandboxServiceClient
 	log *logFile
 }
@@ -184,7 +187,11 @@ func (d *daemon) launch() {
 
 // command is an agboxd for the daemon's directories.
 func (d *daemon) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(binaries, "agboxd"), args...)
+	program := d.program
+	if program == "" {
+		program = filepath.Join(binaries, "agboxd")
+	}
+	cmd := exec.Command(program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if d.boot != "" { // in a mount namespace of its own
 		script := `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`
@@ -200,8 +207,8 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 func (d *daemon) dial() {
 	d.Helper()
 	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}}
-	conn, err := grpc.NewClient("unix://"+d.home+"/run/agbox/agboxd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
+	conn, err := grpc.NewClient("unix://"+d.home+"/run/agbox/agboxd.sock", append(d.dials, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))...)
 	if err != nil {
 		d.Fatal(err)
 	}
