@@ -173,6 +173,10 @@ var fileViolations = []planted{
 		name := "s/" + runName("still") + "/record"
 		p.files[name] = append(p.files[name], "AGBS torn"...)
 	}), "I13 sandbox still: its record file is damaged: record: a frame is torn"},
+	{"a record file that lost its end", late(func(p *place) {
+		name := "s/" + runName("still") + "/record"
+		p.files[name] = p.files[name][:len(p.files[name])-frameHeader]
+	}), "I13 sandbox still: its record file is damaged: record: the mark at its end is missing"},
 	{"a record file that is behind", late(func(p *place) {
 		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
 		p.one("cold", "primary").State = "exited"

@@ -17,12 +17,14 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// The record files, as internal/recordfile/doc.go describes them: frames of a header of 16 bytes and a payload.
+// The record files, as internal/recordfile/doc.go describes them: frames of a header of 16 bytes and a payload. Those of sandboxes
+// and execs end with a frame of the kind endMark, which has no payload.
 const (
 	frameHeader   = 16
 	maxFrame      = 16 << 20
 	agentTrailer  = 4
 	maxRecordFile = 1 << 30
+	endMark       = "AGBZ"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -103,16 +105,16 @@ func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 
 // frames notes what is torn as a problem. A file that is missing has no frames.
 func (d *runDir) frames(path, kind string, fn func(payload []byte) error) error {
-	problem, err := eachFrame(path, kind, fn)
+	problem, err := eachFrame(path, kind, true, fn)
 	if problem != "" {
 		d.problems = append(d.problems, filepath.Base(path)+": "+problem)
 	}
 	return err
 }
 
-// eachFrame calls fn with the payload of each frame of a file. problem says what is wrong with the first frame that is not whole.
-// Errors: the I/O error.
-func eachFrame(path, kind string, fn func(payload []byte) error) (problem string, err error) {
+// eachFrame calls fn with the payload of each frame of a file but the mark at its end, if it is to have one. problem says what is
+// wrong with the first frame that is not whole. Errors: the I/O error.
+func eachFrame(path, kind string, marked bool, fn func(payload []byte) error) (problem string, err error) {
 	f, err := os.Open(path)
 	if gone(err) {
 		return "", nil
@@ -130,6 +132,9 @@ func eachFrame(path, kind string, fn func(payload []byte) error) (problem string
 		if len(rest) < frameHeader {
 			return fmt.Sprintf("a frame is torn at byte %d", at), nil
 		}
+		if marked && len(rest) == frameHeader && isEndMark(rest) {
+			return "", nil
+		}
 		n := int(binary.BigEndian.Uint32(rest[8:]))
 		if string(rest[:4]) != kind || n > maxFrame || n > len(rest)-frameHeader {
 			return fmt.Sprintf("a frame is torn at byte %d", at), nil
@@ -144,7 +149,14 @@ func eachFrame(path, kind string, fn func(payload []byte) error) (problem string
 		}
 		at += frameHeader + n
 	}
+	if marked {
+		return fmt.Sprintf("the mark at its end is missing at byte %d", len(data)), nil
+	}
 	return "", nil
+}
+
+func isEndMark(b []byte) bool {
+	return string(b[:4]) == endMark && binary.BigEndian.Uint32(b[8:]) == 0 && binary.BigEndian.Uint32(b[12:]) == crc32.Checksum(b[:12], castagnoli)
 }
 
 // agentDoc is the record file of one agent, replayed.
@@ -187,7 +199,7 @@ func readAgentDoc(path string) (agentDoc, error) {
 	d := agentDoc{raw: map[rawKey][]byte{}}
 	var mark uint64
 	var parts []*storev1.AgentChange
-	problem, err := eachFrame(path, "AGBA", func(p []byte) error {
+	problem, err := eachFrame(path, "AGBA", false, func(p []byte) error {
 		if len(p) < agentTrailer || int(binary.BigEndian.Uint32(p[len(p)-agentTrailer:])) != len(p)+frameHeader {
 			return fmt.Errorf("a change does not repeat its length")
 		}

@@ -262,11 +262,12 @@ func (p *place) mirror() *place {
 		dir := "s/" + runName(id) + "/"
 		p.files[dir+"record"] = frame("AGBS", p.message(&storev1.SandboxRecord{Version: 1, SandboxId: id, Instance: instance, Spec: sb.spec,
 			Desired: sb.desired, Progress: sb.progress, State: int32(sb.state()), LastSequence: sb.last()}))
+		p.files[dir+"record"] = append(p.files[dir+"record"], frame(endMark, nil)...)
 		var execs []byte
 		for _, e := range sb.execs {
 			execs = append(execs, frame("AGBE", p.message(&storev1.ExecRecord{ExecId: e.id, Request: e.request, Desired: e.desired, End: e.end}))...)
 		}
-		p.files[dir+"execs"] = execs
+		p.files[dir+"execs"] = append(execs, frame(endMark, nil)...)
 	}
 	for id, a := range r.agents {
 		c := &storev1.AgentChange{AgentId: id, After: 1}

@@ -115,6 +115,9 @@ func (b *box) swap(l *logFile, c *compaction, base int64) error {
 	if late != l.size-c.upTo {
 		return errShrunk
 	}
+	if _, err := c.temp.WriteAt(endMark[:l.mark], base+late); err != nil {
+		return err
+	}
 	if err := rename(c.dirfd, l.temp, l.name); err != nil {
 		return err
 	}

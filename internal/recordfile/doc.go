@@ -13,6 +13,10 @@
 //	8   uint32    length of the payload, at most 16 MiB
 //	12  uint32    CRC-32C of the 12 bytes before and of the payload
 //
+// Behind the last frame is the end mark: a header "AGBZ", version 1, without a payload. Each append overwrites it with its frame and
+// writes it anew behind that, so a file that was cut anywhere, also between two frames, has none. A file in which a write failed
+// has none either, until one succeeds: what it holds is not the newest.
+//
 // Both files are only appended to, so whatever a crash tears is behind the last good frame. An append costs some five
 // microseconds; a new file in the place of the old one, which was tried, costs thirty times that on ext4, and without an
 // fsync a power failure may leave neither of the two. A file that has grown far beyond what still counts in it is
@@ -22,7 +26,8 @@
 //
 //   - A method of Dir that returns has handed the change to the kernel, so it survives the end of our process. A power
 //     failure may take the last half second: Run syncs in the background, never a caller.
-//   - A record is never wrong: it is the newest, or one before it if the newest is torn, and that is told.
+//   - A record is never wrong: it is the newest, or one before it if the newest is torn, and that is told. So is a record that is
+//     older than what its execs tell of. Of a power failure only a file that is as it was half a second before shows nothing.
 //   - What could not be written is kept and tried again, until something newer takes its place.
 //   - Once Gone, a sandbox has no record file. One that is being deleted gets no new directory, so that none comes back
 //     after execjournal has removed it.

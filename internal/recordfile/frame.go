@@ -1,6 +1,7 @@
 package recordfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -120,4 +121,29 @@ func scan(r io.Reader, size int64, k kind, fn func(offset int64, f frame) error)
 		}
 		good += f.size()
 	}
+}
+
+// endMark is the last frame of a whole file, an empty one that the next append overwrites. A file that was cut where a frame ends
+// shows so that there was more.
+var endMark = func() []byte {
+	b, _ := encodeFrame("AGBZ", frame{version: version}) // it is not too large
+	return b
+}()
+
+// errNoEnd: what was behind the last frame is lost, and may have been another one.
+var errNoEnd = fmt.Errorf("the end of the file is missing: %w", errdefs.ErrDataLoss)
+
+// marked reports whether f, which has size bytes, ends with the mark, and how many bytes are before that.
+func marked(f io.ReaderAt, size int64) (frames int64, whole bool, err error) {
+	last := make([]byte, headerBytes)
+	if size < headerBytes {
+		return size, false, nil
+	}
+	if _, err := f.ReadAt(last, size-headerBytes); err != nil {
+		return 0, false, err
+	}
+	if !bytes.Equal(last, endMark) {
+		return size, false, nil
+	}
+	return size - headerBytes, true, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"os"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -29,7 +30,8 @@ type logFile struct {
 
 	// known: size and base are right. Until then the file is as another process left it.
 	known bool
-	size  int64 // bytes of good frames; the file has no others
+	size  int64 // bytes of good frames; behind them is nothing but the mark
+	mark  int64 // bytes of the mark: none after a write that failed
 	base  int64 // bytes of those that counted when that was last looked at
 	// seen are the hashes of what counts in a file that was found: the start hands over what is there already. Nil later.
 	seen  map[string]uint64
@@ -58,7 +60,7 @@ func execKey(payload []byte) (string, error) {
 
 var hashSeed = maphash.MakeSeed()
 
-// put appends a message with the given key, unless the file has it.
+// put appends a message with the given key, unless the file has it and is whole.
 func (l *logFile) put(dirfd int, key string, m proto.Message) error {
 	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -73,7 +75,7 @@ func (l *logFile) put(dirfd int, key string, m proto.Message) error {
 			return err
 		}
 		hash := maphash.Bytes(hashSeed, payload)
-		if have, ok := l.seen[key]; ok && have == hash {
+		if have, ok := l.seen[key]; ok && have == hash && l.mark > 0 {
 			return nil
 		}
 		if err = l.append(dirfd, b); err == nil && l.seen != nil {
@@ -99,14 +101,16 @@ func (l *logFile) append(dirfd int, b []byte) error {
 		return err
 	}
 	defer f.Close()
-	if size != l.size {
+	if size != l.size+l.mark {
 		return errMoved
 	}
-	if _, err := f.WriteAt(b, l.size); err != nil {
-		// What is torn must go, or the next frame would be behind it. If it does not go, the next look cuts it off.
-		l.known = f.Truncate(l.size) == nil
+	if _, err := f.WriteAt(slices.Concat(b, endMark), l.size); err != nil {
+		// What is torn must go, or the next frame would be behind it. If it does not go, the next look cuts it off. Until a
+		// write succeeds there is no mark: what is in the file is not the newest.
+		l.known, l.mark = f.Truncate(l.size) == nil, 0
 		return err
 	}
+	l.mark = int64(len(endMark))
 	if l.size == 0 {
 		l.base, l.entry = int64(len(b)), true
 	}
@@ -115,26 +119,34 @@ func (l *logFile) append(dirfd int, b []byte) error {
 	return nil
 }
 
-// learn looks at a file that another process has left, and cuts off what that has torn.
+// learn looks at a file that another process has left, and cuts off what that has torn. What of it is not the newest is put
+// behind it next.
 func (l *logFile) learn(dirfd int) error {
 	if l.known {
 		return nil
 	}
 	f, size, err := openFile(dirfd, l.name, unix.O_RDWR)
 	if isGone(err) {
-		l.size, l.base, l.seen, l.known = 0, 0, nil, true
+		l.size, l.mark, l.base, l.seen, l.known = 0, 0, 0, nil, true
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	live, good, err := l.look(f, size)
+	frames, whole, err := marked(f, size)
+	if err != nil {
+		return err
+	}
+	live, good, err := l.look(f, frames)
 	if errdefs.IsDataLoss(err) {
-		err = f.Truncate(good)
+		whole, err = false, f.Truncate(good)
 	}
 	if err != nil {
 		return err
+	}
+	if l.mark = int64(len(endMark)); !whole {
+		l.mark = 0
 	}
 	l.size, l.base, l.seen, l.known = good, 0, make(map[string]uint64, len(live.at)), true
 	for key, at := range live.at {

@@ -98,12 +98,24 @@ func (r *reader) frames(dirfd int, path string, k kind, fn func(frame) error) (e
 	}
 	if err == nil {
 		defer f.Close()
-		_, err = scan(bufio.NewReaderSize(f, scanBuffer), size, k, func(_ int64, fr frame) error { return fn(fr) })
+		err = scanMarked(f, size, k, fn)
 	}
 	if err != nil {
 		r.problem(path, err)
 	}
 	return true, err == nil
+}
+
+func scanMarked(f *os.File, size int64, k kind, fn func(frame) error) error {
+	frames, whole, err := marked(f, size)
+	if err != nil {
+		return err
+	}
+	_, err = scan(bufio.NewReaderSize(section(f, 0, frames), scanBuffer), frames, k, func(_ int64, fr frame) error { return fn(fr) })
+	if err == nil && !whole {
+		err = errNoEnd
+	}
+	return err
 }
 
 // record takes the last frame.
@@ -156,9 +168,21 @@ func (r *reader) execs(dirfd int, dir string, f *Found) {
 		return nil
 	})
 	f.TornExecs = !whole || left != nil
+	if last := newest(f.Execs); last > f.Record.GetLastSequence() && !f.Torn {
+		f.Torn = true
+		r.problem(path, fmt.Errorf("an exec has event %d, and the record ends with %d: %w", last, f.Record.GetLastSequence(), errdefs.ErrDataLoss))
+	}
 	if left != nil {
 		r.problem(path, left)
 	}
+}
+
+// newest is the sequence of the newest event that the execs know of. The record is written before them.
+func newest(execs []*storev1.ExecRecord) (sequence uint64) {
+	for _, e := range execs {
+		sequence = max(sequence, e.GetDesired().GetStartedSequence(), e.GetEnd().GetSequence())
+	}
+	return sequence
 }
 
 func errNewer(v uint32) error {

@@ -21,7 +21,8 @@ func history(t *testing.T) (root string, records, execs []byte, recordEnds, exec
 	for i := range 4 {
 		d.Sandbox(record("box", uint64(i+1)))
 		d.Exec("box", execRecord("box", execID(i)))
-		recordEnds, execEnds = append(recordEnds, sizeOf(t, recordPath)), append(execEnds, sizeOf(t, execsPath))
+		mark := int64(len(endMark))
+		recordEnds, execEnds = append(recordEnds, sizeOf(t, recordPath)-mark), append(execEnds, sizeOf(t, execsPath)-mark)
 	}
 	var err error
 	records, err = os.ReadFile(recordPath)
@@ -48,17 +49,20 @@ func TestAFileThatWasCutAnywhereGivesThePreviousGoodOne(t *testing.T) {
 	for n := int64(len(execs)); n >= 0; n-- {
 		must(t, os.Truncate(execsPath, n))
 		found, problems := read(t, root)
-		frames, exact := whole(execEnds, n)
-		if f := found["box"]; len(f.Execs) != frames || (len(problems) == 0) != exact || f.TornExecs == exact || f.Torn {
+		frames, _ := whole(execEnds, n)
+		all := n == int64(len(execs))
+		if f := found["box"]; len(f.Execs) != frames || (len(problems) == 0) != all || f.TornExecs == all || f.Torn {
 			t.Fatalf("cut to %d, %d frames: %v, problems %v", n, frames, f, problems)
 		}
 	}
+	must(t, os.WriteFile(execsPath, execs, 0o600))
 	for n := int64(len(records)); n >= 0; n-- {
 		must(t, os.Truncate(recordPath, n))
 		found, problems := read(t, root)
-		frames, exact := whole(recordEnds, n)
+		frames, _ := whole(recordEnds, n)
+		all := n == int64(len(records))
 		f := found["box"]
-		if f.Record.GetLastSequence() != uint64(frames) || (len(problems) == 0) != (exact && n > 0) || frames > 0 && f.Torn == exact {
+		if f.Record.GetLastSequence() != uint64(frames) || (len(problems) == 0) != all || frames > 0 && f.Torn == all {
 			t.Fatalf("cut to %d, %d frames: %v, problems %v", n, frames, f, problems)
 		}
 	}
@@ -138,7 +142,7 @@ func TestWhatIsNoRecordIsAProblemAndStopsNothing(t *testing.T) {
 	encoded := func(f frame) []byte {
 		b, err := encodeFrame(kindSandbox, f)
 		must(t, err)
-		return b
+		return append(b, endMark...)
 	}
 	payload := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -221,4 +225,38 @@ func TestRootsWithoutRecordsAreEmpty(t *testing.T) {
 			t.Errorf("%s: %v, %v", dir, found, problems)
 		}
 	}
+}
+
+// A whole file may be an old one, that a file system has brought back.
+func TestARecordThatIsOlderThanItsExecsIsTorn(t *testing.T) {
+	d, root := newDir(t)
+	d.Sandbox(record("box", 4))
+	started, over := execRecord("box", "a"), ended(execRecord("box", "b"))
+	started.Desired.StartedSequence, over.Desired.StartedSequence, over.End.Sequence = 4, 2, 3
+	d.Exec("box", started)
+	d.Exec("box", over)
+	wantOnly(t, root, record("box", 4), started, over)
+	over.End.Sequence = 5
+	d.Exec("box", over)
+	found, problems := read(t, root)
+	if f := found["box"]; !f.Torn || f.TornExecs || len(problems) != 1 || !errdefs.IsDataLoss(problems[0].Err) {
+		t.Errorf("%v, %v", f, problems)
+	}
+	d.Sandbox(record("box", 5))
+	wantOnly(t, root, record("box", 5), started, over)
+}
+
+// A daemon that finds its database again makes whole what it finds torn, also where that has the newest.
+func TestTheNextProcessMarksTheEndAgain(t *testing.T) {
+	root, records, execs, recordEnds, execEnds := history(t)
+	must(t, os.WriteFile(fileOf(root, "box", execjournal.RecordName), records[:recordEnds[4]], 0o600))
+	must(t, os.WriteFile(fileOf(root, "box", execjournal.ExecsName), execs[:execEnds[4]], 0o600))
+	d := New(root, quiet(), func(err error) { t.Error(err) })
+	d.Sandbox(record("box", 4))
+	want := make([]*storev1.ExecRecord, 4)
+	for i := range want {
+		want[i] = execRecord("box", execID(i))
+		d.Exec("box", want[i])
+	}
+	wantOnly(t, root, record("box", 4), want...)
 }
