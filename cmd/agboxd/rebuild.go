@@ -41,6 +41,8 @@ type rebuilder struct {
 	skipped    func(n int) // that could not be read
 	log        *slog.Logger
 	unread     int // of what belongs to record files
+	// torn are the record files of which the engine decides.
+	torn []rehydrate.Known
 }
 
 // sentence is what callers are told while records may be missing; empty when none is.
@@ -51,13 +53,15 @@ func (r *rebuilder) sentence() string {
 	return ""
 }
 
-// fromFiles adopts what the record files hold. It needs no engine.
+// fromFiles adopts what the record files hold, but for those that are torn. It needs no engine.
 func (r *rebuilder) fromFiles(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
 	}
 	known, err := knownFiles(r.runRoot, r.log)
 	if err == nil {
+		r.torn = slices.DeleteFunc(slices.Clone(known), func(k rehydrate.Known) bool { return !k.NeedsEngine() })
+		known = slices.DeleteFunc(known, rehydrate.Known.NeedsEngine)
 		r.unread, err = r.adopt(ctx, r.gather().GatherKnown(known))
 		r.skipped(r.unread)
 	}
@@ -70,7 +74,7 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	return nil
 }
 
-// finish adopts what only the engine knows of, once it answers and is ours, and ends the rebuild. It returns without having
+// finish adopts what only the engine knows, or knows better, once it answers and is ours, and ends the rebuild. It returns without having
 // done so only when ctx ends.
 func (r *rebuilder) finish(ctx context.Context) {
 	for r.store.RebuildPending() && r.awaitEngine(ctx) {
@@ -98,7 +102,7 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTry)
 	defer cancel()
 	g := r.gather()
-	in, err := g.Gather(ctx, nil) // what the files held is in the store by now
+	in, err := g.Gather(ctx, r.torn) // what the others held is in the store by now
 	if err != nil {
 		return err
 	}

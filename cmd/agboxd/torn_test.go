@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/execjournal"
@@ -33,7 +35,12 @@ func TestATornRecordIsToldOf(t *testing.T) {
 	_, err = f.WriteString("AGBS\x00\x00")
 	records := s.open()
 	defer func() { s.must(records.Close()) }()
-	s.must(errors.Join(err, f.Close(), s.rebuilder(records).fromFiles(s.Context())))
+	r := s.rebuilder(records)
+	s.must(errors.Join(err, f.Close(), r.fromFiles(s.Context())))
+	if _, err := records.Sandbox(s.Context(), "box-torn"); !errdefs.IsNotFound(err) || r.sentence() == "" {
+		t.Errorf("before the engine was asked: %v", err)
+	}
+	r.finish(s.Context())
 	for id, torn := range map[string]bool{"box-torn": true, "box-whole": false} {
 		sb, err := records.Sandbox(s.Context(), id)
 		if got := sb.Desired.GetRehydrated().GetDefaulted(); err != nil || slices.Contains(got, "record") != torn {

@@ -59,7 +59,7 @@ func (g Gatherer) GatherKnown(known []Known) Input {
 }
 
 // Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
-// then, 16 at a time, what is needed of sandboxes that neither the store nor a record file knows. A container that can't be
+// then, 16 at a time, what is needed of sandboxes that neither the store nor a record file knows for certain. A container that can't be
 // inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
 // instance nobody knows. Errors: those of the lists.
 func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
@@ -92,11 +92,11 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 
 func (g Gatherer) reserved(id string) bool { return g.Reserved != nil && g.Reserved(id) }
 
-// recorded tells the sandboxes that the store or a record file knows.
+// recorded tells the sandboxes that the store or a record file knows for certain.
 func (g Gatherer) recorded(known []Known) func(id string) bool {
 	files := map[string]bool{}
 	for _, k := range known {
-		files[k.Record.GetSandboxId()] = true
+		files[k.Record.GetSandboxId()] = !k.NeedsEngine()
 	}
 	return func(id string) bool { return files[id] || g.reserved(id) }
 }
@@ -121,6 +121,9 @@ func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Contain
 			w[id] = &sight{Found: Found{ID: id, Ctl: g.Files.Paths(id).Ctl}}
 		}
 		return w[id]
+	}
+	for _, k := range known {
+		of(k.Record.GetSandboxId()) // also one of which the engine shows nothing
 	}
 	for _, c := range containers {
 		id := c.Labels[naming.SandboxID]

@@ -12,13 +12,15 @@ import (
 type Known struct {
 	Record *storev1.SandboxRecord
 	Execs  []*storev1.ExecRecord
-	// Torn: a part of the file could not be read, so the newest change may be missing. TornExecs: the same of its execs.
+	// Torn: a part of the file could not be read, so the newest change may be missing, or all since it was made. TornExecs: the
+	// same of its execs.
 	Torn, TornExecs bool
 	// Traces are what the files of its execs tell; Gather fills them in.
 	Traces []execjournal.Trace
 }
 
-// Found is what the engine and the files show of one sandbox without a record file.
+// Found is what the engine and the files show of one sandbox without a record file, or with one that needs them. Of the latter
+// there may be nothing.
 type Found struct {
 	ID string
 	// Ctl is where the ctl directory of a sandbox of ours with this ID lies on the host. RunDir: it is there.

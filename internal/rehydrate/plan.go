@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/naming"
 	"github.com/agbox/agbox/store"
@@ -51,6 +50,8 @@ func (o Output) Rebuilt() []store.Rebuilt {
 // Plan decides what becomes of everything that was found. It changes nothing of its input.
 //
 //	record file                            as it says
+//	record file that is torn               what is to be deleted is; otherwise as the engine shows, with the record's spec and
+//	                                       name, if its containers have that spec; FAILED and STOPPED if it does not run
 //	nothing but its network or services    FAILED, CONTAINER_MISSING
 //	primary created, never started         PENDING: the create goes on
 //	  started, not released yet            PENDING: resumed, or created on where hooks have not all run
@@ -59,27 +60,38 @@ func (o Output) Rebuilt() []store.Rebuilt {
 //	  ended by the engine's or host's end  READY under another life: the controller restarts it, or fails it, as configured
 //	  ended, code 0 or 143                 STOPPED: as a stop of ours leaves it
 //	  ended, killed for memory             FAILED, CONTAINER_OOM
-//	  ended otherwise                      FAILED, CONTAINER_DIED; READY where its restart_policy brings it back
+//	  ended otherwise                      FAILED, CONTAINER_DIED; STOPPED where its restart_policy would bring it back, as a
+//	                                       stop may have ended it
 //	  dead or being removed                FAILED, CONTAINER_MISSING
 //	not ours, or not readable              skipped
 func Plan(in Input, now time.Time) Output {
 	instances := in.instances(in.Known, in.Found)
 	former := slices.DeleteFunc(slices.Sorted(maps.Keys(instances)), func(uuid string) bool { return uuid == in.Instance })
 	out := Output{Skipped: slices.Clone(in.Skipped), Former: former}
+	torn := map[string]Known{}
 	for _, k := range in.Known {
+		if k.NeedsEngine() {
+			torn[k.Record.GetSandboxId()] = k
+			continue
+		}
 		out.Sandboxes = append(out.Sandboxes, in.fromFile(k, now))
 	}
 	var rebuilt []Sandbox
 	for _, f := range in.Found {
 		p, ok := f.claim(instances)
 		out.Skipped = append(out.Skipped, p.skipped...)
-		if !ok {
+		k, filed := torn[f.ID]
+		if !ok && !filed {
 			continue
 		}
 		if f.unclear(p) {
 			out.Skipped = append(out.Skipped, Skipped{
 				Kind: "record", SandboxID: f.ID, Reason: "one of its containers can't be inspected", Unreadable: true,
 			})
+			continue
+		}
+		if filed {
+			rebuilt = append(rebuilt, in.fromTorn(k, f, p, now))
 			continue
 		}
 		rebuilt = append(rebuilt, in.rebuild(f, p, now))
@@ -135,7 +147,7 @@ func (in Input) fromFile(k Known, now time.Time) Sandbox {
 	if k.TornExecs {
 		s.guess("execs")
 	}
-	if k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+	if k.leaves() {
 		return s
 	}
 	have := map[string]bool{}

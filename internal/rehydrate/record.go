@@ -13,9 +13,8 @@ import (
 
 // rebuild makes the record of a sandbox without a record file.
 func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
-	r := rebuild{in: in, f: f, p: p, now: now, defaulted: map[string]bool{
-		"created_at": true, "last_sequence": true, "updates": true, "state_changed_at": true, "deadline_at": true,
-	}}
+	r := in.begin(f, p, now)
+	r.guess("created_at", "updates")
 	r.makeSpec()
 	for _, t := range f.Traces {
 		if e := execOf(f.ID, t, now); e != nil {
@@ -28,7 +27,16 @@ func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
 	if f.Unread > 0 {
 		r.guess("execs")
 	}
-	rec := r.record()
+	return r.sandbox(r.record())
+}
+
+func (in Input) begin(f Found, p parts, now time.Time) *rebuild {
+	return &rebuild{in: in, f: f, p: p, now: now, defaulted: map[string]bool{
+		"last_sequence": true, "state_changed_at": true, "deadline_at": true,
+	}}
+}
+
+func (r *rebuild) sandbox(rec *storev1.SandboxRecord) Sandbox {
 	return Sandbox{Source: r.source, Rebuilt: store.Rebuilt{
 		Record: rec, Execs: r.execs, Defaulted: slices.Sorted(maps.Keys(r.defaulted)),
 	}}
@@ -45,6 +53,8 @@ type rebuild struct {
 	tools     []*storev1.ToolMount
 	execs     []*storev1.ExecRecord
 	defaulted map[string]bool
+	// wasUp: a record that is behind says that the sandbox has been READY.
+	wasUp bool
 }
 
 func (r *rebuild) guess(fields ...string) {

@@ -37,8 +37,8 @@ func (r *rebuild) judge() verdict {
 	switch {
 	case c == nil:
 		return r.failed(plan.CodeContainerMissing, "the record was lost, and no primary container was found")
-	case c.State == dockerx.StateCreated && r.hooks().begun():
-		return r.failed(plan.CodeContainerMissing, "the primary container in which hooks had run is gone")
+	case c.State == dockerx.StateCreated && (r.wasUp || r.hooks().begun()):
+		return r.failed(plan.CodeContainerMissing, "the primary container that had run is gone")
 	case c.State == dockerx.StateCreated:
 		return r.pending(storev1.Attempt_ATTEMPT_CREATE)
 	case c.State == dockerx.StateDead, c.State == dockerx.StateRemoving:
@@ -106,24 +106,29 @@ func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 
 // ended is a primary that has run.
 func (r *rebuild) ended(c dockerx.ContainerDetail) verdict {
-	terminated := c.ExitCode == codeEnded || c.ExitCode == codeTerminated
-	policy := plan.RestartPolicy(r.spec.GetRestartPolicy())
 	switch {
-	case terminated:
+	case c.ExitCode == codeEnded || c.ExitCode == codeTerminated:
 		r.guess("state") // also a demoted pause ends so, and a main process that was done
-		v := r.up(agboxv1.SandboxState_SANDBOX_STATE_STOPPED, storev1.RunState_RUN_STATE_STOP)
-		v.progress = &storev1.Progress{HooksDone: r.hooks().total}
-		return v
+		return r.stopped()
 	case c.OOMKilled:
 		return r.failed(plan.CodeContainerOOM, "the primary container was killed for want of memory before the record was lost")
 	case r.takenByDeath(c):
 		v := r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
 		v.life = r.anotherLife()
 		return v
-	case c.ExitCode != 137 && (policy == plan.RestartAlways || policy == plan.RestartOnFailure):
-		return r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
+	}
+	policy := plan.RestartPolicy(r.spec.GetRestartPolicy())
+	if c.ExitCode != 137 && (policy == plan.RestartAlways || policy == plan.RestartOnFailure) {
+		r.guess("state") // a main process has codes of its own for a stop, too
+		return r.stopped()
 	}
 	return r.failed(plan.CodeContainerDied, fmt.Sprintf("the primary container exited with code %d before the record was lost", c.ExitCode))
+}
+
+func (r *rebuild) stopped() verdict {
+	v := r.up(agboxv1.SandboxState_SANDBOX_STATE_STOPPED, storev1.RunState_RUN_STATE_STOP)
+	v.progress = &storev1.Progress{HooksDone: r.hooks().total}
+	return v
 }
 
 // takenByDeath reports that the engine's or the host's death ended a primary: the engine did not see its end, or found it

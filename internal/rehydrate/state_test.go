@@ -118,10 +118,10 @@ func TestStates(t *testing.T) {
 			f.Containers[0].OOMKilled = true
 		}, failed, wantRun, plan.CodeContainerOOM, nil},
 		{"crashed", func(f *Found, _ *Input) { exited(f, 3) }, failed, wantRun, plan.CodeContainerDied, nil},
-		{"crashed, to be restarted", func(f *Found, _ *Input) {
+		{"crashed, to be restarted: it may have been stopped", func(f *Found, _ *Input) {
 			always(f)
 			exited(f, 3)
-		}, ready, wantRun, "", func(r *storev1.SandboxRecord) bool { return proto.Equal(r.GetDesired().GetEngineRun(), run) }},
+		}, stopped, storev1.RunState_RUN_STATE_STOP, "", nil},
 		{"killed, to be restarted: it may have been stopped", func(f *Found, _ *Input) {
 			always(f)
 			exited(f, 137)

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/store"
+)
+
+// lives of sandboxes that are stopped in the end, but for one.
+var lives = map[string]history{
+	"stopped":         seq(ready, stop, stopped),
+	"stopped-again":   seq(ready, stop, stopped, resume, ready, stop, stopped),
+	"stopped-execs":   seq(ready, execs, endExecs, stop, stopped),
+	"stopped-paused":  seq(ready, pause, paused, stop, stopped),
+	"stopped-demoted": seq(ready, pause, paused, demote, stop, stopped),
+	"running":         seq(ready, stop, stopped, resume, ready),
+}
+
+func endExecs(s *store.Store, id string) error {
+	return s.EndExec(context.Background(), id+"-goes", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), EndedAt: 1e18 + 9})
+}
+
+// newVillage is a site without its database, and an engine that shows what became of each sandbox. Those that were stopped ended with
+// code.
+func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake) {
+	t.Helper()
+	s := newSite(t)
+	engine := dockertest.NewFake()
+	t.Cleanup(func() { s.must(engine.Close()) })
+	engine.AddImage("x", dockerx.Image{})
+	records := s.open()
+	files := execjournal.New(s.logs, runRoot(s.paths))
+	spec := &agboxv1.CreateSpec{Image: "x", Command: []string{"serve"}, RestartPolicy: "always"}
+	for _, id := range ids {
+		_, err := records.CreateSandbox(s.Context(), id, "name-of-"+id, spec, nil)
+		s.must(err)
+		s.must(lives[id](records, id))
+		s.container(engine, files, records.InstanceID(), id, spec, code)
+	}
+	s.die(records)
+	s.must(os.Remove(s.paths.Database))
+	return s, engine
+}
+
+// container makes the primary of a sandbox; of one that is stopped it has ended.
+func (s *site) container(engine *dockertest.Fake, files *execjournal.Dir, instance, id string, spec *agboxv1.CreateSpec, code int) {
+	s.Helper()
+	paths, err := files.Prepare(id)
+	s.must(err)
+	s.must(files.Release(id))
+	label, err := plan.SpecLabel(spec)
+	s.must(err)
+	primary, err := engine.CreateContainer(s.Context(), dockerx.ContainerSpec{
+		Name: naming.Primary(id), Image: "x", Entrypoint: []string{execjournal.ContainerShim, "init", "--gated", "--", "serve"},
+		Labels: map[string]string{
+			naming.SandboxID: id, naming.Instance: instance, naming.Component: naming.ComponentPrimary, naming.SpecHash: plan.SpecHash(spec),
+			naming.Spec: label,
+		},
+		Mounts: []dockerx.Mount{{Source: paths.Ctl, Target: execjournal.ContainerCtl}},
+	})
+	s.must(err)
+	s.must(engine.StartContainer(s.Context(), primary))
+	if id != "running" {
+		engine.ExitContainer(primary, code, false)
+	}
+}
+
+// damages of a file. Each leaves what a fault may leave.
+var damages = map[string]func(r *rand.Rand, b []byte) []byte{
+	"cut":   func(r *rand.Rand, b []byte) []byte { return b[:r.IntN(len(b))] },
+	"a bit": func(r *rand.Rand, b []byte) []byte { b[r.IntN(len(b))] ^= 1 << r.IntN(8); return b },
+	"many bytes": func(r *rand.Rand, b []byte) []byte {
+		at := r.IntN(len(b))
+		fillRandom(r, b[at:min(at+64, len(b))])
+		return b
+	},
+	"a hole":           func(r *rand.Rand, b []byte) []byte { clear(b[r.IntN(len(b)):]); return b },
+	"a torn page":      func(_ *rand.Rand, b []byte) []byte { clear(b[len(b)/512*512:]); return b },
+	"longer":           func(r *rand.Rand, b []byte) []byte { return append(b, make([]byte, r.IntN(4096))...) },
+	"twice":            func(r *rand.Rand, b []byte) []byte { return append(b, b[:r.IntN(len(b))]...) },
+	"empty":            func(*rand.Rand, []byte) []byte { return nil },
+	"half of it twice": func(_ *rand.Rand, b []byte) []byte { return append(b, b[:len(b)/2]...) },
+}
+
+func fillRandom(r *rand.Rand, b []byte) {
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
+// wantNoneUp fails when a sandbox would come up that was stopped, or what runs would be stopped.
+func wantNoneUp(t testing.TB, what, id string, state agboxv1.SandboxState, want storev1.RunState) {
+	t.Helper()
+	up := want == storev1.RunState_RUN_STATE_RUN && state != agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	if up != (id == "running") {
+		t.Errorf("%s: %s is %s, and is to be %s", what, id, state, want)
+	}
+}
+
+// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord: a record is cut at each length, and each byte of it is wrong once.
+func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	for _, id := range []string{"stopped-again", "running"} {
+		s, engine := newVillage(t, 3, id)
+		g := rehydrate.Gatherer{Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: quiet}
+		path := filepath.Join(runRoot(s.paths), execjournal.RunName(id), execjournal.RecordName)
+		whole, err := os.ReadFile(path)
+		s.must(err)
+		look := func(what string, b []byte) {
+			s.must(os.WriteFile(path, b, 0o600))
+			known, err := knownFiles(runRoot(s.paths), quiet)
+			s.must(err)
+			in, err := g.Gather(t.Context(), known)
+			s.must(err)
+			out := rehydrate.Plan(in, time.Now())
+			if len(out.Sandboxes) != 1 {
+				t.Fatalf("%s: %s is lost", what, id)
+			}
+			r := out.Sandboxes[0].Record
+			wantNoneUp(t, what, id, agboxv1.SandboxState(r.GetState()), r.GetDesired().GetRunState())
+		}
+		for n := range whole {
+			look("cut", whole[:n])
+			bad := slices.Clone(whole)
+			bad[n] ^= 1 << (n % 8)
+			look("a bit", bad)
+			if t.Failed() {
+				t.Fatalf("at %d of %d", n, len(whole))
+			}
+		}
+	}
+}
+
+func TestARebuildFromTornRecordsBringsNothingUp(t *testing.T) {
+	for what, damage := range damages {
+		for seed, code := range []int{0, 143, 3, 137} {
+			r := rand.New(rand.NewPCG(uint64(seed), 4))
+			s, engine := newVillage(t, code, slices.Collect(maps.Keys(lives))...)
+			for _, name := range []string{execjournal.RecordName, execjournal.ExecsName} {
+				paths, err := filepath.Glob(filepath.Join(runRoot(s.paths), "*", name))
+				s.must(err)
+				for _, path := range paths {
+					b, err := os.ReadFile(path)
+					s.must(err)
+					s.must(os.WriteFile(path, damage(r, b), 0o600))
+				}
+			}
+			records := s.open()
+			again := s.rebuilder(records)
+			gather := again.gather
+			again.gather = func() rehydrate.Gatherer { g := gather(); g.Engine = engine; return g }
+			s.must(again.fromFiles(t.Context()))
+			again.finish(t.Context())
+			for id := range lives {
+				sb, err := records.Sandbox(t.Context(), id)
+				if err != nil {
+					t.Errorf("%s: %s: %v", what, id, err)
+					continue
+				}
+				wantNoneUp(t, what, id, sb.State, sb.Desired.GetRunState())
+			}
+			if n := len(engine.Containers()); n != len(lives) {
+				t.Errorf("%s: %d containers are left", what, n)
+			}
+			s.must(records.Close())
+		}
+	}
+}
