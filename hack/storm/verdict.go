@@ -115,7 +115,8 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 		if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 			failed[id] = true
 			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
-			if !s.has(faultOutside) && !(s.has(faultOOM) && k == small && slices.Contains(memoryCodes, sb.GetErrorCode())) {
+			explained := s.has(faultOutside) || s.has(faultOOM) && k == small && slices.Contains(memoryCodes, sb.GetErrorCode())
+			if !explained {
 				s.book.problem("sandbox %s is FAILED and nobody harmed it: %s: %s", id, sb.GetErrorCode(), sb.GetErrorMessage())
 			}
 		}
