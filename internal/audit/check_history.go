@@ -41,9 +41,11 @@ func (a *auditor) sequence(sb *sandbox) {
 		}
 		if ev.GetOccurredAt() == nil {
 			say("event %d has no time", ev.key)
-		} else if at := ev.GetOccurredAt().AsTime().UnixNano(); at < before {
-			a.say(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
 		} else {
+			at := ev.GetOccurredAt().AsTime().UnixNano()
+			if at < before {
+				a.say(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
+			}
 			before = at
 		}
 	}
