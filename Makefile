@@ -63,6 +63,11 @@ test-long: test-tools ## Run the tests of which test-unit runs a sample: propert
 test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
 	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
 
+.PHONY: test-engine-latest
+test-engine-latest: test-tools build ## Run the Docker tests on the engine of engine-latest, in its network namespace (root).
+	hack/engine-latest.sh run hack/base-image.sh
+	hack/engine-latest.sh run go test -race -count=1 -timeout 40m -tags docker $(DOCKER_PACKAGES)
+
 .PHONY: test-hack
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
 	hack/engine-test.sh
@@ -80,6 +85,10 @@ STEPS ?= 1000000
 .PHONY: sim
 sim: ## Simulate the controller under faults for STEPS (1000000) steps, from SEED (1); a failing seed replays exactly.
 	go test -count=1 -timeout 30m -run 'TestSim$$' -v ./controller -sim.steps $(STEPS) -sim.seed $(SEED)
+
+.PHONY: sim-bugs
+sim-bugs: ## Plant each bug of controller/testdata/bugs in a copy of the tree: the simulation must find it.
+	hack/sim-bugs.sh
 
 FUZZTIME ?= 10s
 
@@ -122,6 +131,10 @@ generate: $(TOOLS_STAMP) ## Generate Go code from the protos.
 .PHONY: engine
 engine: ## Make sure that a Docker engine answers; install and start one when none does (root).
 	hack/engine.sh
+
+.PHONY: engine-latest
+engine-latest: ## Build a Docker engine of today from Go modules and start it beside the other one (root).
+	hack/engine-latest.sh start
 
 .PHONY: image
 image: engine ## Make the image agbox-base:dev, without a registry.

@@ -32,6 +32,7 @@ func simulated[T any](p simPort, name string, do func() (T, error)) (v T, err er
 type simStore struct {
 	*store.Store
 	simPort
+	reported func(id string, r store.Report)
 }
 
 type simEngine struct {
@@ -86,7 +87,13 @@ func (e *simEngine) Events(ctx context.Context, since time.Time, labels map[stri
 }
 
 func (s *simStore) Report(ctx context.Context, id string, r store.Report) error {
-	return s.effect("Store.Report "+id, func() error { return s.Store.Report(ctx, id, r) })
+	return s.effect("Store.Report "+id, func() error {
+		err := s.Store.Report(ctx, id, r)
+		if err == nil {
+			s.reported(id, r)
+		}
+		return err
+	})
 }
 
 func (s *simStore) RequestIdleStop(ctx context.Context, id string, d time.Duration) (bool, error) {

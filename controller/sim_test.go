@@ -112,8 +112,8 @@ type sim struct {
 	most  int            // sandboxes
 	// foreign are objects that are not this daemon's to touch.
 	foreign []string
-	// replaced says which primary was made again.
-	replaced error
+	// broken says what happened that must never happen, even if it is mended later.
+	broken error
 }
 
 func newSim(dir string, seed uint64) *sim {
@@ -135,7 +135,7 @@ func newSim(dir string, seed uint64) *sim {
 		vary(c)
 		s.life = &simLife{dead: make(chan struct{}), end: func() { s.daemon.cancel() }}
 		port := simPort{s.sched, s.life}
-		c.Store = &simStore{s.store, port}
+		c.Store = &simStore{s.store, port, s.reported}
 		c.Engine = &simEngine{s.engine, port, s.created}
 		c.Execs = &simExecs{s.journals(), port, s.shim}
 	}
@@ -187,7 +187,25 @@ func (s *sim) created(spec dockerx.ContainerSpec) {
 			break
 		}
 	}
-	s.replaced = errors.Join(s.replaced, err)
+	s.broken = errors.Join(s.broken, err)
+}
+
+// reported notes a report of a pass that worked on an older generation, and a sandbox that is DELETED while something of it runs.
+// What does not run may be of a create that the engine had swallowed, and is an orphan.
+func (s *sim) reported(id string, r store.Report) {
+	if sb, err := s.store.Sandbox(context.Background(), id); err == nil && sb.Desired.GetGeneration() != r.Generation {
+		s.broken = errors.Join(s.broken, fmt.Errorf("%s is of generation %d, and took a report on %d", id, sb.Desired.GetGeneration(), r.Generation))
+	}
+	for _, e := range r.Events {
+		if e.GetEventType() != agboxv1.EventType_SANDBOX_DELETED {
+			continue
+		}
+		for _, c := range s.engine.Containers() {
+			if c.Labels[naming.SandboxID] == id && c.Running {
+				s.broken = errors.Join(s.broken, fmt.Errorf("%s is DELETED, and container %s runs", id, c.Name))
+			}
+		}
+	}
 }
 
 // strangersMoveIn makes objects of another store, and of a sandbox that this store never had.
@@ -214,7 +232,7 @@ func (s *sim) checkForeign() error {
 			return fmt.Errorf("container %s is not ours, and it is gone", id)
 		}
 	}
-	return s.replaced
+	return s.broken
 }
 
 // play lets anything happen, then nothing any more, and looks whether the world is as wanted.
