@@ -61,7 +61,7 @@ type Healthcheck struct {
 // does not exist is found out at the start); ErrInvalidArgument for anything else in the spec that the engine does not
 // take, such as a mount whose source does not exist, a runtime that it does not have, a start interval that it does not
 // understand, or ports without a network; ErrUnavailable. A DiskBytes that the storage driver can't keep is ErrInternal
-// (20.10), so look at Info.DiskLimit first. The engine drops a limit that its kernel can't keep, with a warning that
+// (20.10) or dropped (containerd's image store), so look at Info.DiskLimit first. The engine drops a limit that its kernel can't keep, with a warning that
 // nobody reads: look at Info for those too.
 func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (string, error) {
 	if err := spec.Check(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
 )
@@ -23,7 +22,7 @@ import (
 // ErrInternal.
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpStartContainer, func(ctx context.Context, c *client.Client) error {
-		err := reclass(c.ContainerStart(ctx, id, container.StartOptions{}), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
+		err := reclass(startAttached(ctx, c, id), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
 		if errdefs.IsInvalidArgument(err) && onDoubledNetwork(ctx, c, id) {
 			return reclass(err, errdefs.IsInvalidArgument, errdefs.ErrFailedPrecondition)
 		}

@@ -70,6 +70,8 @@ func TestArchiveKeepsOwnersAndReachesMounts(t *testing.T) {
 	}
 	for dir, name := range map[string]string{"/": "./ro/x", "/ro": "./x"} {
 		err := e.WriteTar(t.Context(), id, dir, time.Minute, archive(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600}))
-		wantClass(t, err, errdefs.ErrInternal)
+		if err == nil || errdefs.IsUnavailable(err) { // 20.10 has ErrInternal, engines of today ErrPermissionDenied
+			t.Errorf("write to %s: %v", dir, err)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func refusalOf(err error) refusal {
 		return unauthorized
 	case errdefs.IsPermissionDenied(err):
 		return denied
-	case errdefs.IsInternal(err) && said != brokeOff:
+	case said != brokeOff && (errdefs.IsInternal(err) || errdefs.IsUnknown(err)):
 		return said
 	}
 	return passing(text)
@@ -72,10 +72,11 @@ func registryCode(text string) refusal {
 		return noRepositoryForUs
 	}
 	for part := range strings.SplitSeq(text, ": ") {
+		part, _, _ = strings.Cut(part, "\n") // containerd puts the registry's words on a line of their own
 		switch part {
-		case "unauthorized", "no basic auth credentials":
+		case "unauthorized", "no basic auth credentials", "401 Unauthorized":
 			return unauthorized
-		case "denied":
+		case "denied", "403 Forbidden":
 			return denied
 		case "manifest unknown":
 			return noTag

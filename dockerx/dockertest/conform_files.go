@@ -165,7 +165,9 @@ func checkWriteTarRefusals(w *world) {
 		{"/tmp", failing{strings.NewReader(""), errOwn}, errOwn},
 	} {
 		err := w.e.WriteTar(w.ctx, id, tc.dir, time.Minute, tc.archive)
-		if !errors.Is(err, tc.want) || errdefs.IsUnavailable(err) {
+		// An engine of today calls a destination that is no directory a bad request.
+		bad := errors.Is(tc.want, errdefs.ErrFailedPrecondition) && errdefs.IsInvalidArgument(err)
+		if !bad && !errors.Is(err, tc.want) || errdefs.IsUnavailable(err) {
 			w.Errorf("write to %s: %v, want %v", tc.dir, err, tc.want)
 		}
 	}

@@ -49,6 +49,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		}
 	}
 	t.Logf("%d points, %d deaths", len(m.points), m.deathsYet())
+	m.audit() // while it lives: the cleanup ends it first
 }
 
 func (m *mortal) wholeLife(round string) {

@@ -131,7 +131,10 @@ func newDaemon(t testing.TB, host, conf string) *daemon {
 func newDaemonIn(t testing.TB, home, host, conf string) *daemon {
 	t.Helper()
 	d := prepared(t, home)
-	d.host, d.conf = host, conf
+	d.conf = conf
+	if host != "" {
+		d.host = host
+	}
 	d.start()
 	return d
 }
@@ -139,7 +142,7 @@ func newDaemonIn(t testing.TB, home, host, conf string) *daemon {
 // prepared is a daemon that the test may still change before it starts it.
 func prepared(t testing.TB, home string) *daemon {
 	t.Helper()
-	d := &daemon{TB: t, home: home, http: "off", log: &logFile{}}
+	d := &daemon{TB: t, home: home, host: os.Getenv("DOCKER_HOST"), http: "off", log: &logFile{}}
 	t.Cleanup(d.destroy)
 	return d
 }
