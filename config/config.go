@@ -26,6 +26,9 @@ const (
 	OnLogLimitDrop = "drop" // artifacts.on_log_limit
 	OnLogLimitKill = "kill"
 
+	ProfileStandard = "standard" // security.profile
+	ProfileHardened = "hardened"
+
 	LogFormatJSON = "json" // log.format
 	LogFormatText = "text"
 )
@@ -36,6 +39,7 @@ type Config struct {
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
+	Security  Security  `toml:"security"`
 	Pause     Pause     `toml:"pause"`
 	Drain     Drain     `toml:"drain"`
 	Artifacts Artifacts `toml:"artifacts"`
@@ -70,9 +74,15 @@ type Runtime struct {
 	StopGrace         time.Duration `toml:"stop_grace"`
 	CancelGrace       time.Duration `toml:"cancel_grace"`
 	PidsLimit         int           `toml:"pids_limit"`
+	MemoryLimit       Size          `toml:"memory_limit"`
 	ResyncInterval    time.Duration `toml:"resync_interval"`
 	Workers           int           `toml:"workers"`
 	OrphanSweep       string        `toml:"orphan_sweep"`
+}
+
+// Security configures what the processes of sandboxes may do.
+type Security struct {
+	Profile string `toml:"profile"`
 }
 
 // Pause configures what becomes of paused sandboxes as time goes on.
@@ -127,6 +137,7 @@ func Default() Config {
 			Workers:           8,
 			OrphanSweep:       OrphanSweepRemove,
 		},
+		Security:  Security{Profile: ProfileStandard},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},
 		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, OnLogLimit: OnLogLimitDrop},

@@ -56,6 +56,14 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 		if _, ok := raw.(string); !ok {
 			return fmt.Errorf("%s: %s is not a text; put it in quotes", name, written(raw))
 		}
+	case *bool:
+		if _, ok := raw.(bool); !ok {
+			return fmt.Errorf("%s: %s is neither true nor false; write one of them, without quotes", name, written(raw))
+		}
+	case *[]string:
+		if meta.PrimitiveDecode(value, into.Addr().Interface()) != nil {
+			return fmt.Errorf(`%s: %s is not a list of texts; write one like ["/srv", "/home"]`, name, written(raw))
+		}
 	case *int:
 		if _, ok := raw.(int64); !ok {
 			return fmt.Errorf("%s: %s is not a whole number; write it without quotes and units", name, written(raw))

@@ -46,9 +46,14 @@ var table = []Key{
 	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, between(0, time.Hour)},
 	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, between(0, time.Hour)},
 	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value is for containers made from then on.`, count(64, 4194304)},
+	{"runtime.memory_limit", true, `The memory of a container, service or not, whose spec has no memory_limit. A new value is for sandboxes that are accepted ` +
+		`from then on.`, memoryOrNone},
 	{"runtime.resync_interval", false, `Compare everything with the engine this often, whatever events came.`, between(time.Second, time.Hour)},
 	{"runtime.workers", false, `How many sandboxes, and how many execs, are worked on at the same time.`, count(1, 64)},
 	{"runtime.orphan_sweep", true, `What is left of deleted sandboxes: "remove" removes it, "dry-run" only reports it.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
+
+	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value is for sandboxes that are accepted from then on.`,
+		oneOf(ProfileStandard, ProfileHardened)},
 
 	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory: then its containers are stopped, and it stays PAUSED with its files.`, fromOr("ever", time.Second)},
 	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory: past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},

@@ -1,5 +1,7 @@
 package config
 
+import "reflect"
+
 // Reload returns c with all that a running daemon can take over from next, the names of the keys that were taken over,
 // and those of the keys that differ but need a restart of the daemon.
 func (c Config) Reload(next Config) (merged Config, changed, needRestart []string) {
@@ -7,7 +9,7 @@ func (c Config) Reload(next Config) (merged Config, changed, needRestart []strin
 	for _, k := range table {
 		from, to := k.field(&next), k.field(&merged)
 		switch {
-		case from.Interface() == to.Interface():
+		case reflect.DeepEqual(from.Interface(), to.Interface()):
 		case k.Reload:
 			to.Set(from)
 			changed = append(changed, k.Name)

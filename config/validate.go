@@ -37,12 +37,13 @@ func ruleOf[T any](kind, text string, check func(T) error) rule {
 }
 
 var (
-	listenRule = ruleOf("string", `host:port, or "off"`, listen)
-	engineRule = ruleOf("string", `"unix:///path", "tcp://host:port", or empty`, engineHost)
-	subnetRule = ruleOf("string", "an IPv4 block from /8 to /24", subnetPool)
-	directory  = ruleOf("string", "an absolute path, or empty", ownDirectory)
-	sizeOrNone = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
-	levels     = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
+	listenRule   = ruleOf("string", `host:port, or "off"`, listen)
+	engineRule   = ruleOf("string", `"unix:///path", "tcp://host:port", or empty`, engineHost)
+	subnetRule   = ruleOf("string", "an IPv4 block from /8 to /24", subnetPool)
+	directory    = ruleOf("string", "an absolute path, or empty", ownDirectory)
+	sizeOrNone   = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
+	memoryOrNone = ruleOf("size", `"16MiB" on; "0" for no limit`, leastMemory)
+	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
 		return oneOf("debug", "info", "warn", "error").check(string(l))
 	})
 )
@@ -157,6 +158,15 @@ func ownDirectory(value string) error {
 		return nil
 	}
 	return fmt.Errorf(`%q is not a directory of its own; write an absolute path, or "" for the default`, value)
+}
+
+// leastMemory is the bound of a spec's memory_limit.
+func leastMemory(value Size) error {
+	const least = 16 << 20
+	if value != 0 && value < least {
+		return fmt.Errorf(`%q is too small; write "16MiB" or more, or "0" for no limit`, value)
+	}
+	return nil
 }
 
 func notNegative(value Size) error {

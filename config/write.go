@@ -119,6 +119,14 @@ func literal(value any) string {
 	switch v := value.(type) {
 	case int:
 		return strconv.Itoa(v)
+	case bool:
+		return strconv.FormatBool(v)
+	case []string:
+		quoted := make([]string, len(v))
+		for i, text := range v {
+			quoted[i] = strconv.Quote(text)
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
 	case time.Duration:
 		return strconv.Quote(short(v))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/dockerx"
@@ -12,16 +13,22 @@ import (
 
 // EngineRefuses says what of a spec the engine, as it was last seen, cannot honour: a limit is refused, never dropped.
 // While no engine has been seen yet nothing is refused here; the create looks again.
-func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec) validate.Errors {
-	return c.engineRefuses(spec)
+func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	return c.engineRefuses(spec, confinement)
 }
 
-func (c *Controller) engineRefuses(spec *agboxv1.CreateSpec) validate.Errors {
+func (c *Controller) engineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
 	info := c.link.lastInfo()
 	if info.Version == "" {
 		return nil
 	}
-	return refusals(spec, info)
+	errs := refusals(spec, info)
+	if confinement.GetMemoryLimitBytes() > 0 && !info.MemoryLimit && spec.GetMemoryLimit() == "" {
+		errs = append(errs, validate.Error{
+			Field: "memory_limit", Message: "memory_limit has a default, runtime.memory_limit, that cannot be honoured: the engine's kernel does not support it",
+		})
+	}
+	return errs
 }
 
 // refusals compares a spec with what an engine can do.

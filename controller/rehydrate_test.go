@@ -17,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/execjournal"
@@ -27,6 +28,17 @@ import (
 
 // namedStore is a store of which nothing but its name is asked.
 type namedStore struct{ Store }
+
+// drawConfinement draws also none, as a sandbox has that was accepted before there was any.
+func drawConfinement(t *rapid.T) *storev1.Confinement {
+	if rapid.Bool().Draw(t, "unconfined") {
+		return nil
+	}
+	return &storev1.Confinement{
+		Profile:          rapid.SampledFrom([]string{profile.Standard, profile.Hardened}).Draw(t, "profile"),
+		MemoryLimitBytes: rapid.SampledFrom([]int64{0, 512 << 20}).Draw(t, "memory default"),
+	}
+}
 
 func (namedStore) InstanceID() string { return "11111111-1111-4111-8111-111111111111" }
 
@@ -42,7 +54,7 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) rehydrate.Sandbox {
 		Controller: &Controller{
 			cfg: Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
 		},
-		rec: plan.Record{ID: sb.ID, Wanted: wanted(sb.Spec, set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
+		rec: plan.Record{ID: sb.ID, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
 	}
 	network, err := engine.CreateNetwork(t.Context(), dockerx.NetworkSpec{
 		Name: naming.Network(sb.ID), Labels: p.labels(naming.ComponentNetwork), PrefixBits: 24,
@@ -157,7 +169,7 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 		if errs := validate.Create(sb.Spec); errs != nil {
 			t.Skip("not a valid spec")
 		}
-		sb.Desired = &storev1.Desired{Name: sb.Name}
+		sb.Desired = &storev1.Desired{Name: sb.Name, Confinement: drawConfinement(t)}
 		if len(sb.Spec.GetBuiltinTools()) > 0 {
 			sb.Desired.ToolMounts = []*storev1.ToolMount{
 				{Tool: "git", Source: "/run/agent.sock", Target: "/ssh-agent"},
@@ -169,6 +181,9 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 			t.Fatalf("from %s\ngot  %v\nwant %v", got.Source, got.Record.GetSpec(), sb.Spec)
 		}
 		d := got.Record.GetDesired()
+		if !proto.Equal(d.GetConfinement(), sb.Desired.GetConfinement()) {
+			t.Fatalf("confinement %v, want %v", d.GetConfinement(), sb.Desired.GetConfinement())
+		}
 		if d.GetName() != sb.Name || !slices.EqualFunc(d.GetToolMounts(), sb.Desired.GetToolMounts(), func(a, b *storev1.ToolMount) bool { return proto.Equal(a, b) }) {
 			t.Fatalf("name %q, tool mounts %v", d.GetName(), d.GetToolMounts())
 		}

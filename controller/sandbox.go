@@ -192,7 +192,7 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
 		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
-		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, c.inForce()),
+		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), c.inForce()),
 		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
 		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id), Agents: len(sb.Agents) > 0,
 	}

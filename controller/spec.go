@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
@@ -34,6 +35,9 @@ func (p *pass) labels(component string) map[string]string {
 	}
 	return l
 }
+
+// profile is the security profile that was resolved at the accept; empty: it was accepted before there were any.
+func (p *pass) profile() string { return p.sb.Desired.GetConfinement().GetProfile() }
 
 func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
 	if service != "" {
@@ -61,6 +65,11 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	} else {
 		labels[naming.Spec] = label
 	}
+	if label, err := plan.ConfinementLabel(p.sb.Desired.GetConfinement()); err != nil {
+		return dockerx.ContainerSpec{}, err
+	} else if label != "" {
+		labels[naming.Confinement] = label
+	}
 	disk, err := validate.MemoryBytes(spec.GetDiskLimit())
 	if err != nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
@@ -74,12 +83,16 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		StopSignal: "SIGTERM", // what the shim heeds, whatever the image says
 		// The image's own would be run as root, beside the shim, and before the release.
 		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
+		Security:    profile.Primary(p.profile()),
 	}, nil
 }
 
 // entrypoint is the shim's command line. What depends on daemon's settings and is not in it can change later.
 func (p *pass) entrypoint() []string {
 	args := []string{execjournal.ContainerShim, "init", "--gated", "--default-user=" + p.images[""].User}
+	if profile.IsHardened(p.profile()) {
+		args = append(args, "--hardened")
+	}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
 	}
@@ -163,7 +176,8 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
 		Cmd: svc.GetCommand(), Env: envList(env), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
 		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
-		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(limitsOf(svc, p.set)), Ports: portSpecs(svc.GetPorts()),
+		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(limitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
+		Security: profile.Service(p.profile()),
 	}, nil
 }
 

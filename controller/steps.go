@@ -114,7 +114,7 @@ func taken(what, name string) error {
 }
 
 func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
-	if err := p.engineRefuses(p.sb.Spec).Err(); err != nil {
+	if err := p.engineRefuses(p.sb.Spec, p.sb.Desired.GetConfinement()).Err(); err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	networkID := s.ID

@@ -3,32 +3,33 @@ package controller
 import (
 	"time"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 )
 
-// wanted is the part of a spec that decisions depend on, with the defaults of the configuration.
-func wanted(spec *agboxv1.CreateSpec, s Settings) plan.Wanted {
+// wanted is the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
+func wanted(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
 	w := plan.Wanted{
 		Main:   len(spec.GetCommand()) > 0,
-		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: limitsOf(spec, s),
+		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: limitsOf(spec, c, s),
 	}
 	for _, svc := range spec.GetRequiredServices() {
-		w.Services = append(w.Services, wantedService(svc, s, true))
+		w.Services = append(w.Services, wantedService(svc, c, s, true))
 	}
 	for _, svc := range spec.GetOptionalServices() {
-		w.Services = append(w.Services, wantedService(svc, s, false))
+		w.Services = append(w.Services, wantedService(svc, c, s, false))
 	}
 	return w
 }
 
-func wantedService(svc *agboxv1.ServiceSpec, s Settings, required bool) plan.Service {
+func wantedService(svc *agboxv1.ServiceSpec, c *storev1.Confinement, s Settings, required bool) plan.Service {
 	return plan.Service{
 		Name: svc.GetName(), Required: required, Hooks: len(svc.GetPostStartOnPrimary()),
 		Healthcheck: hasHealthcheck(svc), HealthWait: healthWait(svc.GetHealthcheck(), s.HealthTimeout),
-		Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: limitsOf(svc, s),
+		Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: limitsOf(svc, c, s),
 	}
 }
 
@@ -71,11 +72,15 @@ type limited interface {
 	GetPidsLimit() uint32
 }
 
-// limitsOf returns the limits as the engine keeps them. A spec that was accepted has sizes that parse.
-func limitsOf(spec limited, s Settings) plan.Limits {
+// limitsOf returns the limits as the engine keeps them. A spec that was accepted has sizes that parse. The default of the memory is
+// that of the accept, so that an update of another limit never bounds the memory of what runs.
+func limitsOf(spec limited, c *storev1.Confinement, s Settings) plan.Limits {
 	memory, _ := validate.MemoryBytes(spec.GetMemoryLimit())
 	l := dockerx.Limits{
 		NanoCPUs: int64(spec.GetCpuLimit() * 1e9), MemoryBytes: memory, Pids: int64(spec.GetPidsLimit()),
+	}
+	if l.MemoryBytes == 0 {
+		l.MemoryBytes = c.GetMemoryLimitBytes()
 	}
 	if l.Pids == 0 {
 		l.Pids = s.PidsLimit

@@ -75,7 +75,17 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 		StorageOpt:    s.storageOptions(),
 		Runtime:       s.Runtime,
 		PortBindings:  s.bindings(),
+		CapDrop:       s.Security.CapDrop,
+		CapAdd:        s.Security.CapAdd,
+		SecurityOpt:   s.Security.options(),
 	}
+}
+
+func (s Security) options() []string {
+	if !s.NoNewPrivileges {
+		return nil
+	}
+	return []string{"no-new-privileges"}
 }
 
 func (s *ContainerSpec) resources() container.Resources {

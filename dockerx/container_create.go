@@ -41,7 +41,16 @@ type ContainerSpec struct {
 	// Runtime is one of Info.Runtimes. Empty: the engine's default.
 	Runtime string
 	// Ports are published on 127.0.0.1 and nowhere else.
-	Ports []Port
+	Ports    []Port
+	Security Security
+}
+
+// Security is what the processes of a container may do. The zero value is the engine's default.
+type Security struct {
+	// NoNewPrivileges: no program gives its process more than it had, such as one that is setuid.
+	NoNewPrivileges bool
+	// CapDrop and CapAdd change the engine's default set of capabilities. They are names such as "NET_RAW"; "ALL" is all.
+	CapDrop, CapAdd []string
 }
 
 // Healthcheck is how the engine finds out whether a container is well. Zero durations and retries mean the engine's

@@ -11,11 +11,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. tools are
-// kept with the intent. A fixed host port of the spec is its own from here until it is FAILED or to be deleted. Errors:
+// Resolved is what was found out about this host and its configuration at the accept of a create, for the sandbox's whole life.
+type Resolved struct {
+	Tools       []*storev1.ToolMount
+	Confinement *storev1.Confinement
+}
+
+// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. r is kept with the
+// intent; nil: nothing was resolved. A fixed host port of the spec is its own from here until it is FAILED or to be deleted. Errors:
 // Refusals SANDBOX_ID_ALREADY_EXISTS (also for IDs of the past), SANDBOX_NAME_ALREADY_EXISTS and
 // SANDBOX_PORT_ALREADY_IN_USE; ErrInvalidArgument; ErrUnavailable.
-func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (Sandbox, error) {
+func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *Resolved) (Sandbox, error) {
 	if err := checkID("sandbox ID", id); err != nil {
 		return Sandbox{}, err
 	}
@@ -23,7 +29,11 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 		return Sandbox{}, fmt.Errorf("create sandbox %s: no spec, or a name of %d bytes: %w", id, len(name), errdefs.ErrInvalidArgument)
 	}
 	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Progress: &storev1.Progress{}}
-	sb.Desired = proto.CloneOf(&storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name, ToolMounts: tools})
+	d := &storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name}
+	if r != nil {
+		d.ToolMounts, d.Confinement = r.Tools, r.Confinement
+	}
+	sb.Desired = proto.CloneOf(d)
 	if err := s.update(ctx, func(t *txn) error { return t.create(sb) }); err != nil {
 		return Sandbox{}, err
 	}

@@ -44,7 +44,7 @@ func (m *machine) compare(got Sandbox, want *modelSandbox) {
 		slices.Equal(got.ActiveExecs, slices.Sorted(maps.Keys(want.active))) &&
 		got.Desired.GetRunState() == want.run && got.Desired.GetGeneration() == want.generation &&
 		got.Desired.GetAttempt() == want.attempt && got.Desired.GetLimitsPending() == want.limits &&
-		got.Desired.GetToolMounts()[0].GetSource() == got.ID &&
+		got.Desired.GetToolMounts()[0].GetSource() == got.ID && got.Desired.GetConfinement().GetProfile() == got.ID &&
 		got.Desired.GetDeadlineAt() == want.deadline && got.Desired.GetDeadlineSet() == want.deadlineSet &&
 		got.Desired.GetDemotedAt() == want.demotedAt && m.cancelled(got) == len(want.cancelled) &&
 		proto.Equal(got.Progress, want.progress) && proto.Equal(got.Spec, want.spec())

@@ -153,7 +153,9 @@ func (m *machine) create() {
 	sb := &modelSandbox{name: name, run: 1, attempt: 1, generation: 1, active: map[string]bool{}, modelLife: modelLife{cancelled: map[string]bool{}}, team: "a", progress: &storev1.Progress{}}
 	sb.port = rapid.SampledFrom([]uint32{0, 0, 8080, 8081}).Draw(m.t, "port")
 	sb.timeout, sb.onTimeout, sb.autoResume = m.drawTimeout(), m.drawOnTimeout(), rapid.Bool().Draw(m.t, "auto_resume")
-	_, err := m.s.CreateSandbox(ctx, id, name, sb.spec(), []*storev1.ToolMount{{Tool: "git", Source: id}})
+	_, err := m.s.CreateSandbox(ctx, id, name, sb.spec(), &Resolved{
+		Tools: []*storev1.ToolMount{{Tool: "git", Source: id}}, Confinement: &storev1.Confinement{Profile: id},
+	})
 	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name) && !m.portTaken(sb.port), err) {
 		return
 	}

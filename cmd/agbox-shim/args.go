@@ -16,6 +16,7 @@ type options struct {
 	user        string   // the sandbox's; empty: agbox where the image has it, else defaultUser
 	dir         string   // of the main process; empty: the container's working directory
 	logLimit    int64    // of each log of the main process; 0: none
+	hardened    bool     // commands start without any capability
 	gated       bool     // init starts nothing before the daemon's release
 	command     []string // the main process
 	execID      string
@@ -51,6 +52,8 @@ func (o *options) set(arg string) (ok bool) {
 	switch {
 	case arg == "--gated":
 		o.gated = true
+	case arg == "--hardened":
+		o.hardened = true
 	case isFlag && name == "--default-user":
 		o.defaultUser = value
 	case isFlag && name == "--user":
@@ -73,6 +76,9 @@ func (o *options) set(arg string) (ok bool) {
 // args are the arguments with which init starts a helper of the given verb.
 func (o options) args(verb string) []string {
 	list := []string{"agbox-shim", verb, "--default-user=" + o.defaultUser}
+	if o.hardened {
+		list = append(list, "--hardened")
+	}
 	if o.user != "" {
 		list = append(list, "--user="+o.user)
 	}

@@ -162,6 +162,12 @@ func (s *supervisor) launch(at places, o options) {
 		s.neverRan(exitCannotRun, 0, err.Error())
 		return
 	}
+	if o.hardened {
+		if err := startUnprivileged(); err != nil {
+			s.neverRan(exitCannotRun, 0, "give up privileges: "+err.Error())
+			return
+		}
+	}
 	if why := s.spawn(at, who); why != nil {
 		s.in.hangUp()
 		s.neverRan(why.exitCode, 0, why.why)

@@ -82,6 +82,11 @@ func (s *mainSupervisor) launch() *startError {
 	if err != nil {
 		return cannotRun("%v", err)
 	}
+	if s.hardened {
+		if err := startUnprivileged(); err != nil {
+			return cannotRun("give up privileges: %v", err)
+		}
+	}
 	null, why := openNull()
 	if why != nil {
 		return why

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -214,10 +215,10 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 	elsewhere := map[string]bool{ // the logger, the store, the drainer
 		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
 	}
-	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"7MiB"`}
+	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"77MiB"`, "boolean": "true", "list": `["/srv"]`}
 	words := map[string]string{
 		"runtime.interrupted_create": `"fail"`, "runtime.engine_death": `"fail"`, "runtime.orphan_sweep": `"dry-run"`,
-		"artifacts.on_log_limit": `"kill"`,
+		"artifacts.on_log_limit": `"kill"`, "security.profile": `"hardened"`,
 	}
 	for _, k := range config.Keys() {
 		if !k.Reload || elsewhere[k.Name] {
@@ -229,7 +230,7 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if settings(cfg) == settings(config.Default()) {
+		if settings(cfg) == settings(config.Default()) && reflect.DeepEqual(rules(cfg), rules(config.Default())) {
 			t.Errorf("%s is lost on its way", k.Name)
 		}
 	}

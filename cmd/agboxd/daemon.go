@@ -108,9 +108,10 @@ type daemon struct {
 	agents   *recordfile.Agents
 	rebuild  *rebuilder
 	drainer  *drainer
-	logLimit atomic.Int64  // artifacts.exec_log_max_bytes as it is now
-	timeout  atomic.Int64  // runtime.timeout as it is now, in nanoseconds
-	patience time.Duration // rebuildPatience
+	logLimit atomic.Int64                    // artifacts.exec_log_max_bytes as it is now
+	timeout  atomic.Int64                    // runtime.timeout as it is now, in nanoseconds
+	rules    atomic.Pointer[apiserver.Rules] // as they are now
+	patience time.Duration                   // rebuildPatience
 }
 
 // assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
@@ -195,6 +196,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
+	d.rules.Store(rules(d.cfg))
 	if err := d.rebuild.fromFiles(ctx); err != nil {
 		return err
 	}
@@ -204,6 +206,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus,
+		Rules:      func() apiserver.Rules { return *d.rules.Load() },
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
@@ -347,7 +350,12 @@ func (d *daemon) apply(cfg config.Config) {
 	d.ctl.SetSettings(settings(cfg))
 	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
 	d.timeout.Store(int64(cfg.Runtime.Timeout))
+	d.rules.Store(rules(cfg))
 	d.drainer.configure(cfg.Drain)
+}
+
+func rules(cfg config.Config) *apiserver.Rules {
+	return &apiserver.Rules{Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit)}
 }
 
 func settings(cfg config.Config) controller.Settings {

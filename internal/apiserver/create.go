@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -23,8 +24,8 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 	if err := checkCreate(req, spec).Err(); err != nil {
 		return nil, err
 	}
-	tools, broken := s.checkHost(spec)
-	if err := append(broken, s.deps.EngineRefuses(spec)...).Err(); err != nil {
+	resolved, broken := s.checkHost(spec)
+	if err := append(broken, s.deps.EngineRefuses(spec, resolved.Confinement)...).Err(); err != nil {
 		return nil, err
 	}
 	id := req.GetSandboxId()
@@ -35,9 +36,10 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 		if err := s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces()); err != nil {
 			return nil, err
 		}
-		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(store.Sandbox{ID: id, Name: req.GetName(), Spec: spec}, true)}, nil
+		would := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
+		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(would, true)}, nil
 	}
-	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, tools)
+	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +82,14 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 	return broken
 }
 
-// checkHost looks at what the spec names on this host, and finds the host's side of the tools.
-func (s *Server) checkHost(spec *agboxv1.CreateSpec) ([]*storev1.ToolMount, validate.Errors) {
+// checkHost looks at what the spec names on this host, finds the host's side of the tools, and applies the rules in force.
+func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
 	broken := hostfiles.CheckMounts(spec.GetMounts())
 	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
 	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, s.deps.Getenv)
-	return tools, append(broken, missing...)
+	rules := s.deps.Rules()
+	c := &storev1.Confinement{
+		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
+	}
+	return &store.Resolved{Tools: tools, Confinement: c}, append(broken, missing...)
 }

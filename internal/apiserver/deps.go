@@ -20,7 +20,7 @@ type Store interface {
 	AgentStore
 	InstanceID() string
 	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
-	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, tools []*storev1.ToolMount) (store.Sandbox, error)
+	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *store.Resolved) (store.Sandbox, error)
 	UpdateSpec(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
 	RequestPause(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
@@ -40,6 +40,14 @@ type Store interface {
 	Watch(id string) (changed <-chan struct{}, stop func())
 }
 
+// Rules are the part of the configuration under which a create is accepted. What they make of a spec is recorded.
+type Rules struct {
+	// Profile is the security profile of a spec that has none. Empty: standard.
+	Profile string
+	// MemoryLimit in bytes is that of containers whose spec has none; 0: none.
+	MemoryLimit int64
+}
+
 // Deps is what a Server is made of. Store and Logs are required.
 type Deps struct {
 	Store Store
@@ -56,9 +64,11 @@ type Deps struct {
 	Drainer Drainer
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
-	// EngineRefuses says what of a valid spec the engine cannot honour. It must not block: the answer may be of a while
+	// EngineRefuses says what of a valid spec, with what was resolved for it, the engine cannot honour. It must not block: the answer may be of a while
 	// ago. Nil: nothing.
-	EngineRefuses func(*agboxv1.CreateSpec) validate.Errors
+	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
+	// Rules are those under which a create is accepted at this moment. It must not block. Nil: the zero Rules.
+	Rules func() Rules
 	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: for ever. It must not block. Nil: 0.
 	DefaultTimeout func() time.Duration
 	// Rebuilding says in one sentence why what is not on record may still be there, or "". It must not block. Once "", it
@@ -104,7 +114,10 @@ func (d Deps) withDefaults() Deps {
 		d.Ports = func(string) []*agboxv1.PublishedPort { return nil }
 	}
 	if d.EngineRefuses == nil {
-		d.EngineRefuses = func(*agboxv1.CreateSpec) validate.Errors { return nil }
+		d.EngineRefuses = func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil }
+	}
+	if d.Rules == nil {
+		d.Rules = func() Rules { return Rules{} }
 	}
 	if d.DefaultTimeout == nil {
 		d.DefaultTimeout = func() time.Duration { return 0 }

@@ -28,7 +28,7 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	}
 	s.showLifetime(h, sb)
 	if withSpec {
-		h.Spec = sb.Spec
+		h.Spec, h.SecurityProfile = sb.Spec, sb.Desired.GetConfinement().GetProfile()
 	}
 	return h
 }

@@ -56,7 +56,7 @@ func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, chan
 		return nil, nil, false, immutable(u.id, fixed)
 	}
 	if limits {
-		err = u.deps.EngineRefuses(u.next).Err()
+		err = u.deps.EngineRefuses(u.next, nil).Err()
 	}
 	return u.next, changed, limits, err
 }

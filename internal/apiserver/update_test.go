@@ -94,7 +94,7 @@ func TestACreateCanBeRehearsed(t *testing.T) {
 
 func TestUpdateRefusals(t *testing.T) {
 	f := newFixture(t, func(d *apiserver.Deps) {
-		d.EngineRefuses = func(spec *agboxv1.CreateSpec) (broken validate.Errors) {
+		d.EngineRefuses = func(spec *agboxv1.CreateSpec, _ *storev1.Confinement) (broken validate.Errors) {
 			if spec.GetCpuLimit() > 100 {
 				broken = append(broken, validate.Error{Field: "cpu_limit", Message: "cpu_limit is too much for this engine"})
 			}
@@ -147,7 +147,7 @@ func TestCreateChecksInStages(t *testing.T) {
 	home := t.TempDir()
 	f := newFixture(t, func(d *apiserver.Deps) {
 		d.Home, d.Getenv = home, func(string) string { return "" }
-		d.EngineRefuses = func(*agboxv1.CreateSpec) validate.Errors {
+		d.EngineRefuses = func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors {
 			return validate.Errors{{Field: "gpus", Message: "gpus: none here"}, {Field: "runtime", Message: "runtime: unknown"}}
 		}
 	})

@@ -21,6 +21,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.fact("Limits", limits(spec.GetCpuLimit(), spec.GetMemoryLimit(), spec.GetDiskLimit(), spec.GetPidsLimit()))
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
+	a.factIf("Security", sb.GetSecurityProfile())
 	a.factIf("Restart", spec.GetRestartPolicy())
 	a.factIf("Log limit", spec.GetOnLogLimit())
 	a.fact("Idle stop", idleStop(spec))

@@ -67,6 +67,7 @@ func testMain(m *testing.M) int {
 		"../../cmd/agbox":      {"CGO_ENABLED=0", "-trimpath"},
 		"../../cmd/agbox-shim": {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/dial":      {"CGO_ENABLED=0", "-trimpath"},
+		"./testdata/hostile":   {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/testagent": {"CGO_ENABLED=0", "-trimpath"},
 	} {
 		cmd := exec.Command("go", "build", args[1], "-ldflags=-s -w", "-o", filepath.Join(dir, filepath.Base(pkg)), pkg)

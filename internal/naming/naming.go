@@ -28,6 +28,8 @@ const (
 	SpecHash = prefix + ".spec-hash"
 	// Template is set on containers: the image reference as the spec has it, whatever it points to by now.
 	Template = prefix + ".template"
+	// Confinement is set on primaries: the store's record of that name as JSON. Absent where the sandbox has none.
+	Confinement = prefix + ".confinement"
 	// Marker is set on the volume that tells this engine from another one.
 	Marker = prefix + ".marker"
 )

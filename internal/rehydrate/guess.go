@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
@@ -24,7 +25,8 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 		s.WorkingDir = c.WorkingDir
 	}
 	for _, m := range c.Mounts {
-		if !slices.Contains(ownTargets, m.Target) {
+		covers := slices.ContainsFunc(r.confinement.GetCovers(), func(c *storev1.Cover) bool { return c.GetTarget() == m.Target })
+		if !covers && !slices.Contains(ownTargets, m.Target) {
 			s.Mounts = append(s.Mounts, &agboxv1.MountSpec{Source: m.Source, Target: m.Target, Writable: m.Writable})
 		}
 	}
@@ -62,6 +64,9 @@ func initArgs(entrypoint []string) (user string, command []string) {
 
 func (r *rebuild) guessLimits(l dockerx.Limits) (cpus float64, memory string, pids uint32) {
 	cpus, memory, pids = limitFields(l)
+	if l.MemoryBytes == r.confinement.GetMemoryLimitBytes() {
+		memory = ""
+	}
 	if l.Pids == r.in.PidsLimit {
 		pids = 0
 	}

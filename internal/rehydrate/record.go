@@ -55,6 +55,8 @@ type rebuild struct {
 	defaulted map[string]bool
 	// wasUp: a record that is behind says that the sandbox has been READY.
 	wasUp bool
+	// confinement is that of the primary's label; nil: it has none.
+	confinement *storev1.Confinement
 }
 
 func (r *rebuild) guess(fields ...string) {
@@ -72,7 +74,7 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 		LastSequence: sequenceFloor(r.now),
 		Desired: &storev1.Desired{
 			RunState: v.want, Generation: 1, Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: r.name(),
-			EngineRun: v.life, ToolMounts: r.tools,
+			EngineRun: v.life, ToolMounts: r.tools, Confinement: r.confinement,
 		},
 	}
 	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted

@@ -30,6 +30,10 @@ func (r *rebuild) makeSpec() {
 		r.guess("spec", "name")
 		return
 	}
+	var err error
+	if r.confinement, err = plan.ParseConfinementLabel(c.Labels[naming.Confinement]); err != nil {
+		r.guess("confinement")
+	}
 	spec, err := plan.ParseSpecLabel(c.Labels[naming.Spec])
 	if err != nil {
 		r.guessSpec(*c)
@@ -113,6 +117,9 @@ type limited interface {
 func (r *rebuild) limits(spec limited, have dockerx.Limits) (observed bool) {
 	memory, _ := validate.MemoryBytes(spec.GetMemoryLimit())
 	want := dockerx.Limits{NanoCPUs: int64(spec.GetCpuLimit() * 1e9), MemoryBytes: memory, Pids: int64(spec.GetPidsLimit())}
+	if want.MemoryBytes == 0 {
+		want.MemoryBytes = r.confinement.GetMemoryLimitBytes()
+	}
 	if want.Pids == 0 {
 		want.Pids = r.in.PidsLimit
 	}

@@ -889,6 +889,8 @@ type CreateSpec struct {
 	PullPolicy string `protobuf:"bytes,111,opt,name=pull_policy,json=pullPolicy,proto3" json:"pull_policy,omitempty"`
 	// What happens at artifacts.exec_log_max_bytes: "drop" what is past it, or "kill" the exec. Empty: the daemon's default.
 	OnLogLimit string `protobuf:"bytes,112,opt,name=on_log_limit,json=onLogLimit,proto3" json:"on_log_limit,omitempty"`
+	// What its processes may do. Fixed at the accept. Absent: the daemon's default.
+	Security *SecuritySpec `protobuf:"bytes,113,opt,name=security,proto3" json:"security,omitempty"`
 	// How long the sandbox may run: it ends, by on_timeout, this long after it became READY. Absent: runtime.timeout; 0: for
 	// ever. SetSandboxTimeout moves the end.
 	Timeout *durationpb.Duration `protobuf:"bytes,130,opt,name=timeout,proto3" json:"timeout,omitempty"`
@@ -1084,6 +1086,13 @@ func (x *CreateSpec) GetOnLogLimit() string {
 	return ""
 }
 
+func (x *CreateSpec) GetSecurity() *SecuritySpec {
+	if x != nil {
+		return x.Security
+	}
+	return nil
+}
+
 func (x *CreateSpec) GetTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.Timeout
@@ -1103,6 +1112,53 @@ func (x *CreateSpec) GetAutoResume() bool {
 		return x.AutoResume
 	}
 	return false
+}
+
+// SecuritySpec says what the processes of a sandbox may do.
+type SecuritySpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "standard": no raw sockets and no device files; sudo works. "hardened": nobody in it gains or keeps a privilege: commands have
+	// no capability, also as root, and setuid programs have no effect. Empty: security.profile of the daemon.
+	Profile       string `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecuritySpec) Reset() {
+	*x = SecuritySpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecuritySpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecuritySpec) ProtoMessage() {}
+
+func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
+func (*SecuritySpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SecuritySpec) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
 }
 
 type SandboxHandle struct {
@@ -1152,14 +1208,19 @@ type SandboxHandle struct {
 	// While PAUSED: since when it is stopped rather than frozen; absent: it is frozen.
 	DemotedAt *timestamppb.Timestamp `protobuf:"bytes,113,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
 	// The record was rebuilt without the database: when, and which fields had to be guessed. Absent: it was not.
-	Rehydrated    *RehydratedDetails `protobuf:"bytes,114,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Rehydrated *RehydratedDetails `protobuf:"bytes,114,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
+	// What of it would be refused by the daemon's present configuration, a sentence each. It runs and resumes all the same. Absent in
+	// ListSandboxes.
+	Warnings []string `protobuf:"bytes,115,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The security profile that was resolved at the accept: "standard" or "hardened". Empty: it was accepted before there were any.
+	SecurityProfile string `protobuf:"bytes,129,opt,name=security_profile,json=securityProfile,proto3" json:"security_profile,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SandboxHandle) Reset() {
 	*x = SandboxHandle{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1232,7 @@ func (x *SandboxHandle) String() string {
 func (*SandboxHandle) ProtoMessage() {}
 
 func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1245,7 @@ func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHandle.ProtoReflect.Descriptor instead.
 func (*SandboxHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SandboxHandle) GetSandboxId() string {
@@ -1369,6 +1430,20 @@ func (x *SandboxHandle) GetRehydrated() *RehydratedDetails {
 	return nil
 }
 
+func (x *SandboxHandle) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *SandboxHandle) GetSecurityProfile() string {
+	if x != nil {
+		return x.SecurityProfile
+	}
+	return ""
+}
+
 type ServiceStatus struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1386,7 +1461,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1473,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1486,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1470,7 +1545,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1557,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1570,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PublishedPort) GetServiceName() string {
@@ -1538,7 +1613,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1625,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1638,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -1607,7 +1682,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1694,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1707,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -1681,7 +1756,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1768,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1781,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -1746,7 +1821,7 @@ type ImagePullDetails struct {
 
 func (x *ImagePullDetails) Reset() {
 	*x = ImagePullDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1833,7 @@ func (x *ImagePullDetails) String() string {
 func (*ImagePullDetails) ProtoMessage() {}
 
 func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1846,7 @@ func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
 func (*ImagePullDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ImagePullDetails) GetImage() string {
@@ -1819,7 +1894,7 @@ type SpecChangeDetails struct {
 
 func (x *SpecChangeDetails) Reset() {
 	*x = SpecChangeDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1906,7 @@ func (x *SpecChangeDetails) String() string {
 func (*SpecChangeDetails) ProtoMessage() {}
 
 func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1919,7 @@ func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
 func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SpecChangeDetails) GetFields() []string {
@@ -1864,7 +1939,7 @@ type TimeoutDetails struct {
 
 func (x *TimeoutDetails) Reset() {
 	*x = TimeoutDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1951,7 @@ func (x *TimeoutDetails) String() string {
 func (*TimeoutDetails) ProtoMessage() {}
 
 func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1964,7 @@ func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
 func (*TimeoutDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
@@ -1921,7 +1996,7 @@ type RehydratedDetails struct {
 
 func (x *RehydratedDetails) Reset() {
 	*x = RehydratedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2008,7 @@ func (x *RehydratedDetails) String() string {
 func (*RehydratedDetails) ProtoMessage() {}
 
 func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2021,7 @@ func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
 func (*RehydratedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RehydratedDetails) GetDefaulted() []string {
@@ -2029,7 +2104,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2116,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2129,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -2263,7 +2338,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2350,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2363,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -2437,7 +2512,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2524,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2537,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -2516,7 +2591,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2603,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2616,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2560,7 +2635,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2647,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2660,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -2604,7 +2679,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2691,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2704,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2650,7 +2725,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2737,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2750,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -2701,7 +2776,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2788,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2801,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -2751,7 +2826,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2838,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2851,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -2819,7 +2894,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2906,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2919,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2873,7 +2948,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2960,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2973,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -2924,7 +2999,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3011,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3024,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -2968,7 +3043,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3055,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3068,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3021,7 +3096,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3108,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3121,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3118,7 +3193,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3205,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3218,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3172,7 +3247,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3259,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3272,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -3224,7 +3299,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3311,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3324,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -3269,7 +3344,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3356,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3369,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -3320,7 +3395,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3407,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3420,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -3368,7 +3443,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3455,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3468,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -3433,7 +3508,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3520,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3533,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -3508,7 +3583,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3595,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3608,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -3566,7 +3641,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3653,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3666,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -3610,7 +3685,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3697,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3710,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -3654,7 +3729,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3741,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3754,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -3699,7 +3774,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3711,7 +3786,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3724,7 +3799,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -3743,7 +3818,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3830,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3843,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -3788,7 +3863,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3800,7 +3875,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3813,7 +3888,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -3832,7 +3907,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +3919,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +3932,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -3878,7 +3953,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +3965,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +3978,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -3954,7 +4029,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4041,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4054,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -4100,7 +4175,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4187,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4200,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -4162,7 +4237,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4249,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4262,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -4213,7 +4288,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4300,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4313,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -4270,7 +4345,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4357,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4370,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -4362,7 +4437,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4449,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4462,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 type ConfirmEngineResponse struct {
@@ -4400,7 +4475,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4487,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4500,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -4486,7 +4561,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\bPortSpec\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xc7\b\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xfb\b\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -4515,7 +4590,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vpull_policy\x18o \x01(\tR\n" +
 	"pullPolicy\x12 \n" +
 	"\fon_log_limit\x18p \x01(\tR\n" +
-	"onLogLimit\x124\n" +
+	"onLogLimit\x122\n" +
+	"\bsecurity\x18q \x01(\v2\x16.agbox.v1.SecuritySpecR\bsecurity\x124\n" +
 	"\atimeout\x18\x82\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1e\n" +
 	"\n" +
 	"on_timeout\x18\x83\x01 \x01(\tR\tonTimeout\x12 \n" +
@@ -4526,7 +4602,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\t\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
+	"\fSecuritySpec\x12\x18\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\"\xb5\n" +
+	"\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -4562,7 +4641,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"demoted_at\x18q \x01(\v2\x1a.google.protobuf.TimestampR\tdemotedAt\x12;\n" +
 	"\n" +
 	"rehydrated\x18r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
-	"rehydrated\x1a9\n" +
+	"rehydrated\x12\x1a\n" +
+	"\bwarnings\x18s \x03(\tR\bwarnings\x12*\n" +
+	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
@@ -4911,7 +4992,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -4924,191 +5005,193 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*ServiceSpec)(nil),                   // 8: agbox.v1.ServiceSpec
 	(*PortSpec)(nil),                      // 9: agbox.v1.PortSpec
 	(*CreateSpec)(nil),                    // 10: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 11: agbox.v1.SandboxHandle
-	(*ServiceStatus)(nil),                 // 12: agbox.v1.ServiceStatus
-	(*PublishedPort)(nil),                 // 13: agbox.v1.PublishedPort
-	(*SandboxPhaseDetails)(nil),           // 14: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 15: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 16: agbox.v1.ServiceEventDetails
-	(*ImagePullDetails)(nil),              // 17: agbox.v1.ImagePullDetails
-	(*SpecChangeDetails)(nil),             // 18: agbox.v1.SpecChangeDetails
-	(*TimeoutDetails)(nil),                // 19: agbox.v1.TimeoutDetails
-	(*RehydratedDetails)(nil),             // 20: agbox.v1.RehydratedDetails
-	(*SandboxEvent)(nil),                  // 21: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 22: agbox.v1.ExecStatus
-	(*CreateSandboxRequest)(nil),          // 23: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 24: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 25: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 26: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 27: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 28: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 29: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 30: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 31: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 32: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 33: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 34: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 35: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 36: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 37: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 38: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 39: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 40: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 41: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 42: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 43: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 44: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 45: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 46: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 47: agbox.v1.ListActiveExecsResponse
-	(*BackupRequest)(nil),                 // 48: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 49: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 50: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 51: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 52: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 53: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 54: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 55: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 56: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 57: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 58: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 59: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 60: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 61: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 62: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 63: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 64: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 65: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 66: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 67: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 68: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 69: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 70: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 71: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 72: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 73: agbox.v1.GetDrainStatusResponse
+	(*SecuritySpec)(nil),                  // 11: agbox.v1.SecuritySpec
+	(*SandboxHandle)(nil),                 // 12: agbox.v1.SandboxHandle
+	(*ServiceStatus)(nil),                 // 13: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 14: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 15: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 16: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 17: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 18: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 19: agbox.v1.SpecChangeDetails
+	(*TimeoutDetails)(nil),                // 20: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 21: agbox.v1.RehydratedDetails
+	(*SandboxEvent)(nil),                  // 22: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 23: agbox.v1.ExecStatus
+	(*CreateSandboxRequest)(nil),          // 24: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 25: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 26: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 27: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 28: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 29: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 30: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 31: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 32: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 33: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 34: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 35: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 36: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 37: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 38: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 39: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 40: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 41: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 42: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 43: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 44: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 45: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 46: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 47: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 48: agbox.v1.ListActiveExecsResponse
+	(*BackupRequest)(nil),                 // 49: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 50: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 51: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 52: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 53: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 54: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 55: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 56: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 57: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 58: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 59: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 60: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 61: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 62: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 63: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 64: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 65: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 66: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 67: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 68: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 69: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 70: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 71: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 72: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 73: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 74: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	66, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	66, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	66, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	66, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	58, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	67, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	67, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	67, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	67, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	59, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
 	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	59, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	60, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	66, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	60, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	61, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	67, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
-	66, // 15: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
-	0,  // 16: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	8,  // 17: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	8,  // 18: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	61, // 19: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	67, // 20: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	67, // 21: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	10, // 22: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	12, // 23: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	13, // 24: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	67, // 25: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	66, // 26: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	67, // 27: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	20, // 28: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,  // 29: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	67, // 30: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	67, // 31: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	67, // 32: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	67, // 33: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	2,  // 34: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	67, // 35: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 36: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	14, // 37: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	15, // 38: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	16, // 39: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	17, // 40: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	18, // 41: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	19, // 42: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	20, // 43: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,  // 44: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	62, // 45: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	67, // 46: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	67, // 47: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	67, // 48: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 49: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	11, // 50: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	11, // 51: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	63, // 52: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	11, // 53: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	10, // 54: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	11, // 55: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	66, // 56: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	67, // 57: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	67, // 58: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	64, // 59: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	65, // 60: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	22, // 61: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	22, // 62: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,  // 63: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	67, // 64: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	52, // 65: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	67, // 66: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	67, // 67: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	55, // 68: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,  // 69: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	23, // 70: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	25, // 71: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	27, // 72: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	31, // 73: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	32, // 74: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	33, // 75: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	34, // 76: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	29, // 77: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	36, // 78: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	37, // 79: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	40, // 80: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	41, // 81: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	43, // 82: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	44, // 83: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	46, // 84: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	56, // 85: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	48, // 86: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	50, // 87: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	53, // 88: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	68, // 89: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	69, // 90: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	70, // 91: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,  // 92: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	24, // 93: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	26, // 94: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	28, // 95: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	39, // 96: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 97: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 98: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	35, // 99: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	30, // 100: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	39, // 101: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	38, // 102: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	21, // 103: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	42, // 104: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	39, // 105: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	45, // 106: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	47, // 107: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	57, // 108: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	49, // 109: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	51, // 110: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	54, // 111: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	71, // 112: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	72, // 113: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	73, // 114: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	92, // [92:115] is the sub-list for method output_type
-	69, // [69:92] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	11, // 15: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	67, // 16: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	0,  // 17: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	8,  // 18: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	8,  // 19: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	62, // 20: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	68, // 21: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	68, // 22: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	10, // 23: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	13, // 24: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	14, // 25: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	68, // 26: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	67, // 27: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	68, // 28: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	21, // 29: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,  // 30: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	68, // 31: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	68, // 32: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	68, // 33: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	68, // 34: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	2,  // 35: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	68, // 36: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 37: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	15, // 38: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	16, // 39: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	17, // 40: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	18, // 41: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	19, // 42: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	20, // 43: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	21, // 44: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,  // 45: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	63, // 46: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	68, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	68, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	68, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 50: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 51: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	12, // 52: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	64, // 53: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	12, // 54: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	10, // 55: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 56: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	67, // 57: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	68, // 58: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	68, // 59: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	65, // 60: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	66, // 61: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	23, // 62: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	23, // 63: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,  // 64: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	68, // 65: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	53, // 66: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	68, // 67: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	68, // 68: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	56, // 69: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,  // 70: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	24, // 71: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	26, // 72: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	28, // 73: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	32, // 74: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	33, // 75: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	34, // 76: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	35, // 77: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	30, // 78: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	37, // 79: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	38, // 80: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	41, // 81: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	42, // 82: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	44, // 83: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	45, // 84: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	47, // 85: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	57, // 86: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	49, // 87: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	51, // 88: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	54, // 89: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	69, // 90: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	70, // 91: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	71, // 92: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,  // 93: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	25, // 94: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	27, // 95: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	29, // 96: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	40, // 97: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 98: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 99: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	36, // 100: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	31, // 101: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	40, // 102: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 103: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	22, // 104: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	43, // 105: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	40, // 106: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	46, // 107: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	48, // 108: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	58, // 109: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	50, // 110: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	52, // 111: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	55, // 112: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	72, // 113: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	73, // 114: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	74, // 115: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	93, // [93:116] is the sub-list for method output_type
+	70, // [70:93] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -5117,7 +5200,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[18].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[19].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -5126,18 +5209,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[31].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[32].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[43].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -13,8 +13,8 @@ import (
 const wireAdded = `
 PingResponse: 100 engine_problem string, 101 instance_id string
 ServiceSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 107 pids_limit uint32, 110 restart_policy string, 111 pull_policy string
-CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool
-SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails
+CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool
+SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 129 security_profile string
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
 ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
@@ -22,6 +22,7 @@ ResumeSandboxRequest: 100 recover bool
 `
 
 const wireOwn = `
+SecuritySpec: 1 profile string
 SpecChangeDetails: 1 fields repeated string
 TimeoutDetails: 1 deadline_at Timestamp
 RehydratedDetails: 1 defaulted repeated string, 2 rehydrated_at Timestamp, 3 state_changed_at Timestamp, 4 error_code string, 5 error_message string, 6 idle_since Timestamp, 7 preparing bool
@@ -59,7 +60,7 @@ func TestWhatWasAddedToTheWire(t *testing.T) {
 	for name, want := range rows(t, wireAdded, 8) {
 		compare(t, name, fieldRows(file.Messages().ByName(protoreflect.Name(name)), fromOurs, toTheEnd), want)
 	}
-	for name, want := range rows(t, wireOwn, 14) {
+	for name, want := range rows(t, wireOwn, 15) {
 		m := file.Messages().ByName(protoreflect.Name(name))
 		if m == nil {
 			t.Errorf("message %s is missing", name)

@@ -262,6 +262,8 @@ type Desired struct {
 	DemotedAt int64 `protobuf:"varint,12,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
 	// The record was rebuilt without the database.
 	Rehydrated *v1.RehydratedDetails `protobuf:"bytes,13,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
+	// Decided at the accept of the create, and fixed for the sandbox's life. Absent: it was accepted before there was any.
+	Confinement *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3" json:"confinement,omitempty"`
 	// The engine's objects that the sandbox was last seen with. Empty until the first READY.
 	Objects *Objects `protobuf:"bytes,15,opt,name=objects,proto3" json:"objects,omitempty"`
 	// The resume under way may make the network again and reconnect the containers to it.
@@ -391,6 +393,13 @@ func (x *Desired) GetRehydrated() *v1.RehydratedDetails {
 	return nil
 }
 
+func (x *Desired) GetConfinement() *Confinement {
+	if x != nil {
+		return x.Confinement
+	}
+	return nil
+}
+
 func (x *Desired) GetObjects() *Objects {
 	if x != nil {
 		return x.Objects
@@ -401,6 +410,134 @@ func (x *Desired) GetObjects() *Objects {
 func (x *Desired) GetRecover() bool {
 	if x != nil {
 		return x.Recover
+	}
+	return false
+}
+
+// Confinement is what keeps a sandbox apart from the host and from agboxd.
+type Confinement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "standard" or "hardened".
+	Profile string `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	// What of agboxd's own lies below the sources of mounts: it is covered in the primary. Parents first.
+	Covers []*Cover `protobuf:"bytes,2,rep,name=covers,proto3" json:"covers,omitempty"`
+	// The memory limit in bytes of each container whose spec has none; 0: none.
+	MemoryLimitBytes int64 `protobuf:"varint,3,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Confinement) Reset() {
+	*x = Confinement{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Confinement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Confinement) ProtoMessage() {}
+
+func (x *Confinement) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Confinement.ProtoReflect.Descriptor instead.
+func (*Confinement) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Confinement) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *Confinement) GetCovers() []*Cover {
+	if x != nil {
+		return x.Covers
+	}
+	return nil
+}
+
+func (x *Confinement) GetMemoryLimitBytes() int64 {
+	if x != nil {
+		return x.MemoryLimitBytes
+	}
+	return 0
+}
+
+// Cover is one empty read-only mount over something of agboxd's.
+type Cover struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path on the host of what is covered, as the sandbox's mount names it.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Absolute path in the container.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// What is covered is a file, and not a directory.
+	File          bool `protobuf:"varint,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cover) Reset() {
+	*x = Cover{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cover) ProtoMessage() {}
+
+func (x *Cover) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cover.ProtoReflect.Descriptor instead.
+func (*Cover) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Cover) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Cover) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Cover) GetFile() bool {
+	if x != nil {
+		return x.File
 	}
 	return false
 }
@@ -418,7 +555,7 @@ type Objects struct {
 
 func (x *Objects) Reset() {
 	*x = Objects{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +567,7 @@ func (x *Objects) String() string {
 func (*Objects) ProtoMessage() {}
 
 func (x *Objects) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +580,7 @@ func (x *Objects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objects.ProtoReflect.Descriptor instead.
 func (*Objects) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Objects) GetPrimaryId() string {
@@ -479,7 +616,7 @@ type EngineIdentity struct {
 
 func (x *EngineIdentity) Reset() {
 	*x = EngineIdentity{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +628,7 @@ func (x *EngineIdentity) String() string {
 func (*EngineIdentity) ProtoMessage() {}
 
 func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +641,7 @@ func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineIdentity.ProtoReflect.Descriptor instead.
 func (*EngineIdentity) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EngineIdentity) GetStorageDriver() string {
@@ -535,7 +672,7 @@ type ToolMount struct {
 
 func (x *ToolMount) Reset() {
 	*x = ToolMount{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +684,7 @@ func (x *ToolMount) String() string {
 func (*ToolMount) ProtoMessage() {}
 
 func (x *ToolMount) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +697,7 @@ func (x *ToolMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
 func (*ToolMount) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ToolMount) GetTool() string {
@@ -622,7 +759,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +771,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +784,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Progress) GetServices() map[string]*ServiceProgress {
@@ -735,7 +872,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +884,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +897,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -813,7 +950,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +962,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +975,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -875,7 +1012,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1024,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1037,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -927,7 +1064,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1076,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1089,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -972,7 +1109,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1121,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1134,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1024,7 +1161,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1173,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1186,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1103,7 +1240,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1252,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1265,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1231,7 +1368,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1380,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1393,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -1371,7 +1508,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1520,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1533,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1434,7 +1571,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\xec\x04\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\xab\x05\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -1457,9 +1594,18 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"demoted_at\x18\f \x01(\x03R\tdemotedAt\x12;\n" +
 	"\n" +
 	"rehydrated\x18\r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
-	"rehydrated\x121\n" +
+	"rehydrated\x12=\n" +
+	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
-	"\arecover\x18\x10 \x01(\bR\arecover\"\xd0\x01\n" +
+	"\arecover\x18\x10 \x01(\bR\arecover\"\x84\x01\n" +
+	"\vConfinement\x12\x18\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
+	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
+	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\"K\n" +
+	"\x05Cover\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\bR\x04file\"\xd0\x01\n" +
 	"\aObjects\x12\x1d\n" +
 	"\n" +
 	"primary_id\x18\x01 \x01(\tR\tprimaryId\x12\x1d\n" +
@@ -1590,57 +1736,61 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
 	(ServiceMark)(0),             // 2: agbox.store.v1.ServiceMark
 	(*Instance)(nil),             // 3: agbox.store.v1.Instance
 	(*Desired)(nil),              // 4: agbox.store.v1.Desired
-	(*Objects)(nil),              // 5: agbox.store.v1.Objects
-	(*EngineIdentity)(nil),       // 6: agbox.store.v1.EngineIdentity
-	(*ToolMount)(nil),            // 7: agbox.store.v1.ToolMount
-	(*Progress)(nil),             // 8: agbox.store.v1.Progress
-	(*ServiceProgress)(nil),      // 9: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 10: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 11: agbox.store.v1.EngineRun
-	(*NameRef)(nil),              // 12: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 13: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 14: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 15: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 16: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 17: agbox.store.v1.ExecRecord
-	nil,                          // 18: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 19: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 20: agbox.v1.RehydratedDetails
-	(*v1.CreateSpec)(nil),        // 21: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 22: agbox.v1.CreateExecRequest
+	(*Confinement)(nil),          // 5: agbox.store.v1.Confinement
+	(*Cover)(nil),                // 6: agbox.store.v1.Cover
+	(*Objects)(nil),              // 7: agbox.store.v1.Objects
+	(*EngineIdentity)(nil),       // 8: agbox.store.v1.EngineIdentity
+	(*ToolMount)(nil),            // 9: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 10: agbox.store.v1.Progress
+	(*ServiceProgress)(nil),      // 11: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 12: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 13: agbox.store.v1.EngineRun
+	(*NameRef)(nil),              // 14: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 15: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 16: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 17: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 18: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 19: agbox.store.v1.ExecRecord
+	nil,                          // 20: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 21: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 22: agbox.v1.RehydratedDetails
+	(*v1.CreateSpec)(nil),        // 23: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 24: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	11, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	7,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	20, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	5,  // 5: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
-	18, // 6: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	19, // 7: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	10, // 8: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	11, // 9: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	2,  // 10: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	10, // 11: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	21, // 12: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 13: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	8,  // 14: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	22, // 15: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	14, // 16: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	15, // 17: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	9,  // 18: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	13, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	9,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	22, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
+	7,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
+	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
+	20, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	21, // 9: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	12, // 10: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	13, // 11: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	2,  // 12: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	12, // 13: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	23, // 14: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 15: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	10, // 16: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	24, // 17: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	16, // 18: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	17, // 19: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	11, // 20: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -1654,7 +1804,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -71,6 +71,7 @@ func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 			`the first a letter or digit`, short(name))
 	}
 	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
+	checkWord(errs, "security.profile", spec.GetSecurity().GetProfile(), "standard", "hardened")
 }
 
 // checkWord checks a field that takes one of a few words, or none for its default.

@@ -51,7 +51,8 @@ func TestContainerSettings(t *testing.T) {
 		{"no end", func(s *agboxv1.CreateSpec) { s.CpuLimit = math.Inf(1) }, "cpu_limit: 0.01 to 1024"},
 		{"words that are not known", func(s *agboxv1.CreateSpec) {
 			s.RestartPolicy, s.PullPolicy, s.OnLogLimit, s.Runtime = "Always", "Never", "stop", "/bin/sh"
-		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"`},
+			s.Security = &agboxv1.SecuritySpec{Profile: "root"}
+		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"; security.profile: "standard", "hardened"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := &agboxv1.CreateSpec{Image: "a"}

@@ -11,7 +11,7 @@ import (
 
 // Change is one field that differs between two specs.
 type Change struct {
-	// Path is "image", "labels[team]" or "required_services[db].memory_limit". A list that is not of services is one
+	// Path is "image", "labels[team]", "security.profile" or "required_services[db].memory_limit". A list that is not of services is one
 	// field.
 	Path string
 	// Old and New are for people; empty is absent. Values of environment variables are never shown.
@@ -44,6 +44,8 @@ func (d *differ) message(prefix string, before, after protoreflect.Message) {
 		switch {
 		case fd.IsMap():
 			d.entries(path, fd.TextName(), a.Map(), b.Map())
+		case isSecurity(fd): // an absent one reads as empty
+			d.message(path+".", a.Message(), b.Message())
 		case isServices(fd):
 			d.services(path, serviceList(a.List()), serviceList(b.List()))
 		case before.Has(fd) != after.Has(fd) || !a.Equal(b):
@@ -108,6 +110,12 @@ func find(services []*agboxv1.ServiceSpec, name string) int {
 }
 
 var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
+
+var securityName = (&agboxv1.SecuritySpec{}).ProtoReflect().Descriptor().FullName()
+
+func isSecurity(fd protoreflect.FieldDescriptor) bool {
+	return !fd.IsList() && fd.Message() != nil && fd.Message().FullName() == securityName
+}
 
 func isServices(fd protoreflect.FieldDescriptor) bool {
 	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName

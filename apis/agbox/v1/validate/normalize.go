@@ -9,7 +9,7 @@ import (
 )
 
 // Normalize returns a copy of spec in the one form that is stored and compared: paths without double or final slashes
-// and without "." parts, and the protocol of each port written out. Nothing else is filled in. ".." parts stay, for
+// and without "." parts, the protocol of each port written out, and no security that says nothing. Nothing else is filled in. ".." parts stay, for
 // Create to refuse: behind a symbolic link they lead elsewhere than they seem to. nil gives nil.
 func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	out := proto.CloneOf(spec)
@@ -23,6 +23,9 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	}
 	if out != nil {
 		tidy(&out.WorkingDir)
+		if proto.Size(out.GetSecurity()) == 0 { // one that says nothing
+			out.Security = nil
+		}
 	}
 	writeProtocols(out.GetPorts())
 	for _, list := range [][]*agboxv1.ServiceSpec{out.GetRequiredServices(), out.GetOptionalServices()} {

@@ -24,6 +24,7 @@ func full() *agboxv1.CreateSpec {
 		Command: []string{"sleep", "1 h"}, User: "u", WorkingDir: "/w", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}, CpuLimit: 1, MemoryLimit: "1g",
 		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop",
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
+		Security: &agboxv1.SecuritySpec{Profile: "standard"},
 	}
 }
 
@@ -39,6 +40,7 @@ func TestUpdate(t *testing.T) {
 			s.WorkingDir, s.Mounts[0].Target, s.Ports[0].Protocol = "/w/", "//a", "tcp"
 			slices.Reverse(s.OptionalServices)
 		}, "", false},
+		{"the profile left to the daemon", func(s *agboxv1.CreateSpec) { s.Security = nil }, "!security.profile", false},
 		{"labels", func(s *agboxv1.CreateSpec) { s.Labels = map[string]string{"a": "", "team": "b"} }, "labels[a],labels[team]", false},
 		{"a label with the value of none", func(s *agboxv1.CreateSpec) { s.Labels["x"] = "" }, "labels[x]", false},
 		{"no labels", func(s *agboxv1.CreateSpec) { s.Labels = nil }, "labels[team]", false},
@@ -57,7 +59,8 @@ func TestUpdate(t *testing.T) {
 		{"all that is fixed", func(s *agboxv1.CreateSpec) {
 			s.Image, s.Mounts[0].Writable, s.Copies, s.BuiltinTools, s.Envs = "b", true, nil, nil, map[string]string{"A": "secret2", "B": "secret"}
 			s.Command, s.User, s.WorkingDir, s.Ports[0].HostPort, s.DiskLimit, s.Gpus, s.Runtime = nil, "", "", 1, "", "", ""
-		}, "!builtin_tools,!command,!copies,!disk_limit,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!user,!working_dir", false},
+			s.Security.Profile = "hardened"
+		}, "!builtin_tools,!command,!copies,!disk_limit,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!security.profile,!user,!working_dir", false},
 		{"some of both", func(s *agboxv1.CreateSpec) { s.Image, s.CpuLimit = "b", 2 }, "cpu_limit,!image", true},
 		{"services that come and go", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{healthy("new"), s.RequiredServices[1]}
@@ -105,7 +108,7 @@ func TestDiff(t *testing.T) {
 	after.Image, after.Mounts[0].Writable, after.IdleTtl, after.CpuLimit, after.Gpus = "b", true, nil, 2.5, "1"
 	after.Command, after.Ports = []string{"sleep", "2 h"}, nil
 	after.Envs = map[string]string{"A": "secret2", "B": "secret"}
-	after.Labels = nil
+	after.Labels, after.Security = nil, nil
 	db := after.RequiredServices[0]
 	db.Envs, db.Healthcheck.Interval, db.Healthcheck.Retries = nil, durationpb.New(time.Second), 2
 	after.RequiredServices = []*agboxv1.ServiceSpec{after.RequiredServices[1], db}
@@ -130,11 +133,12 @@ func TestDiff(t *testing.T) {
 		`ports: [{container_port: 80, protocol: tcp}] -> `,
 		`cpu_limit: 1 -> 2.5`,
 		`gpus: all -> 1`,
+		`security.profile: standard -> `,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got := validate.Diff(nil, &agboxv1.CreateSpec{}); len(got) != 0 {
+	if got := validate.Diff(nil, &agboxv1.CreateSpec{Security: &agboxv1.SecuritySpec{}}); len(got) != 0 {
 		t.Errorf("nil differs from empty: %v", got)
 	}
 }

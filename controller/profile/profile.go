@@ -1,0 +1,51 @@
+// Package profile holds the security profiles of sandboxes: what the engine gives the containers of each. A sandbox keeps the
+// profile that was resolved at its accept, so a change of these lists reaches only containers that are made later.
+package profile
+
+import "github.com/agbox/agbox/dockerx"
+
+// The profiles, as specs and the configuration name them. A sandbox that was accepted before there were any has none (empty)
+// and what the engine gives by default.
+const (
+	// Standard: agents install packages, so root and sudo work as the engine's defaults have it.
+	Standard = "standard"
+	// Hardened: no command has or gains a privilege.
+	Hardened = "hardened"
+)
+
+// risky is taken from every container: packet sockets to spoof neighbours with, and device files. Package managers need neither.
+var risky = []string{"MKNOD", "NET_RAW"}
+
+// forInit is what PID 1 of a hardened sandbox and the supervisors of its execs work with; no command inherits any of it.
+//
+//	CHOWN         gives the working directory, pipes and outboxes to the user of commands
+//	DAC_OVERRIDE  writes journals and logs into a directory that belongs to the daemon's user
+//	KILL          ends commands of other users
+//	SETGID        starts commands as their user
+//	SETPCAP       empties the bounding set of commands
+//	SETUID        as SETGID
+var forInit = []string{"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETPCAP", "SETUID"}
+
+// forServices is what images of servers use before they drop to their own user: they prepare their data directory, change the
+// user, and may listen on a low port. KILL is for the engine's init, which hands on signals to a program of another user.
+var forServices = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"}
+
+// IsHardened reports whether commands start without any capability. A profile that is not known here, as a later release may have
+// recorded it, counts as hardened.
+func IsHardened(profile string) bool { return profile != "" && profile != Standard }
+
+// Primary is what the primary container of a profile gets.
+func Primary(profile string) dockerx.Security { return security(profile, forInit) }
+
+// Service is what the container of a service of a profile gets.
+func Service(profile string) dockerx.Security { return security(profile, forServices) }
+
+func security(profile string, hardened []string) dockerx.Security {
+	switch profile {
+	case "":
+		return dockerx.Security{}
+	case Standard:
+		return dockerx.Security{CapDrop: risky}
+	}
+	return dockerx.Security{NoNewPrivileges: true, CapDrop: []string{"ALL"}, CapAdd: hardened}
+}
