@@ -39,6 +39,7 @@ type Config struct {
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
+	Mounts    Mounts    `toml:"mounts"`
 	Security  Security  `toml:"security"`
 	Pause     Pause     `toml:"pause"`
 	Drain     Drain     `toml:"drain"`
@@ -78,6 +79,12 @@ type Runtime struct {
 	ResyncInterval    time.Duration `toml:"resync_interval"`
 	Workers           int           `toml:"workers"`
 	OrphanSweep       string        `toml:"orphan_sweep"`
+}
+
+// Mounts configures which host paths sandboxes may have.
+type Mounts struct {
+	AllowSystem bool     `toml:"allow_system"`
+	Allow       []string `toml:"allow"`
 }
 
 // Security configures what the processes of sandboxes may do.
@@ -137,6 +144,7 @@ func Default() Config {
 			Workers:           8,
 			OrphanSweep:       OrphanSweepRemove,
 		},
+		Mounts:    Mounts{Allow: []string{}}, // never nil: Config is compared
 		Security:  Security{Profile: ProfileStandard},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},

@@ -103,6 +103,8 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 		want.Runtime.StopGrace = time.Duration(rapid.Int64Range(0, 3600).Draw(t, "grace")) * time.Second
 		want.Runtime.EventHistoryLimit = rapid.IntRange(100, 1<<40).Draw(t, "history")
 		want.Artifacts.ExecLogMaxBytes = Size(rapid.Int64Min(0).Draw(t, "log"))
+		want.Mounts.AllowSystem = rapid.Bool().Draw(t, "system")
+		want.Mounts.Allow = rapid.SliceOf(rapid.StringMatching(`/[a-zäöü"\\#$]+`)).Draw(t, "allow")
 		want.Docker.CredentialsDir = "/" + rapid.StringMatching(`[a-zäöü "\\#$]+`).Draw(t, "dir")
 		var b strings.Builder
 		if err := Write(&b, want, func(k Key) string { return k.Name }); err != nil {
@@ -185,6 +187,9 @@ func TestParseErrors(t *testing.T) {
 			`runtime.workers: "8" is not a whole number`, "runtime.stop_grace: 5", `runtime.idle_ttl: "1ms" is out of range`, "log.level: 3 is not a text", "log.form: unknown key",
 		}},
 		"a negative duration is refused":   {"[runtime]\nstop_grace = \"-1s\"", []string{"runtime.stop_grace"}},
+		"a word is neither true nor false": {"[mounts]\nallow_system = \"yes\"", []string{`mounts.allow_system: "yes" is neither true nor false`}},
+		"one path is no list":              {"[mounts]\nallow = \"/srv\"", []string{`mounts.allow: "/srv" is not a list of texts; write one like ["/srv", "/home"]`}},
+		"a bad path in a list":             {"[mounts]\nallow = [\"/srv/\"]", []string{`mounts.allow: "/srv/" is not an absolute path`, `write "/srv"`}},
 		"a zero resync interval is no off": {"[runtime]\nresync_interval = \"0\"", []string{`write a duration from "1s" to "1h0m0s"`}},
 	}
 	for name, tt := range tests {
@@ -235,6 +240,8 @@ func TestValidateEachKey(t *testing.T) {
 		{"runtime.pids_limit", func(c *Config) { c.Runtime.PidsLimit = 4194305 }},
 		{"runtime.memory_limit", func(c *Config) { c.Runtime.MemoryLimit = 16<<20 - 1 }},
 		{"runtime.memory_limit", func(c *Config) { c.Runtime.MemoryLimit = -1 }},
+		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv", "home"} }},
+		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv/../etc"} }},
 		{"security.profile", func(c *Config) { c.Security.Profile = "" }},
 		{"security.profile", func(c *Config) { c.Security.Profile = "Hardened" }},
 		{"artifacts.on_log_limit", func(c *Config) { c.Artifacts.OnLogLimit = "stop" }},
@@ -290,6 +297,7 @@ func TestValidateAccepts(t *testing.T) {
 		"logs without limit":                func(c *Config) { c.Artifacts.ExecLogMaxBytes = 0 },
 		"a memory limit for all":            func(c *Config) { c.Runtime.MemoryLimit = 16 << 20 },
 		"hardened for all":                  func(c *Config) { c.Security.Profile = ProfileHardened },
+		"roots for mounts":                  func(c *Config) { c.Mounts.Allow, c.Mounts.AllowSystem = []string{"/", "/srv"}, true },
 		"the largest pool":                  func(c *Config) { c.Docker.SubnetPool = netip.MustParsePrefix("10.0.0.0/8") },
 		"an orphan sweep that only reports": func(c *Config) { c.Runtime.OrphanSweep = OrphanSweepDryRun },
 	} {

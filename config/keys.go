@@ -52,6 +52,10 @@ var table = []Key{
 	{"runtime.workers", false, `How many sandboxes, and how many execs, are worked on at the same time.`, count(1, 64)},
 	{"runtime.orphan_sweep", true, `What is left of deleted sandboxes: "remove" removes it, "dry-run" only reports it.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
 
+	{"mounts.allow_system", true, `Whether a sandbox may have the engine's socket, "/" or a directory of the system as a mount or a copy: each makes it root on this ` +
+		`host, or nearly so. See docs/sandbox.md for the list. What is agboxd's own is refused or covered all the same.`, yesOrNo},
+	{"mounts.allow", true, `Directories outside of which no host path is mounted or copied, those of built-in tools included. Empty: no such bound.`, directories},
+
 	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value is for sandboxes that are accepted from then on.`,
 		oneOf(ProfileStandard, ProfileHardened)},
 

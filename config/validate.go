@@ -43,6 +43,8 @@ var (
 	directory    = ruleOf("string", "an absolute path, or empty", ownDirectory)
 	sizeOrNone   = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
 	memoryOrNone = ruleOf("size", `"16MiB" on; "0" for no limit`, leastMemory)
+	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
+	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)
 	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
 		return oneOf("debug", "info", "warn", "error").check(string(l))
 	})
@@ -165,6 +167,15 @@ func leastMemory(value Size) error {
 	const least = 16 << 20
 	if value != 0 && value < least {
 		return fmt.Errorf(`%q is too small; write "16MiB" or more, or "0" for no limit`, value)
+	}
+	return nil
+}
+
+func allAbsolute(value []string) error {
+	for _, path := range value {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			return fmt.Errorf("%q is not an absolute path without dots, double and final slashes; write %q", path, filepath.Clean("/"+path))
+		}
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type Config struct {
 
 	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
 	ShimDir string
+	// CoverDir is the host directory with the empty directory "dir" and the empty file "file" that cover agboxd's own in mounts. It
+	// has no symbolic link in its path.
+	CoverDir string
 	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil:
 	// nobody does.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)

@@ -63,6 +63,9 @@ func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err e
 	for _, m := range p.sb.Desired.GetToolMounts() {
 		mounts = append(mounts, hostfiles.Mounted{Source: m.GetSource(), Target: m.GetTarget()})
 	}
+	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
+		mounts = append(mounts, hostfiles.Mounted{Source: p.coverSource(c), Target: c.GetTarget()})
+	}
 	if len(mounts) == 0 || p.cfg.CheckMounted == nil {
 		return false, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
@@ -121,7 +122,18 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 	for _, m := range p.sb.Desired.GetToolMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
+	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
+		mounts = append(mounts, dockerx.Mount{Source: p.coverSource(c), Target: c.GetTarget()})
+	}
 	return mounts, nil
+}
+
+// coverSource is the empty directory or file of a cover.
+func (p *pass) coverSource(c *storev1.Cover) string {
+	if c.GetFile() {
+		return path.Join(p.cfg.CoverDir, "file")
+	}
+	return path.Join(p.cfg.CoverDir, "dir")
 }
 
 // verifySources looks at the host paths again before each start: a path that was swapped for a link since gains nothing.

@@ -33,6 +33,7 @@ import (
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/mountpolicy"
 	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/rehydrate"
 	"github.com/agbox/agbox/internal/sdnotify"
@@ -108,10 +109,12 @@ type daemon struct {
 	agents   *recordfile.Agents
 	rebuild  *rebuilder
 	drainer  *drainer
-	logLimit atomic.Int64                    // artifacts.exec_log_max_bytes as it is now
-	timeout  atomic.Int64                    // runtime.timeout as it is now, in nanoseconds
-	rules    atomic.Pointer[apiserver.Rules] // as they are now
-	patience time.Duration                   // rebuildPatience
+	logLimit atomic.Int64                  // artifacts.exec_log_max_bytes as it is now
+	timeout  atomic.Int64                  // runtime.timeout as it is now, in nanoseconds
+	rules    atomic.Pointer[config.Config] // the configuration whose rules are in force
+	coverDir string
+	places   places
+	patience time.Duration // rebuildPatience
 }
 
 // assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
@@ -119,11 +122,19 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	if err := makeOwn(cfg); err != nil {
+		return nil, err
+	}
+	coverDir, err := makeCovers(paths.DataDir)
+	if err != nil {
+		return nil, err
+	}
 	shimDir, err := provideShim(o.shim, paths.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
+	d.coverDir, d.places = coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
@@ -187,7 +198,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained:      d.drainer.drained,
-		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
+		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.drainer.ctl = d.ctl
@@ -196,7 +207,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
-	d.rules.Store(rules(d.cfg))
+	d.rules.Store(&d.cfg)
 	if err := d.rebuild.fromFiles(ctx); err != nil {
 		return err
 	}
@@ -206,7 +217,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus,
-		Rules:      func() apiserver.Rules { return *d.rules.Load() },
+		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
@@ -350,12 +361,25 @@ func (d *daemon) apply(cfg config.Config) {
 	d.ctl.SetSettings(settings(cfg))
 	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
 	d.timeout.Store(int64(cfg.Runtime.Timeout))
-	d.rules.Store(rules(cfg))
+	d.rules.Store(&cfg)
 	d.drainer.configure(cfg.Drain)
 }
 
-func rules(cfg config.Config) *apiserver.Rules {
-	return &apiserver.Rules{Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit)}
+// rulesNow are those in force at this moment.
+func (d *daemon) rulesNow() apiserver.Rules {
+	cfg := d.rules.Load()
+	_, info := d.ctl.EngineRun()
+	r := rules(*cfg)
+	r.Mounts = d.places.policy(cfg.Mounts, info.DataRoot, d.log)
+	return r
+}
+
+// rules are the part of them that the configuration alone says.
+func rules(cfg config.Config) apiserver.Rules {
+	return apiserver.Rules{
+		Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
+		Mounts: mountpolicy.Policy{AllowSystem: cfg.Mounts.AllowSystem, Allow: cfg.Mounts.Allow},
+	}
 }
 
 func settings(cfg config.Config) controller.Settings {

@@ -88,8 +88,13 @@ func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.
 	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
 	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, s.deps.Getenv)
 	rules := s.deps.Rules()
-	c := &storev1.Confinement{
-		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
+	broken = append(broken, missing...)
+	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
+	if len(broken) == 0 { // of a path that is none nothing more is said
+		broken = append(refused, judgeCopies(rules.Mounts, spec.GetCopies())...)
 	}
-	return &store.Resolved{Tools: tools, Confinement: c}, append(broken, missing...)
+	c := &storev1.Confinement{
+		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit, Covers: covers,
+	}
+	return &store.Resolved{Tools: tools, Confinement: c}, broken
 }

@@ -12,6 +12,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/mountpolicy"
 	"github.com/agbox/agbox/store"
 )
 
@@ -46,6 +47,8 @@ type Rules struct {
 	Profile string
 	// MemoryLimit in bytes is that of containers whose spec has none; 0: none.
 	MemoryLimit int64
+	// Mounts says which host paths may be mounted and copied.
+	Mounts mountpolicy.Policy
 }
 
 // Deps is what a Server is made of. Store and Logs are required.
@@ -67,7 +70,7 @@ type Deps struct {
 	// EngineRefuses says what of a valid spec, with what was resolved for it, the engine cannot honour. It must not block: the answer may be of a while
 	// ago. Nil: nothing.
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
-	// Rules are those under which a create is accepted at this moment. It must not block. Nil: the zero Rules.
+	// Rules are those under which a create is accepted at this moment. It may look at paths of this host. Nil: the zero Rules.
 	Rules func() Rules
 	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: for ever. It must not block. Nil: 0.
 	DefaultTimeout func() time.Duration

@@ -29,6 +29,9 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	s.showLifetime(h, sb)
 	if withSpec {
 		h.Spec, h.SecurityProfile = sb.Spec, sb.Desired.GetConfinement().GetProfile()
+		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+			h.Warnings = s.warnings(sb)
+		}
 	}
 	return h
 }

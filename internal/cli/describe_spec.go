@@ -33,6 +33,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
 	a.lines("Mounts", mountLines(spec.GetMounts()))
 	a.lines("Copies", copyLines(spec.GetCopies()))
+	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
 }

@@ -55,6 +55,21 @@ func (e excludes) match(rel string, isDir bool) bool {
 	return false
 }
 
+// Excluded reports whether patterns leave out the directory rel, a path below the source of a copy, or one above it. Patterns that
+// do not parse exclude nothing.
+func Excluded(patterns []string, rel string) bool {
+	rules, err := parseExcludes(patterns)
+	if err != nil {
+		return false
+	}
+	for i := range len(rel) + 1 {
+		if (i == len(rel) || rel[i] == '/') && rules.match(rel[:i], true) {
+			return true
+		}
+	}
+	return false
+}
+
 // parseRule reads a line of .gitignore; !ok is a blank one or a comment. A pattern that git would take and that could
 // never match is an error: whoever wrote it believes that something is left out.
 func parseRule(line string) (r rule, ok bool, err error) {

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/mountpolicy"
+)
+
+// makeCovers makes the empty directory and the empty file that cover agboxd's own in mounts, and returns where they are, without
+// symbolic links: they are compared with what a container sees.
+func makeCovers(dataDir string) (string, error) {
+	dir := filepath.Join(dataDir, "empty")
+	if err := os.MkdirAll(filepath.Join(dir, "dir"), 0o755); err != nil {
+		return "", fmt.Errorf("make the covers of mounts: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "file"), os.O_CREATE|os.O_WRONLY, 0o444)
+	if err != nil {
+		return "", fmt.Errorf("make the covers of mounts: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+// makeOwn makes the directories of ours that may not be there yet: one that came later would be seen where a mount holds its place.
+func makeOwn(cfg config.Config) error {
+	for _, dir := range []string{cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make a directory of agboxd: %w", err)
+		}
+	}
+	return nil
+}
+
+// places are what mounts must not show.
+type places struct {
+	own    []string
+	socket string // the engine's; empty: it has none on this host
+}
+
+func newPlaces(cfg config.Config, paths config.Paths, configFile string) places {
+	p := places{own: []string{paths.DataDir, paths.RunDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir, filepath.Dir(paths.ConfigFile)}}
+	if file, err := filepath.Abs(configFile); configFile != "" && err == nil {
+		p.own = append(p.own, file)
+	}
+	host := cfg.Docker.Host
+	if host == "" {
+		host = os.Getenv("DOCKER_HOST")
+	}
+	if host == "" {
+		host = "unix:///var/run/docker.sock"
+	}
+	if u, err := url.Parse(host); err == nil && u.Scheme == "unix" {
+		p.socket = u.Path
+	}
+	return p
+}
+
+// policy is that of this moment: links and mounts of the host may have changed.
+func (p places) policy(m config.Mounts, engineData string, log *slog.Logger) mountpolicy.Policy {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		log.Warn("the mounts of this host can't be read: other names of agboxd's directories are not known", "err", err)
+	}
+	policy := mountpolicy.Policy{
+		Own: mountpolicy.Aliases(resolveAll(p.own), string(info)), AllowSystem: m.AllowSystem, Allow: resolveAll(m.Allow),
+	}
+	if p.socket != "" {
+		policy.Engine = mountpolicy.Aliases(resolveAll([]string{p.socket}), string(info))
+	}
+	if engineData != "" {
+		policy.EngineData = resolve(engineData)
+	}
+	return policy
+}
+
+func resolveAll(paths []string) []string {
+	all := make([]string, len(paths))
+	for i, path := range paths {
+		all[i] = resolve(path)
+	}
+	return all
+}
+
+// resolve follows the symbolic links of a path; where its end is not there, those of what is.
+func resolve(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+		if err != nil {
+			return filepath.Clean(path)
+		}
+		return real
+	}
+	return filepath.Join(resolve(filepath.Dir(path)), filepath.Base(path))
+}
