@@ -1,0 +1,114 @@
+//go:build docker
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// A home directory may be mounted; what is agboxd's own below it is never seen, also after restarts of daemon and sandbox.
+func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	if err := os.Chmod(d.home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	id := d.create(&agboxv1.CreateSpec{User: "0", Mounts: []*agboxv1.MountSpec{{Source: d.home, Target: "/h", Writable: true}}})
+	d.await(id, ready)
+	check := func(when string) {
+		t.Helper()
+		const script = `cd /h && ls -A data/agents-sandbox run/agbox config/agents-sandbox | tr '\n' ' '; ` +
+			`touch data/agents-sandbox/x 2>/dev/null && echo written; mv data/agents-sandbox data/y 2>/dev/null && echo moved; touch mine && echo mine`
+		if got, want := d.sh(id, script), "config/agents-sandbox:  data/agents-sandbox:  run/agbox: mine\n"; got != want {
+			t.Errorf("%s the sandbox sees %q, want %q", when, got, want)
+		}
+		if w := d.sandbox(id).GetWarnings(); len(w) > 0 {
+			t.Errorf("%s warnings %q", when, w)
+		}
+	}
+	check("at first")
+	d.restart()
+	check("after a restart of the daemon")
+	must(d.StopSandbox(d.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))(t)
+	d.await(id, stopped)
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(t)
+	d.await(id, ready)
+	check("after a resume")
+}
+
+func TestMountsThatThePolicyRefuses(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	own := filepath.Join(d.home, "data", "agents-sandbox")
+	link := filepath.Join(d.home, "link")
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	try := func(spec *agboxv1.CreateSpec) error {
+		spec.Image = baseImage
+		_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
+		return err
+	}
+	mount := func(source string, writable bool) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: source, Target: "/mnt", Writable: writable}}}
+	}
+	copied := func(source string, patterns ...string) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: source, Target: "/mnt", ExcludePatterns: patterns}}}
+	}
+	refused := func(what string, spec *agboxv1.CreateSpec, field, part string) {
+		t.Helper()
+		if err := try(spec); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("the database", mount(own+"/ids.db", false), "mounts[0].source", "agboxd's own")
+	refused("the data directory by a link", mount(link, false), "mounts[0].source", "symbolic link")
+	refused("the socket's directory", mount(filepath.Join(d.home, "run", "agbox"), true), "mounts[0].source", "agboxd's own")
+	refused("the root", mount("/", false), "mounts[0].source", "mounts.allow_system")
+	refused("the engine's socket", mount("/run/docker.sock", true), "mounts[0].source", "mounts.allow_system")
+	refused("the engine's data", mount("/var/lib/docker", false), "mounts[0].source", "mounts.allow_system")
+	refused("the configuration of the system", mount("/etc", true), "mounts[0].source", "only read-only")
+	refused("a copy of the database", copied(own+"/ids.db"), "copies[0].source", "agboxd's own")
+	refused("a copy of what holds it", copied(d.home), "copies[0].source", "exclude it")
+	for what, spec := range map[string]*agboxv1.CreateSpec{
+		"the configuration of the system, read-only": mount("/etc", false),
+		"a copy without it":                          copied(d.home, "/data", "run", "/config/agents-sandbox"),
+	} {
+		if err := try(spec); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	d.conf = "[mounts]\nallow_system = true\nallow = [\"/run\", \"" + d.home + "\"]\n"
+	d.restart()
+	refused("what is outside", mount("/etc", false), "mounts[0].source", "mounts.allow")
+	refused("the database all the same", mount(own+"/ids.db", false), "mounts[0].source", "agboxd's own")
+	if err := try(mount("/run/docker.sock", true)); err != nil {
+		t.Errorf("the engine's socket with allow_system: %v", err)
+	}
+}
+
+// A sandbox that was accepted under other rules resumes, and says what would be refused.
+func TestASandboxThatWouldBeRefusedNowResumes(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "[mounts]\nallow_system = true\n")
+	id := d.create(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: "/boot", Target: "/mnt"}}})
+	d.await(id, ready)
+	must(d.StopSandbox(d.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))(t)
+	d.await(id, stopped)
+	d.conf = ""
+	d.restart()
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(t)
+	d.await(id, ready)
+	if w := d.sandbox(id).GetWarnings(); len(w) != 1 || !strings.Contains(w[0], `mounts[0].source "/boot"`) {
+		t.Errorf("warnings %q", w)
+	}
+}
