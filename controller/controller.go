@@ -79,6 +79,7 @@ type Controller struct {
 	hooks      *hookClock
 	status     *statusBoard
 	published  *portBoard
+	kills      *killBoard
 	agentBoard *agentBoard
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
@@ -97,6 +98,7 @@ func New(cfg Config) *Controller {
 		cfg: cfg, log: cfg.Logger, clock: newClock(cfg.Now),
 		status:     newStatusBoard(),
 		published:  newPortBoard(),
+		kills:      newKillBoard(),
 		agentBoard: newAgentBoard(),
 		parked:     newKeySet(),
 		odd:        newOddities(),

@@ -164,7 +164,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
 		return end
 	}
-	end.ExitCode, end.EndedAt, end.OomKilled = int32(j.ExitCode), j.EndedAtNanos, j.OOM
+	end.ExitCode, end.EndedAt, end.OomKilled, end.OomKills = int32(j.ExitCode), j.EndedAtNanos, j.OOM, j.OOMKills
 	end.StdoutDroppedBytes, end.StderrDroppedBytes = j.StdoutDroppedBytes, j.StderrDroppedBytes
 	fail := func(code, message string) {
 		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
@@ -175,7 +175,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
-		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill")
+		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill"+meanwhile(j))
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	default:
@@ -187,11 +187,23 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 func runFailure(j execjournal.Journal) string {
 	switch {
 	case j.OOM:
-		return "the command was killed by the kernel for want of memory"
+		return plan.OutOfMemory(j.OOMLimitBytes)
 	case j.Stopped:
-		return "the command was ended: its container was stopped from outside, or the main process ended"
+		return "the command was ended: its container was stopped from outside, or the main process ended" + meanwhile(j)
 	case j.Signal != 0:
-		return fmt.Sprintf("the command was ended by signal %d", j.Signal)
+		return fmt.Sprintf("the command was ended by signal %d", j.Signal) + meanwhile(j)
 	}
-	return fmt.Sprintf("the command exited with code %d", j.ExitCode)
+	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + meanwhile(j)
+}
+
+// meanwhile tells of processes that the kernel killed while a command ran that ended otherwise. They may be its children, or
+// another exec's.
+func meanwhile(j execjournal.Journal) string {
+	switch j.OOMKills {
+	case 0:
+		return ""
+	case 1:
+		return "; meanwhile a process of the sandbox was " + plan.OutOfMemory(j.OOMLimitBytes)
+	}
+	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", j.OOMKills, plan.OutOfMemory(j.OOMLimitBytes))
 }

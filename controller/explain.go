@@ -76,7 +76,7 @@ func (e *explanation) onlooker() *Controller {
 	o := &Controller{
 		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, ops: e.ops,
 		link: &engineLink{cfg: cfg, log: cfg.Logger}, hooks: e.hooks.copied(e.rec.ID),
-		status: newStatusBoard(), published: newPortBoard(), parked: newKeySet(), odd: newOddities(),
+		status: newStatusBoard(), published: newPortBoard(), kills: e.kills, parked: newKeySet(), odd: newOddities(),
 	}
 	o.settings.Store(e.settings.Load())
 	return o

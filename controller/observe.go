@@ -69,6 +69,7 @@ func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, sp
 			return err
 		}
 		w.Containers[i] = inspected(d, spec)
+		w.Containers[i].KilledOutside = c.kills.has(d.ID)
 		ports = append(ports, portsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
 		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() && d.OOMKilled {

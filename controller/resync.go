@@ -13,6 +13,7 @@ import (
 
 // engineEvent adds the key of the sandbox that an engine event is about.
 func (c *Controller) engineEvent(e dockerx.Event) {
+	c.kills.note(e)
 	if id := e.Labels[naming.SandboxID]; id != "" {
 		c.sandboxes.add(id)
 		if e.Action == "die" {

@@ -70,6 +70,7 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 		Mounts:        s.mounts(),
 		Init:          s.Init,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		ShmSize:       s.Limits.shmBytes(),
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		Resources:     s.resources(),
 		StorageOpt:    s.storageOptions(),

@@ -32,8 +32,9 @@ const (
 const (
 	ActionCreate  = "create"
 	ActionStart   = "start"
-	ActionDie     = "die" // PID 1 ended; ExitCode is set
-	ActionOOM     = "oom" // the OOM killer met some process of the container
+	ActionDie     = "die"  // PID 1 ended; ExitCode is set
+	ActionKill    = "kill" // somebody had the engine send it a signal; Signal is set
+	ActionOOM     = "oom"  // the OOM killer met some process of the container
 	ActionPause   = "pause"
 	ActionUnpause = "unpause"
 	ActionDestroy = "destroy"
@@ -45,7 +46,7 @@ var (
 	eventTypes = []string{TypeContainer, TypeNetwork}
 	// The engine takes these as prefixes, since one of them is followed by its verdict: "health_status: healthy".
 	eventActions = []string{
-		ActionCreate, ActionStart, ActionDie, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
+		ActionCreate, ActionStart, ActionDie, ActionKill, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
 	}
 )
 
@@ -54,6 +55,7 @@ type Event struct {
 	Type, Action, ID string
 	Labels           map[string]string
 	ExitCode         int // of ActionDie
+	Signal           int // of ActionKill
 	Time             time.Time
 }
 
@@ -179,6 +181,7 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 	switch {
 	case ev.Type == TypeContainer:
 		ev.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // absent unless it died
+		ev.Signal, _ = strconv.Atoi(m.Actor.Attributes["signal"])     // absent unless it was killed
 		ev.Labels = containerLabels(m.Actor.Attributes)
 		return ev, true
 	case ev.Type == TypeNetwork && ev.Action == ActionDestroy:
@@ -193,7 +196,7 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 // containerLabels takes out what the engine adds to the labels in an event.
 func containerLabels(attributes map[string]string) map[string]string {
 	labels := maps.Clone(attributes)
-	for _, k := range []string{"name", "image", "exitCode", "execDuration"} {
+	for _, k := range []string{"name", "image", "exitCode", "execDuration", "signal"} {
 		delete(labels, k)
 	}
 	return labels

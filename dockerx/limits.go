@@ -60,6 +60,18 @@ func (l Limits) resources() container.Resources {
 	return r
 }
 
+// engineShmBytes is the size that the engine gives /dev/shm by itself.
+const engineShmBytes = 64 << 20
+
+// shmBytes is the size of /dev/shm in a new container; 0: the engine's own. What is in it counts as memory and stays when the
+// processes that wrote it have been killed, so it is at most half of the limit. It can't be changed later.
+func (l Limits) shmBytes() int64 {
+	if l.MemoryBytes == 0 {
+		return 0
+	}
+	return min(engineShmBytes, l.MemoryBytes/2)
+}
+
 // update are the limits of a container that may have others: each is sent, and 0 as what takes a limit back.
 func (l Limits) update() container.Resources {
 	r := l.resources()

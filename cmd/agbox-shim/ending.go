@@ -58,10 +58,13 @@ func (s *supervisor) result() execjournal.Journal {
 	if s.pid == 0 {
 		return j // it never ran
 	}
+	if kills := oomKills() - s.oom; kills > 0 {
+		j.OOMKills, j.OOMLimitBytes = kills, memoryLimit()
+	}
 	if s.status.Signaled() {
 		j.Signal = int(s.status.Signal())
 		j.ExitCode = 128 + j.Signal
-		j.OOM = s.status.Signal() == unix.SIGKILL && !s.kill.killed && oomKills() > s.oom
+		j.OOM = s.status.Signal() == unix.SIGKILL && !s.kill.killed && j.OOMKills > 0
 	} else {
 		j.ExitCode = s.status.ExitStatus()
 	}

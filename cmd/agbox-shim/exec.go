@@ -21,8 +21,9 @@ const (
 
 // Descriptors that init gives to a supervisor. The lock is only held: it ends when init and we have both closed it.
 const (
-	stopFd = 3
-	lockFd = 4
+	stopFd  = 3
+	startFd = 4 // readable once init has raised our score; closed by us when the command runs
+	lockFd  = 5
 )
 
 // errSettled ends a supervisor before it began: nothing is to be run, and nothing is wrong.
@@ -31,6 +32,7 @@ var errSettled = errors.New("nothing to do")
 // runExec is the life of a supervisor.
 func runExec(at places, o options) int {
 	id := o.execID
+	score := startingOOMScore()
 	unix.CloseOnExec(lockFd)
 	sig, err := becomeSupervisor()
 	var s *supervisor
@@ -45,6 +47,7 @@ func runExec(at places, o options) int {
 		return tryAgain
 	}
 	s.launch(at, o)
+	score.settle(s.pid)
 	s.loop()
 	return settled
 }
@@ -53,6 +56,7 @@ func runExec(at places, o options) int {
 // hear: init raises stopFd before it signals.
 func becomeSupervisor() (*signals, error) {
 	unix.CloseOnExec(stopFd)
+	unix.CloseOnExec(startFd)
 	sig, err := catch()
 	if err != nil {
 		return nil, err

@@ -32,6 +32,8 @@ type initProcess struct {
 	sig   *signals
 	inbox inbox
 
+	score    oomScore // ours
+	starting starting
 	mainPid  int  // supervisor of the main process; 0: there is none
 	released bool // nothing of the sandbox's own is started before
 	exitCode int
@@ -75,7 +77,12 @@ func runInit(at places, o options) int {
 		say("start: %v", err)
 		return 1
 	}
+	score, err := scoreOf(os.Getpid())
+	if err != nil {
+		say("read the OOM score: %v", err)
+	}
 	p := &initProcess{
+		score:  score,
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
 		children: make(map[string]*child), settled: make(map[string]fileID),
 		failures: make(map[string]int), busy: make(map[string]int),
@@ -133,6 +140,8 @@ func (p *initProcess) wait() {
 	if p.inbox.fd >= 0 {
 		fds = append(fds, unix.PollFd{Fd: int32(p.inbox.fd), Events: unix.POLLIN})
 	}
+	begin := len(fds)
+	fds = p.starting.watch(fds)
 	due := p.rescanAt
 	if !p.soon.IsZero() && p.soon.Before(due) {
 		due = p.soon
@@ -145,7 +154,10 @@ func (p *initProcess) wait() {
 		return
 	}
 	p.sig.clear()
-	if len(fds) > 1 && fds[1].Revents != 0 {
+	for _, id := range p.starting.settled(fds[begin:]) {
+		p.start(id)
+	}
+	if p.inbox.fd >= 0 && fds[begin-1].Revents != 0 {
 		names, overflow := p.inbox.read()
 		if overflow {
 			p.rescanAt = time.Time{}

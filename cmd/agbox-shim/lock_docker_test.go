@@ -22,7 +22,7 @@ var testPrograms = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	atExit(func() { os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./testdata/lockgrabber")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./testdata/lockgrabber", "./testdata/keeper")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the test programs: %w: %s", err, out)

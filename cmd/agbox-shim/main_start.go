@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,10 +24,7 @@ func (p *initProcess) release() {
 // startMain starts the supervisor of the main process. It is a process of its own, so that PID 1
 // carries no output, waits for no disk, and can tell what belongs to the main process.
 func (p *initProcess) startMain() {
-	pid, err := syscall.ForkExec("/proc/self/exe", p.mainArgs(), &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{0, 2, 2, stopFd: uintptr(p.stop)},
-	})
+	pid, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
 	if err != nil {
 		say("start the main process: %v", err)
 		p.exitCode = exitCannotRun

@@ -30,6 +30,7 @@ type mainSupervisor struct {
 // runMain is the life of that supervisor. It returns the main process's exit code, 128 + signal if one ended it, and 126 or
 // 127 if it could not be started.
 func runMain(at places, o options) int {
+	score := startingOOMScore()
 	s := &mainSupervisor{options: o}
 	err := s.prepare(at)
 	if err != nil {
@@ -43,6 +44,7 @@ func runMain(at places, o options) int {
 		s.refuse(why)
 		return why.exitCode
 	}
+	score.settle(s.pid)
 	return s.loop()
 }
 

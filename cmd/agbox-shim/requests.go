@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,6 +102,9 @@ func (p *initProcess) start(id string) {
 		p.settled[id] = file
 		return
 	}
+	if !p.starting.admit(id) {
+		return
+	}
 	lock, err := p.lock(id)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		p.again(id)
@@ -127,10 +128,7 @@ func (p *initProcess) again(id string) {
 // the exec one that could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {
 	argv := append(p.args("exec"), id)
-	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{0, 2, 2, stopFd: uintptr(p.stop), lockFd: uintptr(lock)},
-	})
+	pid, err := p.starting.spawn(argv, p.score, p.stop, uintptr(lock))
 	if err != nil {
 		p.refuse(id, file, "the sandbox has no room for another process: "+err.Error())
 		unix.Close(lock)

@@ -141,9 +141,11 @@ type Container struct {
 	// EndedWell: it has exited with code 0.
 	EndedWell bool
 	// The fields below are set when it was inspected. ExitCode and OOMKilled are of one that is not running.
-	Inspected             bool
-	ExitCode              int
-	OOMKilled             bool
+	Inspected bool
+	ExitCode  int
+	OOMKilled bool
+	// KilledOutside: the engine told that somebody sent it KILL. It may have been, and not be known.
+	KilledOutside         bool
 	StartedAt, FinishedAt time.Time
 	Limits                Limits
 }

@@ -221,12 +221,3 @@ func row(c Container, r *storev1.Restarts) uint32 {
 func nextRestart(c Container, r *storev1.Restarts, now time.Time) *storev1.Restarts {
 	return &storev1.Restarts{Count: r.GetCount() + 1, Row: row(c, r) + 1, LastAt: now.UnixNano()}
 }
-
-// death describes the end of a container. The engine's OOM flag is sticky: it counts only for an exit by KILL that no exec
-// explains.
-func death(c Container, execOOM bool, what string) (code, text string) {
-	if c.OOMKilled && c.ExitCode == 137 && !execOOM {
-		return CodeContainerOOM, what + " was killed by the kernel for want of memory"
-	}
-	return CodeContainerDied, fmt.Sprintf("%s exited with code %d", what, c.ExitCode)
-}

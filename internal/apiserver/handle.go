@@ -97,6 +97,7 @@ func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
 		return out
 	}
 	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()
+	out.OomKills = e.End.GetOomKills()
 	out.ErrorCode, out.Error = e.End.GetErrorCode(), e.End.GetErrorMessage()
 	out.StdoutDroppedBytes, out.StderrDroppedBytes = e.End.GetStdoutDroppedBytes(), e.End.GetStderrDroppedBytes()
 	out.StartedAt, out.EndedAt = nanoseconds(e.End.GetStartedAt()), nanoseconds(e.End.GetEndedAt())

@@ -249,7 +249,10 @@ func execResult(e *agboxv1.ExecStatus) error {
 		return &exitError{code: max(code, exitFailed), err: fmt.Errorf("%s: %s", e.GetErrorCode(), e.GetError())}
 	}
 	if e.GetOomKilled() {
-		return &exitError{code: max(code, exitFailed), err: errors.New("the command ran out of memory")}
+		return &exitError{code: max(code, exitFailed), err: fmt.Errorf("the command was %s", e.GetError())}
+	}
+	if e.GetOomKills() > 0 {
+		return &exitError{code: max(code, exitFailed), err: errors.New(e.GetError())}
 	}
 	return &exitError{code: max(code, exitFailed)}
 }

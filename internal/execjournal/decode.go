@@ -126,6 +126,8 @@ func (j Journal) problem(execID string) string {
 		return "journal in an unknown state"
 	case j.StartedAtNanos < 0 || j.EndedAtNanos < 0 || j.StdoutBytes < 0 || j.StderrBytes < 0:
 		return "journal with a negative time or size"
+	case j.OOMKills < 0 || j.OOMLimitBytes < 0:
+		return "journal with a negative number of kills or limit"
 	case j.StdoutDroppedBytes < 0 || j.StderrDroppedBytes < 0:
 		return "journal with a negative number of dropped bytes"
 	case j.ExitCode < 0 || j.ExitCode > 255 || j.Signal < 0 || j.Signal > 64:

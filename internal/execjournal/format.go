@@ -118,8 +118,13 @@ type Journal struct {
 	ExitCode int `json:"exit_code"`
 	// Signal is 0 to 64.
 	Signal int `json:"signal,omitempty"`
-	// OOM: the kernel's OOM killer ended the command.
+	// OOM: the kernel's OOM killer ended the command: it died of a KILL that was not ours while OOMKills rose.
 	OOM bool `json:"oom,omitempty"`
+	// OOMKills is how many processes of the container, of whatever exec, the kernel killed for memory while the command ran.
+	// Shims of the first releases do not tell.
+	OOMKills int64 `json:"oom_kills,omitempty"`
+	// OOMLimitBytes is what the container could use when the command ended, where OOMKills is not 0; 0: no limit of its own.
+	OOMLimitBytes int64 `json:"oom_limit_bytes,omitempty"`
 	// Cancelled: the end came from a Cancel. Nothing of the process tree is left.
 	Cancelled bool `json:"cancelled,omitempty"`
 	// Stopped: the end came from the stop of the container. Nothing of the process tree is left.

@@ -13,7 +13,8 @@
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated
-//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes
+//   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
+//                         109 oom_kills
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; handed out: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
@@ -2327,13 +2328,16 @@ type ExecStatus struct {
 	// Host paths of the logs.
 	StdoutLogPath string `protobuf:"bytes,104,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,105,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
-	// The kernel's OOM killer ended the command.
+	// The kernel killed the command: the sandbox had used up its memory.
 	OomKilled bool `protobuf:"varint,106,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
 	// Bytes of output that are not in the logs because of artifacts.exec_log_max_bytes; known once ended.
 	StdoutDroppedBytes int64 `protobuf:"varint,107,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes int64 `protobuf:"varint,108,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// How many processes of the sandbox, of whatever exec, the kernel killed for memory while the command ran; known once ended.
+	// Not 0 in an exec that FINISHED: a part of its work may be missing.
+	OomKills      int64 `protobuf:"varint,109,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecStatus) Reset() {
@@ -2488,6 +2492,13 @@ func (x *ExecStatus) GetStdoutDroppedBytes() int64 {
 func (x *ExecStatus) GetStderrDroppedBytes() int64 {
 	if x != nil {
 		return x.StderrDroppedBytes
+	}
+	return 0
+}
+
+func (x *ExecStatus) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
 	}
 	return 0
 }
@@ -4726,7 +4737,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"rehydrated\x18g \x01(\v2\x1b.agbox.v1.RehydratedDetailsH\x00R\n" +
 	"rehydratedB\t\n" +
-	"\adetails\"\xab\x06\n" +
+	"\adetails\"\xc8\x06\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -4751,7 +4762,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"oom_killed\x18j \x01(\bR\toomKilled\x120\n" +
 	"\x14stdout_dropped_bytes\x18k \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
-	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x1a?\n" +
+	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x12\x1b\n" +
+	"\toom_kills\x18m \x01(\x03R\boomKills\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +

@@ -1234,8 +1234,10 @@ type ExecEnd struct {
 	// Bytes that are not in the logs because of their limit.
 	StdoutDroppedBytes int64 `protobuf:"varint,9,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes int64 `protobuf:"varint,10,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Processes of the sandbox that the kernel killed for memory while the command ran.
+	OomKills      int64 `protobuf:"varint,11,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecEnd) Reset() {
@@ -1334,6 +1336,13 @@ func (x *ExecEnd) GetStdoutDroppedBytes() int64 {
 func (x *ExecEnd) GetStderrDroppedBytes() int64 {
 	if x != nil {
 		return x.StderrDroppedBytes
+	}
+	return 0
+}
+
+func (x *ExecEnd) GetOomKills() int64 {
+	if x != nil {
+		return x.OomKills
 	}
 	return 0
 }
@@ -1666,7 +1675,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x02 \x01(\x03R\tcreatedAt\x12)\n" +
 	"\x10started_sequence\x18\x03 \x01(\x04R\x0fstartedSequence\x12.\n" +
-	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\xd9\x02\n" +
+	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\xf6\x02\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +
@@ -1681,7 +1690,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"oom_killed\x18\b \x01(\bR\toomKilled\x120\n" +
 	"\x14stdout_dropped_bytes\x18\t \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18\n" +
-	" \x01(\x03R\x12stderrDroppedBytes\"\xfc\x03\n" +
+	" \x01(\x03R\x12stderrDroppedBytes\x12\x1b\n" +
+	"\toom_kills\x18\v \x01(\x03R\boomKills\"\xfc\x03\n" +
 	"\rSandboxRecord\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
 	"\n" +

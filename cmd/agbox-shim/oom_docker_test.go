@@ -1,0 +1,107 @@
+//go:build docker
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+// hogs use up a container's memory, each in its own way; all of them end. Those that have killed tell how they end.
+var hogs = []struct {
+	name, script string
+	killed       bool // the command itself is what the kernel kills, every time
+}{
+	{"malloc", `exec tail /dev/zero`, true},
+	{"malloc of a child", `tail /dev/zero; exit 3`, false},
+	{"malloc of a child under a pipe", `cat /dev/zero | tail; exit 4`, false},
+	{"file in /dev/shm", `dd if=/dev/zero of=/dev/shm/f bs=64k; exit 5`, false},
+	{"files in /dev/shm of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/shm/f$i bs=64k & done; wait; exit 6`, false},
+	{"file in /tmp", `dd if=/dev/zero of=/tmp/f bs=64k count=4096; exit 7`, false},
+	{"many small processes", `i=0; while [ $i -lt 150 ]; do (x=$(head -c 400000 /dev/zero | tr '\0' x); exec sleep 1 $x) & (x=$(head -c 400000 /dev/zero | tr '\0' x); sleep 1) & i=$((i+1)); done; wait; exit 8`, false},
+	{"detached child that outlives its exec", `setsid sh -c 'sleep 0.3; tail /dev/zero' & exit 9`, false},
+	{"/dev/shm full, and then malloc", `dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
+}
+
+// TestContainerOutOfMemoryHitsTheWorkload: whatever uses up the memory, PID 1 lives, no exec is lost, and the next one runs.
+func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
+	for _, limit := range []int{32, 48, 128} {
+		for _, hog := range hogs {
+			t.Run(fmt.Sprintf("%d MiB, %s", limit, hog.name), func(t *testing.T) {
+				c := newContainer(t, "--memory", fmt.Sprintf("%dm", limit), "--memory-swap", fmt.Sprintf("%dm", limit),
+					"--shm-size", fmt.Sprintf("%dm", limit/2))
+				innocent := c.start(c.sh("echo up; exec sleep 1000"))
+				c.says(innocent, "up\n")
+				r := c.start(c.sh(hog.script))
+				var s execjournal.Status
+				c.until("the hog to end", func() bool {
+					s = c.look(r)
+					return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost || c.inspect("{{.State.Running}}") == "false"
+				})
+				t.Logf("hog: %v %+v", s.Phase, s.Journal)
+				if s.Phase != execjournal.Ended || hog.killed && !s.Journal.OOM {
+					t.Errorf("the hog: %v, %+v", s.Phase, s.Journal)
+				}
+				if strings.HasPrefix(hog.name, "detached") {
+					time.Sleep(time.Second)
+				}
+				is := c.look(innocent)
+				t.Logf("innocent: %v, OOM %v", is.Phase, is.Journal.OOM)
+				if is.Phase != execjournal.Running && (is.Phase != execjournal.Ended || !is.Journal.OOM) {
+					t.Errorf("the innocent exec: %v, %+v", is.Phase, is.Journal)
+				}
+				if running := c.inspect("{{.State.Running}}"); running != "true" {
+					t.Fatal("PID 1 died")
+				}
+				if j, _ := c.do(c.request("true")); j.ExitCode != 0 {
+					t.Errorf("the next exec: %+v", j)
+				}
+			})
+		}
+	}
+}
+
+// TestContainerManyStartsWithFullSharedMemory: half of the memory is taken by what no kill gives back, and many execs start at
+// once. Each gets its true end.
+func TestContainerManyStartsWithFullSharedMemory(t *testing.T) {
+	c := newContainer(t, "--memory", "48m", "--memory-swap", "48m", "--shm-size", "24m")
+	c.do(c.sh("dd if=/dev/zero of=/dev/shm/f bs=64k"))
+	var all []execjournal.Request
+	for range 30 {
+		all = append(all, c.start(c.sh("sleep 1")))
+	}
+	ends := make(map[string]int)
+	for _, r := range all {
+		var s execjournal.Status
+		c.until("an end", func() bool {
+			s = c.look(r)
+			return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost || c.inspect("{{.State.Running}}") == "false"
+		})
+		ends[fmt.Sprintf("%v, OOM %v, %s", s.Phase, s.Journal.OOM, s.Journal.ErrorCode)]++
+		if s.Phase != execjournal.Ended || s.Journal.ExitCode != 0 && !s.Journal.OOM && s.Journal.ErrorCode == "" {
+			t.Errorf("%v, %+v", s.Phase, s.Journal)
+		}
+	}
+	t.Log(ends)
+	if c.inspect("{{.State.Running}}") != "true" {
+		t.Error("PID 1 died")
+	}
+}
+
+// TestContainerTellsOfKilledChildren: an exec that ended otherwise says how many processes the kernel killed meanwhile.
+func TestContainerTellsOfKilledChildren(t *testing.T) {
+	c := newContainer(t, "--memory", "48m", "--memory-swap", "48m")
+	for script, code := range map[string]int{"tail /dev/zero; exit 0": 0, "tail /dev/zero; exit $?": 137, "tail /dev/zero || exit 1": 1} {
+		j, _ := c.do(c.sh(script))
+		if j.ExitCode != code || j.OOM || j.OOMKills != 1 || j.OOMLimitBytes != 48<<20 {
+			t.Errorf("%s: %+v", script, j)
+		}
+	}
+	if j, _ := c.do(c.request("true")); j.OOMKills != 0 || j.OOMLimitBytes != 0 {
+		t.Errorf("the next one: %+v", j)
+	}
+}

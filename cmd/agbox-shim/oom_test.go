@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMemoryFilesOfBothCgroupVersions(t *testing.T) {
+	for text, want := range map[string]struct {
+		n  int64
+		ok bool
+	}{
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n":               {3, true},
+		"low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n": {1, true},
+		"oom_kill_disable 0\nunder_oom 0\n":                           {0, false},
+		"oom_kill x\n":                                                {0, false},
+		"":                                                            {0, false},
+	} {
+		if n, ok := oomCount(text); n != want.n || ok != want.ok {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+	for text, want := range map[string]struct {
+		n  int64
+		ok bool
+	}{
+		"50331648\n": {48 << 20, true}, "max\n": {0, true}, "9223372036854771712\n": {0, true}, "": {0, false}, "x": {0, false},
+	} {
+		if n, ok := limitBytes(text); n != want.n || ok != want.ok {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+}
+
+// TestCommandsAreKilledForMemoryBeforeShims: by their scores, and so are all that they start.
+func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
+	t.Parallel()
+	score := func(pid int) int {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		must(t, err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		must(t, err)
+		return n
+	}
+	base := score(os.Getpid())
+	b := newBox(t).boot()
+	r := b.start(b.sh("sleep 0.2; cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj); echo $$; sleep 1000"))
+	out := strings.Fields(b.output(r, func(s string) bool { return strings.Count(s, "\n") == 3 }))
+	want := strconv.Itoa(min(base+commandScore, maxScore))
+	if out[0] != want || out[1] != want {
+		t.Errorf("children of the command: %v, want %s", out, want)
+	}
+	pid, err := strconv.Atoi(out[2])
+	must(t, err)
+	if n := score(pid); strconv.Itoa(n) != want {
+		t.Errorf("the command: %d, want %s", n, want)
+	}
+	if n := score(b.supervisor(r)); n != base {
+		t.Errorf("the supervisor: %d, want %d", n, base)
+	}
+	if n := score(b.cmd.Process.Pid); n != base {
+		t.Errorf("init: %d, want %d", n, base)
+	}
+}

@@ -1,0 +1,47 @@
+package controller
+
+import (
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+func TestAnExecSaysWhatTheKernelKilledForMemory(t *testing.T) {
+	const limit = 48 << 20
+	for name, c := range map[string]struct {
+		j      execjournal.Journal
+		state  agboxv1.ExecState
+		want   string
+		killed bool
+	}{
+		"itself": {
+			execjournal.Journal{ExitCode: 137, Signal: 9, OOM: true, OOMKills: 1, OOMLimitBytes: limit},
+			agboxv1.ExecState_EXEC_STATE_FAILED, "killed: out of memory (limit 48MiB)", true,
+		},
+		"itself, by an older shim": {
+			execjournal.Journal{ExitCode: 137, Signal: 9, OOM: true},
+			agboxv1.ExecState_EXEC_STATE_FAILED, "killed: out of memory", true,
+		},
+		"a child": {
+			execjournal.Journal{ExitCode: 1, OOMKills: 1, OOMLimitBytes: limit},
+			agboxv1.ExecState_EXEC_STATE_FAILED,
+			"the command exited with code 1; meanwhile a process of the sandbox was killed: out of memory (limit 48MiB)", false,
+		},
+		"others, and it was ended by a signal": {
+			execjournal.Journal{ExitCode: 143, Signal: 15, OOMKills: 3, OOMLimitBytes: limit},
+			agboxv1.ExecState_EXEC_STATE_FAILED,
+			"the command was ended by signal 15; meanwhile 3 processes of the sandbox were killed: out of memory (limit 48MiB)", false,
+		},
+		"a child, and it finished": {
+			execjournal.Journal{OOMKills: 2, OOMLimitBytes: limit}, agboxv1.ExecState_EXEC_STATE_FINISHED, "", false,
+		},
+	} {
+		end := endOf(plan.Outcome{}, c.j, plan.ExecRecord{})
+		if end.GetState() != int32(c.state) || end.GetErrorMessage() != c.want || end.GetOomKilled() != c.killed ||
+			end.GetOomKills() != c.j.OOMKills {
+			t.Errorf("%s: %v", name, end)
+		}
+	}
+}
