@@ -175,7 +175,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
-		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill"+meanwhile(j))
+		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill"+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	default:
@@ -189,21 +189,9 @@ func runFailure(j execjournal.Journal) string {
 	case j.OOM:
 		return plan.OutOfMemory(j.OOMLimitBytes)
 	case j.Stopped:
-		return "the command was ended: its container was stopped from outside, or the main process ended" + meanwhile(j)
+		return "the command was ended: its container was stopped from outside, or the main process ended" + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
 	case j.Signal != 0:
-		return fmt.Sprintf("the command was ended by signal %d", j.Signal) + meanwhile(j)
+		return fmt.Sprintf("the command was ended by signal %d", j.Signal) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
 	}
-	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + meanwhile(j)
-}
-
-// meanwhile tells of processes that the kernel killed while a command ran that ended otherwise. They may be its children, or
-// another exec's.
-func meanwhile(j execjournal.Journal) string {
-	switch j.OOMKills {
-	case 0:
-		return ""
-	case 1:
-		return "; meanwhile a process of the sandbox was " + plan.OutOfMemory(j.OOMLimitBytes)
-	}
-	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", j.OOMKills, plan.OutOfMemory(j.OOMLimitBytes))
+	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
 }

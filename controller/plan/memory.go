@@ -14,6 +14,18 @@ func OutOfMemory(limitBytes int64) string {
 	return fmt.Sprintf("killed: out of memory (limit %s)", units.BytesSize(float64(limitBytes)))
 }
 
+// Meanwhile is the end of a message about a command that ended otherwise while the kernel killed processes of its sandbox. They
+// may be its children, or another exec's.
+func Meanwhile(kills, limitBytes int64) string {
+	switch kills {
+	case 0:
+		return ""
+	case 1:
+		return "; meanwhile a process of the sandbox was " + OutOfMemory(limitBytes)
+	}
+	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", kills, OutOfMemory(limitBytes))
+}
+
 // death describes the end of a container. The engine's OOM flag is sticky: it tells of any process in this run. It counts for
 // an exit by KILL, unless an exec explains the flag and somebody is known to have killed the container.
 func death(c Container, execOOM bool, what string) (code, text string) {

@@ -58,7 +58,7 @@ func earliest(j *execjournal.Journal) int64 {
 // container counts as one on request. It says what the controller says of the same journal.
 func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	end := &storev1.ExecEnd{
-		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM,
+		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,
 		StdoutDroppedBytes: j.StdoutDroppedBytes, StderrDroppedBytes: j.StderrDroppedBytes,
 	}
 	fail := func(code, message string) *storev1.ExecEnd {
@@ -79,11 +79,11 @@ func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	case j.OOM:
-		return fail(plan.CodeExecRunFailed, "the command was killed by the kernel for want of memory")
+		return fail(plan.CodeExecRunFailed, plan.OutOfMemory(j.OOMLimitBytes))
 	case j.Signal != 0:
-		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command was ended by signal %d", j.Signal))
+		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command was ended by signal %d", j.Signal)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
 	default:
-		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command exited with code %d", j.ExitCode))
+		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command exited with code %d", j.ExitCode)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
 	}
 	return end
 }

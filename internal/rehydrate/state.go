@@ -111,7 +111,7 @@ func (r *rebuild) ended(c dockerx.ContainerDetail) verdict {
 		r.guess("state") // also a demoted pause ends so, and a main process that was done
 		return r.stopped()
 	case c.OOMKilled:
-		return r.failed(plan.CodeContainerOOM, "the primary container was killed for want of memory before the record was lost")
+		return r.failed(plan.CodeContainerOOM, "the primary container was "+plan.OutOfMemory(c.Limits.MemoryBytes)+", before the record was lost")
 	case r.takenByDeath(c):
 		v := r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
 		v.life = r.anotherLife()
