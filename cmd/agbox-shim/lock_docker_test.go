@@ -114,7 +114,15 @@ func TestContainerLogDirectoryIsRoots(t *testing.T) {
 // TestContainerFilesOfADaemonThatIsNotRoot: what the shim makes belongs to the directory's owner, who would be the daemon.
 func TestContainerFilesOfADaemonThatIsNotRoot(t *testing.T) {
 	t.Parallel()
-	c := newContainer(t)
+	t.Run("standard", func(t *testing.T) { filesOfADaemonThatIsNotRoot(t) })
+	t.Run("hardened", func(t *testing.T) {
+		filesOfADaemonThatIsNotRoot(t, "--cap-drop=ALL", "--cap-add=CHOWN", "--cap-add=DAC_OVERRIDE", "--cap-add=KILL",
+			"--cap-add=SETGID", "--cap-add=SETPCAP", "--cap-add=SETUID", "--security-opt=no-new-privileges")
+	})
+}
+
+func filesOfADaemonThatIsNotRoot(t *testing.T, options ...string) {
+	c := newContainer(t, options...)
 	const daemon = 4242
 	must(t, os.Chown(c.paths.Logs, daemon, daemon))
 	r := c.sh("echo x; sleep 1000")
