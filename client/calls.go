@@ -30,6 +30,14 @@ func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selecto
 	return resp.GetSandboxes(), err
 }
 
+// RecoverSandbox is ResumeSandbox, and also brings back a FAILED sandbox whose primary container exists: a network that is gone is
+// made again, no container is. Errors besides: FailedPrecondition that names what is missing. A daemon that does not know it
+// resumes only.
+func (c *Client) RecoverSandbox(ctx context.Context, sandboxID string) error {
+	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID, Recover: true})
+	return err
+}
+
 // ResumeSandbox asks a STOPPED or PAUSED sandbox to run again, and turns back a pause that is under way.
 func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})

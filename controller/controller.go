@@ -76,6 +76,7 @@ type Controller struct {
 	ops        *operations
 	removals   removals
 	odd        *oddities
+	absences   *absences
 	hooks      *hookClock
 	status     *statusBoard
 	published  *portBoard
@@ -103,6 +104,7 @@ func New(cfg Config) *Controller {
 		parked:     newKeySet(),
 		odd:        newOddities(),
 		removals:   newRemovals(),
+		absences:   newAbsences(),
 		resyncNow:  make(chan struct{}, 1),
 	}
 	c.hooks = newHookClock(c.clock.read)
@@ -113,7 +115,7 @@ func New(cfg Config) *Controller {
 	c.agents = newLoop(LoopAgents, cfg, c.reconcileAgent)
 	c.drainer = newDrainer()
 	c.ops = newOperations(c.sandboxes.add)
-	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned)
+	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned, c.absences.streamBroke)
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(c.agents.add)
 	return c
@@ -155,7 +157,18 @@ func (c *Controller) EngineProblem() string { return c.link.problem() }
 func (c *Controller) EngineWarning() string { return c.link.warning() }
 
 // ConfirmEngine accepts the engine now in place as ours and returns its ID.
-func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) { return c.link.confirm(ctx) }
+// Sandboxes that vanished together are judged then as if each had vanished alone.
+func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) {
+	engineID, err := c.link.confirm(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range c.absences.confirm() {
+		c.log.Warn("an operator gave up a sandbox that vanished", "sandbox_id", id)
+		c.sandboxes.add(id)
+	}
+	return engineID, nil
+}
 
 // committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass
 // knows when.

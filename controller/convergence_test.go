@@ -36,6 +36,7 @@ var happenings = []string{
 	"wait", "wait", "wait", "kill daemon", "kill daemon", "kill daemon soon", "kill daemon soon", "reboot",
 	"engine down", "engine up", "engine restart", "engine restart live",
 	"lose reply", "fail", "refuse", "late", "slow", "heal",
+	"empty lists", "hide box", "swap storage", "truth", "rename box", "disconnect box", "docker stop", "recover",
 	"kill box", "remove box", "start box", "remove network", "double primary",
 	"kill service", "remove service", "sick service", "update", "update",
 	"pause", "pause", "pause", "wake", "wake", "wake", "timeout", "demote", "thaw outside", "freeze outside", "clock", "stop at once",
@@ -256,6 +257,26 @@ func (p *player) do(a act) error {
 	case "kill box":
 		p.harm(a.n)
 		p.engine.ExitContainer(p.container(a.n), 1, false)
+	case "empty lists": // of containers, of networks, or of both
+		p.engine.EmptyLists([][]string{
+			{dockerx.OpListContainers}, {dockerx.OpListNetworks}, {dockerx.OpListContainers, dockerx.OpListNetworks},
+		}[a.n%3]...)
+	case "hide box":
+		p.engine.HideContainer(p.container(a.n), true)
+	case "swap storage":
+		if p.settled() { // otherwise the other driver may become the right one
+			p.engine.SwapStorage([]string{"vfs", "overlay2"}[a.n%2])
+		}
+	case "truth":
+		p.truth()
+	case "rename box":
+		p.engine.RenameOutside(p.container(a.n), "renamed-"+p.box(a.n))
+	case "disconnect box":
+		p.engine.DisconnectOutside(p.container(a.n))
+	case "docker stop":
+		_ = p.engine.StopOutside(p.container(a.n), 10*time.Second)
+	case "recover":
+		_, _ = p.store.RequestRecover(ctx, p.box(a.n))
 	case "remove box":
 		p.harm(a.n)
 		p.engine.RemoveContainerOutside(p.container(a.n))
@@ -294,6 +315,23 @@ func (p *player) do(a act) error {
 		}
 	}
 	return nil
+}
+
+// settled reports whether there is a live sandbox by which the engine's present storage is known.
+func (p *player) settled() bool {
+	return slices.ContainsFunc(p.store.LiveIDs(), func(id string) bool {
+		sb, err := p.store.Sandbox(context.Background(), id)
+		return err == nil && sb.Desired.GetObjects().GetPrimaryId() != "" && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE
+	})
+}
+
+// truth ends every lie of the engine.
+func (p *player) truth() {
+	p.engine.EmptyLists()
+	p.engine.SwapStorage("overlay2")
+	for _, c := range p.engine.Containers() {
+		p.engine.HideContainer(c.ID, false)
+	}
 }
 
 // spec is one of three kinds: a plain one, one with services, hooks and files, one that is brought back and publishes a
@@ -361,10 +399,17 @@ const settle = 20 * time.Minute
 func (p *player) quiet() error {
 	p.engine.Heal()
 	p.engine.Down(false)
+	p.truth()
 	if err := p.restart(-1); err != nil {
 		return err
 	}
 	pass(settle)
+	if p.daemon.Vanished() != "" { // what others removed, and the engine's word for it was lost
+		if _, err := p.daemon.ConfirmEngine(context.Background()); err != nil {
+			return err
+		}
+		pass(settle)
+	}
 	if err := errors.Join(p.checkRest(), p.checkAll()); err != nil {
 		return err
 	}
@@ -512,15 +557,15 @@ func (p *player) checkSettings(id string, sb store.Sandbox) error {
 	if released, err := p.journals().Released(id); up && !released {
 		return errors.Join(err, errors.New("its PID 1 waits for its release"))
 	}
-	want := map[string]int64{naming.Primary(id): pids(sb.Spec.GetPidsLimit())}
+	want := map[string]int64{"": pids(sb.Spec.GetPidsLimit())} // by service
 	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
-		want[naming.Service(id, svc.GetName())] = pids(svc.GetPidsLimit())
+		want[svc.GetName()] = pids(svc.GetPidsLimit())
 	}
 	for _, c := range p.engine.Containers() {
-		if c.Labels[naming.SandboxID] == id && c.Limits.Pids != want[c.Name] {
-			return fmt.Errorf("%s has a pids limit of %d, want %d", c.Name, c.Limits.Pids, want[c.Name])
+		if c.Labels[naming.SandboxID] == id && c.Limits.Pids != want[c.Labels[naming.ServiceName]] {
+			return fmt.Errorf("%s has a pids limit of %d, want %d", c.Name, c.Limits.Pids, want[c.Labels[naming.ServiceName]])
 		}
-		if c.Name == naming.Primary(id) && len(sb.Spec.GetCopies()) > 0 {
+		if c.Labels[naming.SandboxID] == id && c.Labels[naming.Component] == naming.ComponentPrimary && len(sb.Spec.GetCopies()) > 0 {
 			if data, ok := p.engine.File(c.ID, "/data/src/file"); !ok || string(data) != "copied" {
 				return fmt.Errorf("its copy is %q", data)
 			}

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
@@ -30,6 +33,7 @@ type engineLink struct {
 	log      *slog.Logger
 	event    func(dockerx.Event)
 	returned func()
+	broke    func() // the stream of events did, and another one begins
 
 	mu     sync.RWMutex
 	state  linkState
@@ -47,9 +51,9 @@ type linkState struct {
 	info  dockerx.Info
 }
 
-func newEngineLink(cfg Config, event func(dockerx.Event), returned func()) *engineLink {
+func newEngineLink(cfg Config, event func(dockerx.Event), returned, broke func()) *engineLink {
 	return &engineLink{
-		cfg: cfg, log: cfg.Logger, event: event, returned: returned,
+		cfg: cfg, log: cfg.Logger, event: event, returned: returned, broke: broke,
 		state: linkState{problem: "connecting to the engine", since: time.Now()}, wakeup: make(chan struct{}, 1),
 	}
 }
@@ -146,13 +150,23 @@ func (l *engineLink) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// movedError says that the engine keeps its containers elsewhere than before.
+type movedError struct{ was, is *storev1.EngineIdentity }
+
+func (e *movedError) Error() string {
+	return fmt.Sprintf("the Docker engine now keeps its containers in %s with storage driver %s, and before in %s with %s: it does "+
+		"not show those of this daemon, and nothing is judged until it is as before, or until `agbox engine confirm` says that they "+
+		"are gone", e.is.GetDataRoot(), e.is.GetStorageDriver(), e.was.GetDataRoot(), e.was.GetStorageDriver())
+}
+
 var errForeign = errors.New("this is another Docker engine than before: it holds neither the marker nor any object of " +
 	"this daemon; nothing is judged until `agbox engine confirm` says that it is the right one")
 
 func (l *engineLink) lost(err error) {
 	s := linkState{problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
-	if errors.Is(err, errForeign) {
-		s = linkState{problem: errForeign.Error()}
+	var moved *movedError
+	if errors.Is(err, errForeign) || errors.As(err, &moved) {
+		s = linkState{problem: err.Error()}
 	}
 	l.set(s)
 }
@@ -162,6 +176,7 @@ func (l *engineLink) lost(err error) {
 func (l *engineLink) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	l.broke()
 	ready := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -214,9 +229,16 @@ func (l *engineLink) since() time.Time {
 func (l *engineLink) probe(ctx context.Context) {
 	for sleep(ctx, probeInterval) {
 		info, err := l.cfg.Engine.Info(ctx)
+		if err == nil {
+			err = l.checkIdentity(ctx, info)
+		}
+		var moved *movedError
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.As(err, &moved):
+			l.set(linkState{problem: err.Error()})
+			continue
 		case err != nil:
 			l.set(linkState{problem: fmt.Sprintf("the Docker engine does not answer: %v", err)})
 			continue
@@ -237,8 +259,73 @@ func (l *engineLink) identify(ctx context.Context) error {
 	if err := l.checkMarker(ctx); err != nil {
 		return err
 	}
+	if err := l.checkIdentity(ctx, info); err != nil {
+		return err
+	}
 	l.set(linkState{info: info})
 	return nil
+}
+
+// checkSame makes sure that the engine that answers now is in the given life, is ours, and keeps its containers where it did.
+// Errors: ErrUnavailable, errForeign, *movedError.
+func (l *engineLink) checkSame(ctx context.Context, run *storev1.EngineRun) error {
+	info, err := l.cfg.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if !proto.Equal(l.cfg.run(info), run) {
+		return fmt.Errorf("it was restarted while it was looked at: %w", errdefs.ErrUnavailable)
+	}
+	if err := l.checkIdentity(ctx, info); err != nil {
+		return err
+	}
+	return l.checkMarker(ctx)
+}
+
+// checkIdentity compares where the engine keeps its containers with what is on record. Another place is taken over where the
+// engine shows every sandbox that it should, as after a data root was moved by its operator.
+func (l *engineLink) checkIdentity(ctx context.Context, info dockerx.Info) error {
+	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
+	was, err := l.cfg.Store.EngineIdentity(ctx)
+	if err != nil && !errdefs.IsDataLoss(err) { // a damaged record is as good as none
+		return err
+	}
+	if proto.Equal(is, was) {
+		return nil
+	}
+	if was != nil {
+		all, err := l.showsAll(ctx)
+		if err != nil {
+			return err
+		}
+		if !all {
+			return &movedError{was, is}
+		}
+		l.log.Warn("the engine keeps its containers elsewhere than before, and shows them all", "storage_driver", info.Driver,
+			"data_root", info.DataRoot)
+	}
+	return l.cfg.Store.SetEngineIdentity(ctx, is)
+}
+
+// showsAll reports whether the engine lists the primary of each sandbox that should have one.
+func (l *engineLink) showsAll(ctx context.Context) (bool, error) {
+	containers, err := l.cfg.listContainers(ctx, "")
+	if err != nil {
+		return false, err
+	}
+	shown := map[string]bool{}
+	for _, c := range containers {
+		if c.Labels[naming.Component] == naming.ComponentPrimary {
+			shown[c.Labels[naming.SandboxID]] = true
+		}
+	}
+	for _, id := range l.cfg.Store.LiveIDs() {
+		sb, err := l.cfg.Store.Sandbox(ctx, id)
+		if err == nil && !shown[id] && sb.Desired.GetObjects().GetPrimaryId() != "" && !sb.Progress.GetMissing() {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // checkMarker tells our engine from another one by a labelled volume that was made at the first start. The engine's
@@ -321,6 +408,10 @@ func (l *engineLink) confirm(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if err := l.mark(ctx, plan.BecauseEngineConfirmed); err != nil {
+		return "", err
+	}
+	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
+	if err := l.cfg.Store.SetEngineIdentity(ctx, is); err != nil {
 		return "", err
 	}
 	l.log.Warn("an operator confirmed the engine", "engine_id", info.EngineID)

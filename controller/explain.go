@@ -60,7 +60,8 @@ func (e *explanation) look(ctx context.Context) (seen bool) {
 		return false
 	}
 	run := e.cfg.run(e.link.info)
-	e.world, e.blind = e.onlooker().observe(ctx, &e.rec, e.sb, run)
+	v := view{rec: &e.rec, sb: e.sb, pol: e.policy(e.sb), now: e.now}
+	e.world, e.blind = e.onlooker().observe(ctx, v, run)
 	if e.blind != nil {
 		return false
 	}
@@ -77,6 +78,7 @@ func (e *explanation) onlooker() *Controller {
 		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, ops: e.ops,
 		link: &engineLink{cfg: cfg, log: cfg.Logger}, hooks: e.hooks.copied(e.rec.ID),
 		status: newStatusBoard(), published: newPortBoard(), kills: e.kills, parked: newKeySet(), odd: newOddities(),
+		absences: e.absences.copied(),
 	}
 	o.settings.Store(e.settings.Load())
 	return o
@@ -90,6 +92,8 @@ func (unmarkedEngine) CreateVolume(context.Context, string, map[string]string) e
 type unmarkedStore struct{ Store }
 
 func (unmarkedStore) SetMarkerWritten(context.Context) error { return nil }
+
+func (unmarkedStore) SetEngineIdentity(context.Context, *storev1.EngineIdentity) error { return nil }
 
 // copied is a clock of its own that knows what this one does of a sandbox.
 func (k *hookClock) copied(sandboxID string) *hookClock {
@@ -109,11 +113,12 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 		Tries: uint32(e.sandboxes.tries(e.rec.ID)), Deadlines: deadlines(e.rec, e.sb.Spec, e.policy(e.sb)),
 		EngineProblem: e.link.problem,
 	}
-	if e.rec.Standing == plan.Gone {
+	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
 		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also when its history is purged
 	}
 	if seen {
 		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
+		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
 	}
 	if last.err != nil {
 		r.LastError = e.redact(message(last.err))
@@ -147,6 +152,10 @@ func (e *explanation) waiting() string {
 	case e.blind != nil:
 		return "no verdict: " + e.redact(message(e.blind))
 	case e.plan.Unknown:
+		if e.rec.Standing == plan.Unswept {
+			return "cleanup_ttl deleted the sandbox after a failure while the engine may not have shown it; what there is of it is left " +
+				"alone until somebody removes it (agbox gc --unknown)"
+		}
 		return "this store never knew the sandbox; what there is of it is left alone until somebody removes it (agbox gc --unknown)"
 	case status != "":
 		if what, ok := strings.CutPrefix(status, retrying); ok {
@@ -156,7 +165,10 @@ func (e *explanation) waiting() string {
 	case e.plan.Waiting != "":
 		return e.plan.Waiting
 	case e.rec.Standing == plan.Live && e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && len(e.plan.Steps) == 0:
-		return "a failed sandbox is not tried again: only a delete leads out"
+		if _, refusal := e.afterResume(); refusal != "" {
+			return "a failed sandbox is not tried again, and it can't be resumed: " + refusal
+		}
+		return "a failed sandbox is not tried again; `agbox resume` brings it back"
 	}
 	return ""
 }

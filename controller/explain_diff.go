@@ -63,15 +63,8 @@ func stateWord(s agboxv1.SandboxState) string {
 	return strings.TrimPrefix(s.String(), "SANDBOX_STATE_")
 }
 
-// find returns the container of a part by its name; nil: there is none.
-func (d *differ) find(name string) *plan.Container {
-	for i := range d.w.Containers {
-		if d.w.Containers[i].Name == name {
-			return &d.w.Containers[i]
-		}
-	}
-	return nil
-}
+// find returns the container of the primary, or of a service, whatever its name; nil: there is none.
+func (d *differ) find(service string) *plan.Container { return plan.PartOf(d.rec, d.w, service) }
 
 // leftovers are what should be gone.
 func (d *differ) leftovers() {
@@ -93,7 +86,7 @@ func (d *differ) down() {
 			d.add("container %s is %s, not stopped", ct.Name, ct.Status)
 		}
 	}
-	if d.find(naming.Primary(d.rec.ID)) == nil {
+	if d.find("") == nil {
 		d.add("container %s is missing", naming.Primary(d.rec.ID))
 	}
 	d.execs()
@@ -115,7 +108,7 @@ func (d *differ) paused() {
 			d.add("container %s is %s, not paused", ct.Name, ct.Status)
 		}
 	}
-	if ct := d.find(naming.Primary(d.rec.ID)); ct == nil || !ct.Alive() {
+	if ct := d.find(""); ct == nil || !ct.Alive() {
 		d.missing(ct, naming.Primary(d.rec.ID))
 	}
 }
@@ -136,7 +129,7 @@ func (d *differ) running() {
 
 // part compares one container. The primary counts as a service without a healthcheck.
 func (d *differ) part(name string, s plan.Service) {
-	ct := d.find(name)
+	ct := d.find(s.Name)
 	switch {
 	case ct == nil || ct.Status != "running":
 		d.missing(ct, name)

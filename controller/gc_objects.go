@@ -90,6 +90,8 @@ func (c *Controller) garbageOf(ctx context.Context, id string, h *held) ([]*agbo
 		return judged(h.items, false, reasonGone), nil
 	case plan.NeverReserved:
 		return judged(h.items, true, reasonUnknown), nil
+	case plan.Unswept:
+		return judged(h.items, true, reasonUnswept), nil
 	case plan.Live:
 		return c.outsideSpec(ctx, id, h)
 	}
@@ -100,6 +102,7 @@ func (c *Controller) garbageOf(ctx context.Context, id string, h *held) ([]*agbo
 const (
 	reasonGone    = "its sandbox is deleted"
 	reasonUnknown = "this store never knew its sandbox"
+	reasonUnswept = "cleanup_ttl deleted its sandbox after a failure, while the engine may not have shown it"
 )
 
 // outsideSpec are the objects that the sandbox's own pass would remove.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -15,10 +16,25 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// unproven is the doubt about what only the lists were asked for.
+const unproven = "looking by ID and by name for what the engine's lists do not show"
+
+// view is what is observed of one sandbox, and by what it is judged.
+type view struct {
+	rec *plan.Record
+	sb  store.Sandbox
+	pol plan.Policy
+	now time.Time
+}
+
+// inDoubt reports whether a decision depends on whether what w does not show is gone.
+func (v view) inDoubt(w plan.World) bool { return plan.Decide(*v.rec, w, v.pol, v.now).InDoubt }
+
 // observe reads what there is of one sandbox. run is the engine's life as it was before: what is seen alive has then
 // outlived it.
-func (c *Controller) observe(ctx context.Context, rec *plan.Record, sb store.Sandbox, run *storev1.EngineRun) (plan.World, error) {
-	w := plan.World{Run: run, Stopping: c.ops.subjects(rec.ID, plan.StopContainer)}
+func (c *Controller) observe(ctx context.Context, v view, run *storev1.EngineRun) (plan.World, error) {
+	rec := v.rec
+	w := plan.World{Run: run, Stopping: c.ops.subjects(rec.ID, plan.StopContainer), Doubt: unproven}
 	containers, err := c.cfg.listContainers(ctx, rec.ID)
 	if err != nil {
 		return w, err
@@ -34,19 +50,41 @@ func (c *Controller) observe(ctx context.Context, rec *plan.Record, sb store.San
 	if rec.Standing != plan.Live {
 		return w, nil
 	}
-	if w.Hook, err = c.observeHook(*rec, sb); err != nil {
+	if w.Hook, err = c.observeHook(*rec, v.sb); err != nil {
 		return w, err
 	}
-	if len(w.Containers) == 0 {
-		return w, c.examineAbsence(ctx)
+	goes := rec.Desired == storev1.RunState_RUN_STATE_DELETE && len(w.Containers) == 0
+	if goes || v.inDoubt(w) {
+		if err := c.lookFor(ctx, *rec, &w); err != nil {
+			return w, err
+		}
 	}
-	return w, c.examineContainers(ctx, rec, sb.Spec, &w)
+	switch {
+	case len(w.Containers) > 0:
+		err = c.examineContainers(ctx, rec, v.sb.Spec, &w)
+	case goes:
+		err = c.sameEngine(ctx, run)
+	default:
+		err = c.examineAbsence(ctx)
+	}
+	if err != nil {
+		return w, err
+	}
+	return w, c.judgeAbsence(ctx, v, &w)
 }
 
 // examineAbsence makes sure that an engine that shows nothing of a sandbox is ours: it may have been replaced since the
 // link to it was judged. Then nothing is missing, nor clean.
 func (c *Controller) examineAbsence(ctx context.Context) error {
 	if err := c.link.checkMarker(ctx); err != nil {
+		return fmt.Errorf("make sure of the engine: %w", err)
+	}
+	return nil
+}
+
+// sameEngine makes sure that the engine is ours, keeps its containers where it did, and is in the life in which it was looked at.
+func (c *Controller) sameEngine(ctx context.Context, run *storev1.EngineRun) error {
+	if err := c.link.checkSame(ctx, run); err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)
 	}
 	return nil
@@ -72,6 +110,11 @@ func (c *Controller) examineContainers(ctx context.Context, rec *plan.Record, sp
 		w.Containers[i].KilledOutside = c.kills.has(d.ID)
 		ports = append(ports, portsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
+		if ct.Component == naming.ComponentPrimary && w.Containers[i].Ended() {
+			if w.Terminated, err = c.cfg.Execs.Terminated(rec.ID); err != nil {
+				return err
+			}
+		}
 		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() && d.OOMKilled {
 			if rec.ExecOOM, err = c.cfg.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
 				return err

@@ -39,6 +39,9 @@ type Store interface {
 	EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error
 	MarkerWritten(ctx context.Context) (bool, error)
 	SetMarkerWritten(ctx context.Context) error
+	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
+	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
+	Unswept(ctx context.Context, id string) (bool, error)
 }
 
 // Engine is what the controller needs of the container engine. Every call has a deadline of its own and is
@@ -58,6 +61,8 @@ type Engine interface {
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
 	RemoveNetwork(ctx context.Context, id string) error
+	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
+	ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error
 	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
 	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
 	StatPath(ctx context.Context, id, path string) (dockerx.PathInfo, error)
@@ -84,6 +89,7 @@ type Execs interface {
 	Forget(sandboxID, execID string) error
 	Release(sandboxID string) error
 	Released(sandboxID string) (bool, error)
+	Terminated(sandboxID string) (bool, error)
 	Withhold(sandboxID string) error
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

@@ -14,6 +14,7 @@ import (
 // engineEvent adds the key of the sandbox that an engine event is about.
 func (c *Controller) engineEvent(e dockerx.Event) {
 	c.kills.note(e)
+	c.absences.told(e)
 	if id := e.Labels[naming.SandboxID]; id != "" {
 		c.sandboxes.add(id)
 		if e.Action == "die" {
@@ -90,7 +91,7 @@ func (c *Controller) resync(ctx context.Context) error {
 		switch {
 		case p.Unknown:
 			unknown++
-			c.log.Warn("Docker holds a sandbox that this store never knew; it is left alone", "sandbox_id", id)
+			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted unseen; they are left alone", "sandbox_id", id)
 		case err != nil, !p.Idle(), c.status.get(id) != p.Waiting:
 			c.sandboxes.add(id) // its own pass says what is wrong, or that nothing is any more
 		case p.Next > 0:
@@ -107,11 +108,15 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now t
 	if err != nil {
 		return plan.Plan{}, err
 	}
+	w.Doubt = unproven
 	w.Stopping = c.ops.subjects(id, plan.StopContainer)
 	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
 		return plan.Plan{}, err
 	}
 	p := plan.Decide(rec, *w, c.policy(sb), now)
+	if p.InDoubt {
+		p.Next = time.Nanosecond // only a pass looks closer
+	}
 	if runs(rec) && c.published.unseen(id, sb.Spec) {
 		p.Next = time.Nanosecond // only a pass looks at ports
 	}

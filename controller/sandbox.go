@@ -34,11 +34,12 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, nil
 	}
 	c.parked.remove(id)
-	w, err := c.observe(ctx, &rec, sb, run)
+	v := view{rec: &rec, sb: sb, pol: c.policy(sb), now: now}
+	w, err := c.observe(ctx, v, run)
 	if err != nil {
 		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
-	p := plan.Decide(rec, w, c.policy(sb), now)
+	p := plan.Decide(rec, w, v.pol, now)
 	return c.carryOut(ctx, rec, sb, w, p)
 }
 
@@ -56,6 +57,7 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 	case rec.Standing != plan.Live:
 		c.status.set(rec.ID, "")
 		c.odd.forgetAll(rec.ID)
+		c.absences.seen(rec.ID, rec.Objects)
 		c.hooks.forget(rec.ID)
 	case rec.ActiveExecs > 0 && !runs(rec):
 		c.wakeExecsOf(rec.ID)
@@ -94,6 +96,7 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		return Result{}, c.explain(rec.ID, err)
 	}
 	c.odd.forget(rec.ID)
+	p.After.Objects = ps.objects(p.After)
 	if err := settled(ps.report(ctx, p.After)); err != nil {
 		return Result{}, err
 	}
@@ -142,7 +145,7 @@ func (c *Controller) report(ctx context.Context, id string, gen uint64, r plan.R
 	}
 	err := c.cfg.Store.Report(ctx, id, store.Report{
 		Generation: gen, Events: r.Events, EngineRun: r.EngineRun, Progress: r.Progress, LimitsApplied: r.LimitsApplied,
-		Timeout: timeout,
+		Objects: r.Objects, Timeout: timeout,
 	})
 	if errdefs.IsAborted(err) {
 		c.log.Debug("intent changed during the pass", "sandbox_id", id, "generation", gen)
@@ -184,18 +187,11 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 	case err != nil:
 		return plan.Record{}, sb, fmt.Errorf("load record: %w", err)
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
-		return plan.Record{ID: id, Standing: plan.Gone}, sb, nil
+		standing, err := c.standingOfGone(ctx, id)
+		return plan.Record{ID: id, Standing: standing}, sb, err
 	}
-	rec := plan.Record{
-		ID: id, Standing: plan.Live,
-		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
-		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
-		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
-		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
-		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), c.inForce()),
-		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
-		OverFrozen: c.overFrozen(sb), Tries: c.sandboxes.tries(id), Agents: len(sb.Agents) > 0,
-	}
+	rec := c.recordOf(sb)
+	rec.OverFrozen, rec.Tries = c.overFrozen(sb), c.sandboxes.tries(id)
 	rec.Turns = c.turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = c.cfg.Store.Leaving(ctx, id); err != nil {
@@ -203,6 +199,21 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		}
 	}
 	return rec, sb, nil
+}
+
+// recordOf is what the store alone says of a live sandbox.
+func (c *Controller) recordOf(sb store.Sandbox) plan.Record {
+	return plan.Record{
+		ID: sb.ID, Standing: plan.Live,
+		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
+		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
+		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
+		Objects: sb.Desired.GetObjects(), Recover: sb.Desired.GetRecover(),
+		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
+		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), c.inForce()),
+		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
+		Agents: len(sb.Agents) > 0,
+	}
 }
 
 // fromNanos is the time of a stored one; 0 is none.
@@ -232,11 +243,23 @@ func (c *Controller) recordOfUnknown(ctx context.Context, id string) (plan.Recor
 	if err != nil {
 		return plan.Record{}, store.Sandbox{}, fmt.Errorf("look up reservation: %w", err)
 	}
-	standing := plan.NeverReserved
-	if reserved {
-		standing = plan.Gone
+	if !reserved {
+		return plan.Record{ID: id, Standing: plan.NeverReserved}, store.Sandbox{}, nil
 	}
-	return plan.Record{ID: id, Standing: standing}, store.Sandbox{}, nil
+	standing, err := c.standingOfGone(ctx, id)
+	return plan.Record{ID: id, Standing: standing}, store.Sandbox{}, err
+}
+
+// standingOfGone tells a sandbox whose objects are orphans from one whose objects are not touched.
+func (c *Controller) standingOfGone(ctx context.Context, id string) (plan.Standing, error) {
+	unswept, err := c.cfg.Store.Unswept(ctx, id)
+	if err != nil {
+		return plan.Gone, fmt.Errorf("look up how it was deleted: %w", err)
+	}
+	if unswept {
+		return plan.Unswept, nil
+	}
+	return plan.Gone, nil
 }
 
 // runs reports whether a sandbox is READY and wanted to be.

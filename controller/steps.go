@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/naming"
@@ -23,6 +26,8 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.ensureImage(ctx, s)
 	case plan.CreateNetwork:
 		return p.createNetwork(ctx)
+	case plan.ConnectNetwork:
+		return p.connect(ctx, s)
 	case plan.CreatePrimary, plan.CreateService:
 		return p.createContainer(ctx, s)
 	case plan.CopyFiles:
@@ -96,6 +101,46 @@ func (p *pass) createNetwork(ctx context.Context) error {
 	}
 	p.networkID = n.ID
 	return err
+}
+
+// connect attaches a container to its network again. A service is found there by its name.
+func (p *pass) connect(ctx context.Context, s plan.Step) error {
+	var aliases []string
+	if s.Service != "" {
+		aliases = []string{s.Service}
+	}
+	return p.cfg.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
+}
+
+// objects are the engine's IDs of the parts if they are to be recorded with r: once the sandbox has come up, when they are not
+// those on record. Nil: nothing to record.
+func (p *pass) objects(r plan.Report) *storev1.Objects {
+	state := p.rec.State
+	for _, e := range r.Events {
+		if s := e.GetSandboxState(); s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+			state = s
+		}
+	}
+	switch state {
+	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+	default:
+		return nil
+	}
+	o := plan.ObjectsOf(p.rec, p.w)
+	if p.networkID != "" {
+		o.NetworkId = p.networkID
+	}
+	for service, id := range p.made {
+		if service == "" {
+			o.PrimaryId = id
+		} else {
+			o.ServiceIds[service] = id
+		}
+	}
+	if p.rec.Standing != plan.Live || o.PrimaryId == "" || proto.Equal(o, p.rec.Objects) {
+		return nil
+	}
+	return o
 }
 
 // prefixBits is the smallest subnet that holds the containers beside its own three addresses: network, gateway, broadcast.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
@@ -325,7 +326,10 @@ func (s *fakeShim) terminate(id string) time.Duration {
 	b := s.boxes[id]
 	s.mu.Unlock()
 	if b != nil {
-		b.termOnce.Do(func() { close(b.term) })
+		b.termOnce.Do(func() {
+			_ = os.WriteFile(filepath.Join(b.logs, execjournal.TerminatedName), nil, 0o600)
+			close(b.term)
+		})
 	}
 	return 100*time.Millisecond + apart(id)
 }
@@ -606,6 +610,10 @@ func (s *fusedStore) SetMarkerWritten(ctx context.Context) error {
 	return s.f.guard(func() error { return s.Store.SetMarkerWritten(ctx) })
 }
 
+func (s *fusedStore) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
+	return s.f.guard(func() error { return s.Store.SetEngineIdentity(ctx, id) })
+}
+
 type fusedEngine struct {
 	*dockertest.Fake
 	f *fuseBox
@@ -649,6 +657,10 @@ func (e *fusedEngine) WriteTar(ctx context.Context, id, dir string, within time.
 
 func (e *fusedEngine) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
 	return e.f.guard(func() error { return e.Fake.CreateVolume(ctx, name, labels) })
+}
+
+func (e *fusedEngine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
+	return e.f.guard(func() error { return e.Fake.ConnectNetwork(ctx, networkID, containerID, aliases) })
 }
 
 func (e *fusedEngine) RemoveNetwork(ctx context.Context, id string) error {

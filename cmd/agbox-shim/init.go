@@ -3,9 +3,12 @@ package main
 import (
 	"math"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // How often init looks at all requests by itself. inotify makes it look at once; the long pause is the net under it, for
@@ -81,6 +84,7 @@ func runInit(at places, o options) int {
 	if err != nil {
 		say("read the OOM score: %v", err)
 	}
+	_ = unix.Unlink(filepath.Join(at.logs, execjournal.TerminatedName)) // of an earlier run; most often there is none
 	p := &initProcess{
 		score:  score,
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
@@ -103,6 +107,7 @@ func (p *initProcess) loop() int {
 		p.reap()
 		p.purge()
 		if p.sig.take(askedToEnd) || p.sig.take(interrupted) {
+			p.noteTerm()
 			p.drain()
 		}
 		if p.draining && p.mainPid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
@@ -113,6 +118,17 @@ func (p *initProcess) loop() int {
 		}
 		p.wait()
 	}
+}
+
+// noteTerm leaves a trace that this end was asked for: the daemon tells docker stop from a crash by it.
+func (p *initProcess) noteTerm() {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := unix.Open(filepath.Join(p.places.logs, execjournal.TerminatedName), flags, 0o600)
+	if err != nil {
+		say("note the TERM: %v", err)
+		return
+	}
+	unix.Close(fd)
 }
 
 // drain tells every supervisor, once, that the container stops. One that is too young to know the signal dies of it, and has

@@ -429,6 +429,7 @@ func (d *daemon) checks() []check {
 	return []check{
 		store, {name: "records", problem: d.rebuild.sentence()}, d.files.check(),
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
+		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
 }
 

@@ -54,8 +54,8 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	b.takenByDeath()
 	b.thaw(b.reason)
-	b.dropUnattached()
 	b.materials()
+	b.reconnect()
 	return b.run()
 }
 
@@ -63,14 +63,22 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseResume)
 	b.p.Waiting = "resuming"
+	if r.Recover && len(w.Stopping) > 0 { // of the failure; it would end what is started here
+		b.p.Waiting = "waiting for a stop to end"
+		return b.p
+	}
 	if p, done := b.finishStop(); !done {
 		return p
 	}
 	if what := b.missing(); what != "" {
-		return b.fail(CodeResumeFailed, what)
+		return b.lost(CodeResumeFailed, what)
+	}
+	if b.mine.network == nil {
+		b.p.add(Step{Kind: CreateNetwork, Reason: b.reason})
 	}
 	b.takenByDeath()
 	b.thaw(b.reason)
+	b.reconnect()
 	return b.run()
 }
 
@@ -92,12 +100,13 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 	b := newBringUp(r, w, pol, now, causeReasons[cause])
 	b.p.Waiting = "restarting"
 	if what := b.missing(); what != "" {
-		return b.fail(CodeContainerNotRunning, what)
+		return b.lost(CodeContainerNotRunning, what)
 	}
 	if b.life = b.progress.GetRestartRun(); b.life == nil || b.diedWithEngine() {
 		b.beginRestart()
 	}
 	b.thaw(b.reason)
+	b.reconnect()
 	p, up := b.start()
 	if !up {
 		return p
@@ -162,7 +171,7 @@ func (b *bringUp) missing() string {
 	switch {
 	case b.mine.primary == nil:
 		return "the primary container is missing"
-	case b.mine.network == nil:
+	case b.mine.network == nil && !b.r.Recover:
 		return "the network of the sandbox is missing"
 	}
 	for _, s := range b.r.Wanted.Services {
@@ -173,27 +182,10 @@ func (b *bringUp) missing() string {
 	return ""
 }
 
-// dropUnattached removes containers whose network went while the sandbox was being made: they can't be attached again,
-// and nobody has used them yet.
-func (b *bringUp) dropUnattached() {
+// reconnect attaches what is off the sandbox's network to it again, or to the one that this pass makes.
+func (b *bringUp) reconnect() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
-		b.p.add(Step{Kind: RemoveContainer, ID: c.ID, Service: c.Service, Reason: BecauseNetworkGone})
-		if c.Service == "" {
-			b.mine.primary = nil
-			continue
-		}
-		delete(b.mine.services, c.Service)
-		b.madeAnew(c.Service)
-	}
-}
-
-// madeAnew: what was started of a service counts no more, nor that it failed. That it was ready was told, and is not told again.
-func (b *bringUp) madeAnew(service string) {
-	sp := b.progress.Services[service]
-	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
-		delete(b.progress.Services, service)
-	} else if sp != nil {
-		sp.Started = false
+		b.p.add(Step{Kind: ConnectNetwork, ID: c.ID, Network: b.mine.networkID(), Service: c.Service, Reason: BecauseDisconnected})
 	}
 }
 

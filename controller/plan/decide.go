@@ -23,10 +23,13 @@ const (
 //
 //	gone                 remove containers, networks: orphans, audited; its files went before it was gone
 //	never reserved       report, touch nothing
+//	unswept              report, touch nothing
+//	a part in doubt      no verdict, no step; look again
 //	delete, stop         an agent's turn has a while to finish first
 //	delete               end execs, remove containers, networks, and files once no agent that stays has something in it; DELETED
 //	                     only when all is gone
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
+//	failed as missing    as before the failure, once what was missing is there
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
 //	                     delete it after cleanup_ttl
@@ -48,13 +51,16 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
 	case Gone:
 		return sweep(w, p)
-	case NeverReserved:
+	case NeverReserved, Unswept:
 		return Plan{Unknown: len(w.Containers)+len(w.Networks) > 0}
 	case Unreadable:
 		return Plan{Waiting: "the record is damaged; see the daemon's log"}
 	}
 	if slices.ContainsFunc(w.Containers, r.unclear) {
 		return Plan{Next: unclearRetry, Waiting: "waiting for the engine to settle a container"}
+	}
+	if w.Doubt != "" && Lacks(r, w) != "" {
+		return Plan{Waiting: w.Doubt, Next: w.LookAgain, InDoubt: true}
 	}
 	switch {
 	case r.Desired == storev1.RunState_RUN_STATE_DELETE:
@@ -113,6 +119,9 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 }
 
 func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
+	if p, ok := withdraw(r, w); ok {
+		return p
+	}
 	p := Plan{}
 	if r.ActiveExecs > 0 {
 		p.add(Step{Kind: CancelExecs, Reason: BecauseFailed})
@@ -131,7 +140,12 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	if !down {
 		return p
 	}
-	return p.cleanup(r, pol, now)
+	due := p.cleanup(r, pol, now)
+	if mine.primary == nil && w.Doubt != "" && slices.ContainsFunc(due.Steps, func(s Step) bool { return s.Kind == Cleanup }) {
+		p.Waiting, p.Next, p.InDoubt = w.Doubt, w.LookAgain, true
+		return p
+	}
+	return due
 }
 
 // cleanup deletes a sandbox that has been of no use for too long.
@@ -154,7 +168,7 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 		return p
 	}
 	if mine.primary == nil {
-		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
+		return p.judgedMissing(r, CodeContainerMissing, "the primary container is missing")
 	}
 	steps, down := halts(r, w, mine, stopReason(r))
 	p.add(steps...)

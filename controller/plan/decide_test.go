@@ -217,7 +217,7 @@ func TestDecide(t *testing.T) {
 		{"create whose network went", func(s *scene) {
 			creating(s)
 			s.w.Containers[0].Status, s.w.Networks = "created", nil
-		}, "remove-container:c1 make-inputs ensure-image create-network create-primary start-container release READY life:1"},
+		}, "make-inputs create-network connect-network:c1 start-container:c1 release:c1 READY life:1"},
 		{"an interrupted create fails by policy", func(s *scene) {
 			creating(s)
 			s.p.FailInterruptedCreate, s.p.Started = true, now

@@ -37,49 +37,64 @@ func (m parts) containers(wanted Wanted) []Container {
 }
 
 // split tells the objects of the spec from the rest of what carries the sandbox's labels, and returns the steps that
-// remove the rest. Of several networks the one that a container of the sandbox is attached to stays, the primary's
-// first, or else the oldest.
+// remove the rest. Of several networks, others go only once it is clear which one stays.
 func split(r Record, w World) (parts, []Step) {
 	mine := parts{services: map[string]*Container{}}
 	var extra []Step
-	for i := range w.Containers {
-		if !mine.take(r, &w.Containers[i]) {
-			extra = append(extra, Step{Kind: RemoveContainer, ID: w.Containers[i].ID, Reason: BecauseNotInSpec})
+	isPrimary := func(c *Container) bool { return c.Component == naming.ComponentPrimary }
+	mine.primary = pick(r, w.Containers, r.Objects.GetPrimaryId(), naming.Primary(r.ID), isPrimary)
+	for _, s := range r.Wanted.Services {
+		isService := func(c *Container) bool { return c.Component == naming.ComponentService && c.Service == s.Name }
+		if c := pick(r, w.Containers, r.Objects.GetServiceIds()[s.Name], naming.Service(r.ID, s.Name), isService); c != nil {
+			mine.services[s.Name] = c
 		}
 	}
 	attached := mine.containers(r.Wanted)
-	mine.network = pickNetwork(attached, w.Networks)
+	for _, c := range w.Containers {
+		if !slices.ContainsFunc(attached, func(m Container) bool { return m.ID == c.ID }) {
+			extra = append(extra, Step{Kind: RemoveContainer, ID: c.ID, Reason: BecauseNotInSpec})
+		}
+	}
+	var sure bool
+	mine.network, sure = pickNetwork(r.Objects.GetNetworkId(), attached, w.Networks)
 	for _, n := range w.Networks {
-		if n.ID != mine.networkID() && (mine.network != nil || len(attached) == 0) {
+		if sure && n.ID != mine.networkID() {
 			extra = append(extra, Step{Kind: RemoveNetwork, ID: n.ID, Reason: BecauseNotInSpec})
 		}
 	}
 	return mine, extra
 }
 
-// take claims a container for the part of the spec that it is, if it is one that is not there yet.
-func (m *parts) take(r Record, c *Container) bool {
-	switch {
-	case c.Status == "dead":
-		return false
-	case c.Component == naming.ComponentPrimary && c.Name == naming.Primary(r.ID) && m.primary == nil:
-		m.primary = c
-		return true
-	case c.Component == naming.ComponentService && c.Name == naming.Service(r.ID, c.Service) &&
-		m.services[c.Service] == nil && r.Wanted.has(c.Service):
-		m.services[c.Service] = c
-		return true
+// pick chooses the container that is a part of the spec, among those that its labels call so: the one on record, the one with
+// its name, or, after a create, the only one: somebody may have renamed it.
+func pick(r Record, all []Container, id, name string, is func(*Container) bool) *Container {
+	var only, named *Container
+	n := 0
+	for i := range all {
+		c := &all[i]
+		if c.Status == "dead" || !is(c) {
+			continue
+		}
+		if c.ID == id {
+			return c
+		}
+		if c.Name == name {
+			named = c
+		}
+		only, n = c, n+1
 	}
-	return false
+	switch {
+	case named != nil:
+		return named
+	case n == 1 && id == "" && r.hadPrimary():
+		return only
+	}
+	return nil
 }
 
-func (w Wanted) has(service string) bool {
-	return slices.ContainsFunc(w.Services, func(s Service) bool { return s.Name == service })
-}
-
-// pickNetwork returns nil when containers exist and none of them is attached to a network that exists: none can be
-// attached again.
-func pickNetwork(attached []Container, networks []Network) *Network {
+// pickNetwork chooses a network that a container is attached to, the primary's first, or the one on record, or else the oldest.
+// It is not sure of the oldest while there are containers that could be attached to another one.
+func pickNetwork(id string, attached []Container, networks []Network) (n *Network, sure bool) {
 	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
@@ -89,17 +104,22 @@ func pickNetwork(attached []Container, networks []Network) *Network {
 	for _, c := range attached {
 		for i := range oldestFirst {
 			if slices.Contains(c.NetworkIDs, oldestFirst[i].ID) {
-				return &oldestFirst[i]
+				return &oldestFirst[i], true
 			}
 		}
 	}
-	if len(attached) == 0 && len(oldestFirst) > 0 {
-		return &oldestFirst[0]
+	for i := range oldestFirst {
+		if oldestFirst[i].ID == id {
+			return &oldestFirst[i], true
+		}
 	}
-	return nil
+	if len(oldestFirst) == 0 {
+		return nil, false
+	}
+	return &oldestFirst[0], len(attached) == 0
 }
 
-// offNetwork are the containers that are not attached to the sandbox's network, and so of no use.
+// offNetwork are the containers that are not attached to the sandbox's network.
 func (m parts) offNetwork(wanted Wanted) []Container {
 	return slices.DeleteFunc(m.containers(wanted), func(c Container) bool {
 		return m.network != nil && slices.Contains(c.NetworkIDs, m.network.ID)

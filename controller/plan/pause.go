@@ -27,7 +27,7 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{Steps: extra, Waiting: "pausing"}
 	switch {
 	case mine.primary == nil:
-		return p.with(failed(CodeContainerMissing, "the primary container is missing"))
+		return p.judgedMissing(r, CodeContainerMissing, "the primary container is missing")
 	case !r.DemotedAt.IsZero():
 		return demoted(r, w, mine, p, pol, now)
 	case !mine.primary.Alive():
@@ -96,6 +96,9 @@ func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Pla
 	case last == unclearLife:
 		p.Waiting, p.Next = "the frozen primary ended, and the engine does not say whether it died with it", lifeRetry
 		return p
+	case last == sameLife && (&bringUp{r: r, w: w}).stoppedOutside(primary):
+		p.add(Step{Kind: StopDead, Reason: BecauseStoppedOutside, Words: reasonStoppedOutside})
+		return p
 	case last == sameLife && comesBack && r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 		p.add(Step{Kind: Demote, Reason: BecauseRestartPolicy})
 		return p
@@ -159,15 +162,19 @@ func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reas
 	return true
 }
 
-// finishStop ends the stop of a demoted sandbox that is wanted back meanwhile. done is true when nothing runs any more, or
+// finishStop ends the stop of a demoted or failed sandbox that is wanted back meanwhile. done is true when nothing runs any more, or
 // there is no such stop.
 func (b *bringUp) finishStop() (p Plan, done bool) {
 	if !b.progress.GetStopping() {
 		return Plan{}, true
 	}
-	steps, down := halts(b.r, b.w, b.mine, BecauseDemoted)
+	why := BecauseDemoted
+	if b.r.Recover {
+		why = BecauseFailed
+	}
+	steps, down := halts(b.r, b.w, b.mine, why)
 	if b.p.add(steps...); !down {
-		b.p.Waiting = "finishing the stop of the paused sandbox"
+		b.p.Waiting = "finishing the stop that was under way"
 		return b.p, false
 	}
 	b.progress = &storev1.Progress{HooksDone: b.progress.GetHooksDone()}

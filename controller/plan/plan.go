@@ -32,6 +32,10 @@ type Record struct {
 	EngineRun *storev1.EngineRun
 	// Progress is what the present run has come to; nil counts as nothing.
 	Progress *storev1.Progress
+	// Objects are the engine's IDs of the parts as last seen; nil before the first READY.
+	Objects *storev1.Objects
+	// Recover: the resume under way may make the network again.
+	Recover bool
 	// LimitsPending: an update changed limits that the containers do not have yet.
 	LimitsPending bool
 	// ActiveExecs is the number of execs without a recorded end.
@@ -106,6 +110,9 @@ const (
 	Live Standing = iota
 	// Gone: deleted or purged. What Docker still holds of it are orphans.
 	Gone
+	// Unswept: deleted by cleanup_ttl after a failure that may have been a wrong verdict. What Docker still holds of it is
+	// reported, never removed.
+	Unswept
 	// NeverReserved: the store has no trace of the ID. History was lost: report, never remove.
 	NeverReserved
 	// Unreadable: the record is quarantined. No verdict, no step.
@@ -122,6 +129,13 @@ type World struct {
 	Run *storev1.EngineRun
 	// Hook is the next hook that has not ended well; nil when there is none to run.
 	Hook *Hook
+	// Doubt says why what the engine does not show is not known to be gone; empty: it is. Then it was looked for by ID and by
+	// name, twice apart in time, on an engine that keeps its containers where it did.
+	Doubt string
+	// LookAgain is when a look may end the doubt; zero: only something else ends it.
+	LookAgain time.Duration
+	// Terminated: PID 1 of the primary was asked to end by a TERM in its present or last run.
+	Terminated bool
 	// Stopping are the IDs of the containers that the engine is asked to stop now.
 	Stopping []string
 }
@@ -232,7 +246,9 @@ type Plan struct {
 	Next time.Duration
 	// Waiting says what the sandbox waits for, for a person; empty when it waits for nothing.
 	Waiting string
-	// Unknown: objects of an ID that was never reserved; reported, never touched.
+	// InDoubt: there is a World.Doubt, and without it the plan would be another one.
+	InDoubt bool
+	// Unknown: objects of an ID that was never reserved, or is Unswept; reported, never touched.
 	Unknown bool
 }
 
@@ -244,11 +260,13 @@ type Report struct {
 	Progress  *storev1.Progress
 	// LimitsApplied: the containers have the limits of the spec.
 	LimitsApplied bool
+	// Objects replace the recorded ones if set.
+	Objects *storev1.Objects
 }
 
 // Empty reports whether there is nothing to record.
 func (r Report) Empty() bool {
-	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied
+	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied && r.Objects == nil
 }
 
 // Aside is what is done that nobody waits for, such as for one service. Its failure is its own alone.

@@ -18,9 +18,9 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	switch {
 	case b.mine.primary == nil:
-		return b.fail(CodeContainerMissing, "the primary container is missing")
+		return b.lost(CodeContainerMissing, "the primary container is missing")
 	case b.mine.network == nil:
-		return b.fail(CodeNetworkMissing, "the network of the sandbox is missing")
+		return b.lost(CodeNetworkMissing, "the network of the sandbox is missing")
 	case !b.mine.primary.Alive():
 		return b.ended()
 	}
@@ -33,6 +33,7 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 		return b.broughtBack()
 	}
 	b.thaw(BecauseOutside)
+	b.reconnect()
 	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
 		b.p.After.EngineRun = w.Run
 	}
@@ -75,6 +76,10 @@ func (b *bringUp) ended() Plan {
 		return restart(b.r, b.w, b.pol, b.now, last)
 	}
 	primary := *b.mine.primary
+	if b.stoppedOutside(primary) {
+		b.p.add(Step{Kind: StopDead, Reason: BecauseStoppedOutside, Words: reasonStoppedOutside})
+		return b.p
+	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
 	if !ok {
 		code, text := death(primary, b.r.ExecOOM, "the primary container")
@@ -92,6 +97,19 @@ func (b *bringUp) ended() Plan {
 	b.p.add(Step{Kind: StartContainer, ID: primary.ID, Reason: BecauseRestartPolicy})
 	return b.broughtBack()
 }
+
+// reasonStoppedOutside is the reason of the stop that somebody else did.
+const reasonStoppedOutside = "stopped_from_outside"
+
+// stoppedOutside reports an orderly end that this daemon did not ask for, such as docker stop: a TERM to PID 1. Without a main
+// process PID 1 ends for nothing else, and says so with its exit code where an older shim has left no trace of the TERM.
+func (b *bringUp) stoppedOutside(primary Container) bool {
+	orderly := primary.ExitCode == 0 || primary.ExitCode == exitTerminated
+	return primary.Inspected && (b.w.Terminated && !primary.OOMKilled || orderly && !b.r.Wanted.Main)
+}
+
+// exitTerminated is the exit code of a process that TERM has ended.
+const exitTerminated = 128 + 15
 
 // broughtBack tells of a restart by the primary's policy.
 func (b *bringUp) broughtBack() Plan {

@@ -142,19 +142,19 @@ func TestDecideWithServices(t *testing.T) {
 			half(s, "running", "starting")
 			s.w.Containers[0].Inspected, s.w.Containers[0].StartedAt = false, time.Time{}
 		}, "make-inputs ensure-image(mq) ensure-image next:1ms"},
-		{"create: an optional service on a network that is gone is made again", func(s *scene) {
+		{"create: an optional service on a network that is gone is connected", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("opt").NetworkIDs = []string{"n0"}
-		}, "remove-container(opt):opt make-inputs run-hook(mq) | ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
+		}, "make-inputs connect-network(opt):opt run-hook(mq) next:5s"},
 		{"create cut off between a start and its record: started again", func(s *scene) {
 			half(s, "exited", "")
 			s.r.Progress = nil
 		}, "make-inputs ensure-image(mq) ensure-image start-container(db):db life:1 next:2m0s"},
-		{"create whose network went: its services go too", func(s *scene) {
+		{"create whose network went: its services are connected to the next one", func(s *scene) {
 			half(s, "running", "healthy")
 			s.w.Networks = nil
-		}, "remove-container(db):db make-inputs ensure-image(db) ensure-image(mq) ensure-image create-network " +
-			"create-service(db) start-container(db) life:1 next:2m0s"},
+		}, "SERVICE_READY(db) make-inputs ensure-image(mq) ensure-image create-network connect-network(db):db " +
+			"create-service(mq) start-container(mq) life:1 next:1m0s"},
 		{"create: the primary follows, the optional service beside it, then the hook", func(s *scene) {
 			hooked(s, Hook{})
 			s.without("c1", "opt")
@@ -409,7 +409,7 @@ func TestAPrimaryThatOutlivedTheEngineIsNotReleasedAgain(t *testing.T) {
 // A restart by policy that is cut off before its report is told of by the next pass: the intent is on record first.
 func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
 	s := healthy()
-	s.r.Wanted.Restart = RestartAlways
+	s.r.Wanted.Restart, s.r.Wanted.Main = RestartAlways, true
 	s.w.Containers[0].Status, s.w.Containers[0].Inspected = "exited", true
 	if p := Decide(s.r, s.w, s.p, now); p.Before.Progress.GetRestartRun() == nil || p.After.Progress.GetRestartRun() != nil {
 		t.Errorf("before %v, after %v", p.Before.Progress, p.After.Progress)
@@ -418,7 +418,7 @@ func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
 
 func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 	ended := func(s *scene, policy RestartPolicy, code int) {
-		s.r.Wanted.Restart = policy
+		s.r.Wanted.Restart, s.r.Wanted.Main = policy, true
 		c := &s.w.Containers[0]
 		c.Status, c.ExitCode, c.EndedWell, c.Inspected = "exited", code, code == 0, true
 		c.StartedAt, c.FinishedAt = now.Add(-time.Minute), now.Add(-2*time.Second)

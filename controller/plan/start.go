@@ -179,14 +179,22 @@ func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	return b.p
 }
 
-func (b *bringUp) fail(code, message string) Plan {
+// lost fails the sandbox for a part that is missing.
+func (b *bringUp) lost(code, message string) Plan {
+	return b.failing().judgedMissing(b.r, code, message)
+}
+
+func (b *bringUp) fail(code, message string) Plan { return b.failing().with(failed(code, message)) }
+
+// failing is what a pass still does of its plan when the attempt fails.
+func (b *bringUp) failing() Plan {
 	steps := b.p.Steps[:0:0]
 	for _, s := range b.p.Steps {
 		if s.Reason == BecauseNotInSpec {
 			steps = append(steps, s)
 		}
 	}
-	return Plan{Before: b.p.Before, Steps: steps, Waiting: b.p.Waiting}.with(failed(code, message))
+	return Plan{Before: b.p.Before, Steps: steps, Waiting: b.p.Waiting}
 }
 
 // serviceFailed fails the attempt with the fall of a required service.

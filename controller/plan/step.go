@@ -11,6 +11,8 @@ const (
 	EnsureImage Kind = "ensure-image"
 	// CreateNetwork makes the sandbox's network.
 	CreateNetwork Kind = "create-network"
+	// ConnectNetwork attaches the container Step.ID to the network Step.Network, or the one just made.
+	ConnectNetwork Kind = "connect-network"
 	// CreatePrimary makes the primary container on the network Step.ID, or the one just made.
 	CreatePrimary Kind = "create-primary"
 	// CreateService makes the container of Step.Service, in the same way.
@@ -48,7 +50,8 @@ const (
 	Expire Kind = "expire"
 	// Demote asks the store to have a paused sandbox stopped rather than frozen.
 	Demote Kind = "demote"
-	// StopDead asks the store to take a paused sandbox whose memory is lost for a stopped one. Step.Words is the reason told.
+	// StopDead asks the store to take a sandbox for a stopped one: a paused one whose memory is lost, or one whose primary
+	// somebody else has stopped. Step.Words is the reason told.
 	StopDead Kind = "stop-dead"
 	// PauseCleanup asks the store for the delete of a sandbox that has been demoted for too long.
 	PauseCleanup Kind = "pause-cleanup"
@@ -59,7 +62,7 @@ const (
 // Kinds lists every step.
 func Kinds() []Kind {
 	return []Kind{
-		MakeInputs, EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release, RunHook, CancelHook,
+		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release, RunHook, CancelHook,
 		EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork,
 		RemoveInputs, RemoveFiles, StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
 	}
@@ -68,7 +71,7 @@ func Kinds() []Kind {
 // OnEngine reports whether the step acts on the engine; those are audited.
 func (k Kind) OnEngine() bool {
 	switch k {
-	case EnsureImage, CreateNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, UpdateLimits, StopContainer,
+	case EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, UpdateLimits, StopContainer,
 		PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork:
 		return true
 	}
@@ -83,29 +86,30 @@ type Reason string
 
 // The reasons.
 const (
-	BecauseCreate        Reason = "create"         // a create was accepted
-	BecauseResume        Reason = "resume"         // a resume was accepted
-	BecauseEngineDeath   Reason = "engine-death"   // the engine died and took what ran along
-	BecauseHostDeath     Reason = "host-death"     // the host was rebooted
-	BecauseRestartPolicy Reason = "restart-policy" // it ended by itself, and its policy brings it back
-	BecauseStop          Reason = "stop-requested"
-	BecausePause         Reason = "pause-requested"
-	BecauseTimeout       Reason = "timeout"
-	BecauseDemoted       Reason = "demoted"         // a paused sandbox is stopped to save its memory
-	BecauseFrozenLong    Reason = "frozen-long"     // pause.freeze_duration
-	BecauseTooManyFrozen Reason = "too-many-frozen" // pause.max_frozen
-	BecauseFreezeRefused Reason = "freeze-refused"  // the engine refuses to freeze it
-	BecauseIdle          Reason = "idle"
-	BecauseDelete        Reason = "delete-requested"
-	BecauseCleanup       Reason = "cleanup"
-	BecauseSpecChanged   Reason = "spec-changed"
-	BecauseCreateFailed  Reason = "create-failed"  // nothing of a failed create stays but its history
-	BecauseFailed        Reason = "sandbox-failed" // what still runs of it is stopped
-	BecauseOutside       Reason = "started-from-outside"
-	BecauseNotInSpec     Reason = "not-in-spec"
-	BecauseNetworkGone   Reason = "network-gone"
-	BecauseOrphan        Reason = "orphan"        // the sandbox is deleted
-	BecauseMountSwapped  Reason = "mount-swapped" // a mount is not what its source names; nothing has run yet
+	BecauseCreate         Reason = "create"         // a create was accepted
+	BecauseResume         Reason = "resume"         // a resume was accepted
+	BecauseEngineDeath    Reason = "engine-death"   // the engine died and took what ran along
+	BecauseHostDeath      Reason = "host-death"     // the host was rebooted
+	BecauseRestartPolicy  Reason = "restart-policy" // it ended by itself, and its policy brings it back
+	BecauseStop           Reason = "stop-requested"
+	BecausePause          Reason = "pause-requested"
+	BecauseTimeout        Reason = "timeout"
+	BecauseDemoted        Reason = "demoted"         // a paused sandbox is stopped to save its memory
+	BecauseFrozenLong     Reason = "frozen-long"     // pause.freeze_duration
+	BecauseTooManyFrozen  Reason = "too-many-frozen" // pause.max_frozen
+	BecauseFreezeRefused  Reason = "freeze-refused"  // the engine refuses to freeze it
+	BecauseIdle           Reason = "idle"
+	BecauseDelete         Reason = "delete-requested"
+	BecauseCleanup        Reason = "cleanup"
+	BecauseSpecChanged    Reason = "spec-changed"
+	BecauseCreateFailed   Reason = "create-failed"  // nothing of a failed create stays but its history
+	BecauseFailed         Reason = "sandbox-failed" // what still runs of it is stopped
+	BecauseOutside        Reason = "started-from-outside"
+	BecauseStoppedOutside Reason = "stopped-from-outside"
+	BecauseNotInSpec      Reason = "not-in-spec"
+	BecauseDisconnected   Reason = "disconnected"  // somebody took the container off its network, or removed that
+	BecauseOrphan         Reason = "orphan"        // the sandbox is deleted
+	BecauseMountSwapped   Reason = "mount-swapped" // a mount is not what its source names; nothing has run yet
 	// Of what is done to no sandbox:
 	BecauseEngineMarked    Reason = "engine-marked"    // an engine was met without our marker and taken for ours
 	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator said that it is ours
@@ -117,7 +121,7 @@ func Reasons() []Reason {
 		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecausePause,
 		BecauseTimeout, BecauseDemoted, BecauseFrozenLong, BecauseTooManyFrozen, BecauseFreezeRefused, BecauseIdle,
 		BecauseDelete, BecauseCleanup, BecauseSpecChanged, BecauseCreateFailed, BecauseFailed, BecauseOutside,
-		BecauseNotInSpec, BecauseNetworkGone, BecauseOrphan, BecauseMountSwapped, BecauseEngineMarked, BecauseEngineConfirmed,
+		BecauseStoppedOutside, BecauseNotInSpec, BecauseDisconnected, BecauseOrphan, BecauseMountSwapped, BecauseEngineMarked, BecauseEngineConfirmed,
 	}
 }
 
@@ -127,6 +131,8 @@ type Step struct {
 	ID   string
 	// Service is the service that it is about; empty for the primary and for the sandbox as a whole.
 	Service string
+	// Network is the engine's ID of the network, of ConnectNetwork.
+	Network string
 	// Index is that of the hook, for the steps of hooks.
 	Index  int
 	Reason Reason

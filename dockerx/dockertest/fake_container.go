@@ -19,6 +19,7 @@ type fakeContainer struct {
 	spec   dockerx.ContainerSpec
 	// driver is the storage driver that keeps it.
 	driver string
+	hidden bool
 	// network is what Docker 20.10 keeps: the name of the network that it was created on, not the ID.
 	network string
 	// ended is closed when the present run ends; nil while it does not run.
@@ -180,8 +181,8 @@ func (f *Fake) find(id string) (*fakeContainer, error) {
 	return nil, fmt.Errorf("no such container: %s: %w", id, errdefs.ErrNotFound)
 }
 
-// sees reports whether the engine's present storage driver keeps c. Called with mu held.
-func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver }
+// sees reports whether the engine's present storage driver keeps c, and it is not hidden. Called with mu held.
+func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver && !c.hidden }
 
 // RemoveContainer implements Engine.
 func (f *Fake) RemoveContainer(ctx context.Context, id string) error {

@@ -110,6 +110,15 @@ func (f *Fake) SwapStorage(driver string) {
 	})
 }
 
+// HideContainer has a container run on and not be seen, by ID, name or list; or be seen again.
+func (f *Fake) HideContainer(id string, hidden bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c, ok := f.containers[id]; ok {
+		c.hidden = hidden
+	}
+}
+
 // EmptyLists has every call of the given list operations answer that there is nothing, until it is called again.
 func (f *Fake) EmptyLists(ops ...string) {
 	f.mu.Lock()

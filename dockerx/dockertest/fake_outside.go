@@ -1,8 +1,10 @@
 package dockertest
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/agbox/agbox/dockerx"
 )
@@ -35,6 +37,11 @@ func (f *Fake) MarkOOM(id string) {
 // StartOutside is docker start. The error is Docker's refusal.
 func (f *Fake) StartOutside(id string) error {
 	return f.locked(func() error { return f.start(id) })
+}
+
+// StopOutside is docker stop.
+func (f *Fake) StopOutside(id string, grace time.Duration) error {
+	return f.stop(context.Background(), id, grace)
 }
 
 // CreateOutside is docker create. The error is Docker's refusal.
@@ -109,13 +116,16 @@ func (f *Fake) Spec(id string) (dockerx.ContainerSpec, bool) {
 	return copySpec(c.spec), true
 }
 
-// Containers returns all containers, and Networks all networks, without a call that could fail: for the checks of a test.
+// Containers returns all containers that the present storage driver keeps, hidden ones too, and Networks all networks, without a
+// call that could fail: for the checks of a test.
 func (f *Fake) Containers() []dockerx.ContainerDetail {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []dockerx.ContainerDetail
 	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
-		out = append(out, f.containers[id].copy())
+		if c := f.containers[id]; c.driver == f.driver {
+			out = append(out, c.copy())
+		}
 	}
 	return out
 }

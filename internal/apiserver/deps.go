@@ -26,6 +26,7 @@ type Store interface {
 	RequestPause(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestResume(ctx context.Context, id string) (changed bool, err error)
+	RequestRecover(ctx context.Context, id string) (changed bool, err error)
 	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error)

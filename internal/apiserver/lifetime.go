@@ -32,7 +32,11 @@ func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRe
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.deps.Store.RequestResume(ctx, was.ID)
+	if req.GetRecover() {
+		err = s.recoverSandbox(ctx, was)
+	} else {
+		_, err = s.deps.Store.RequestResume(ctx, was.ID)
+	}
 	if errdefs.IsFailedPrecondition(err) && resumable(was) {
 		now, again := s.deps.Store.Sandbox(ctx, was.ID)
 		if again == nil && runs(now) {
@@ -40,6 +44,23 @@ func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRe
 		}
 	}
 	return accepted(true, err)
+}
+
+// recoverLook bounds the look at the engine before a recover is accepted: an engine that hangs must not delay it for long.
+const recoverLook = 2 * time.Second
+
+// recoverSandbox refuses what the engine is known to lack a part of. What can't be found out now is accepted, and found out by the
+// loop.
+func (s *Server) recoverSandbox(ctx context.Context, was store.Sandbox) error {
+	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && s.deps.Explain != nil {
+		look, cancel := context.WithTimeout(ctx, recoverLook)
+		defer cancel()
+		if e, err := s.deps.Explain(look, was.ID); err == nil && e.GetResumeRefusal() != "" {
+			return store.RefuseResume(was.ID, e.GetResumeRefusal())
+		}
+	}
+	_, err := s.deps.Store.RequestRecover(ctx, was.ID)
+	return err
 }
 
 // resumable reports whether a resume of sb has something to do, or is under way.

@@ -39,6 +39,7 @@ func (a *app) describeCommand() *cobra.Command {
 
 func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
 	a.describeFacts(sb)
+	a.describeResume(ctx, c, sb)
 	a.describeSpec(sb)
 	agents, err := c.ListAgents(ctx, sb.GetSandboxId(), nil)
 	if err != nil {
@@ -58,6 +59,28 @@ func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.Sandbo
 		a.printExecs(execs, nil, "  ")
 	}
 	return a.describeEvents(ctx, c, sb)
+}
+
+// describeResume says of a FAILED sandbox what of it is there and what a resume would do. A daemon that can't say so is no error.
+func (a *app) describeResume(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) {
+	if sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		return
+	}
+	e, err := c.Explain(ctx, sb.GetSandboxId())
+	if err != nil {
+		return
+	}
+	a.list("Observed", e.GetObserved(), false)
+	a.describeResumeSteps(e)
+}
+
+func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
+	if why := e.GetResumeRefusal(); why != "" {
+		a.fact("Resume", "not possible: "+oneLine(why))
+	}
+	if steps := e.GetResumeSteps(); len(steps) > 0 {
+		a.list("Resume would", steps, true)
+	}
 }
 
 // describeEvents shows the newest events. Of a history that begins later, because its beginning was dropped or lost with the

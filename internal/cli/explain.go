@@ -150,6 +150,7 @@ func (a *app) showExplained(e *agboxv1.ExplainResponse, state string, now time.T
 	a.list("Observed", e.GetObserved(), false)
 	a.list("Differences", e.GetDifferences(), false)
 	a.list("Next", e.GetNextSteps(), true)
+	a.describeResumeSteps(e)
 	a.showDeadlines(e.GetDeadlines(), now)
 }
 

@@ -42,9 +42,12 @@ sandbox STOPPED.`,
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.verbCommand(verb{
-		name: "resume", short: "Start stopped sandboxes again, let paused ones go on",
+		name: "resume", short: "Start stopped or failed sandboxes again, let paused ones go on",
+		long: `Start sandboxes again with the same containers and files, and let paused ones go on with their processes. Of a failed sandbox the
+primary container and those of its required services must exist: a network that is gone is made again, a container is not.
+"agbox describe" says what a resume would do.`,
 		suggestFor: []string{"start", "restart", "unpause", "thaw"},
-		want:       client.Ready, method: (*client.Client).ResumeSandbox, already: runsAlready,
+		want:       client.Ready, method: (*client.Client).RecoverSandbox, already: runsAlready,
 	})
 }
 

@@ -152,6 +152,10 @@ type Journal struct {
 // the container's mounts are what they should be, and removes it before each start.
 const ReleaseName = "release"
 
+// TerminatedName is the file in the log directory by which PID 1 says that a TERM asked it to end in this run. It is no name of an
+// exec's file: those have a suffix.
+const TerminatedName = "terminated"
+
 // Names of the files of one exec. No name is another exec's: an exec ID has no leading dot, and no suffix ends another.
 
 // RequestName is the file of the Request in ctl/exec.

@@ -31,11 +31,28 @@ func (d *Dir) Released(sandboxID string) (bool, error) {
 	return true, nil
 }
 
-// Withhold takes a Release back: in the next run PID 1 waits for another one. To be called while the container does
-// not run. Idempotent.
+// Withhold takes a Release back: in the next run PID 1 waits for another one; and forgets that PID 1 was Terminated. To be called
+// while the container does not run. Idempotent.
 func (d *Dir) Withhold(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
+	err := os.Remove(filepath.Join(d.Paths(sandboxID).Logs, TerminatedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailablef("forget %s: %w", TerminatedName, err)
+	}
 	return d.unlink(sandboxID, ReleaseName)
+}
+
+// Terminated reports whether PID 1 noted in its present or last run that a TERM asked it to end. The sandbox's root can forge it.
+// Errors: invalid argument; unavailable.
+func (d *Dir) Terminated(sandboxID string) (bool, error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return false, err
+	}
+	_, err := os.Lstat(filepath.Join(d.Paths(sandboxID).Logs, TerminatedName))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err == nil, nil
+	}
+	return false, unavailablef("look for %s: %w", TerminatedName, err)
 }

@@ -752,7 +752,9 @@ type Progress struct {
 	// A demoted sandbox is being stopped; a resume ends that before it starts anything.
 	Stopping bool `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
 	// This run began with a thaw: services that are alive and told of are as they were before the pause.
-	Thawed        bool `protobuf:"varint,10,opt,name=thawed,proto3" json:"thawed,omitempty"`
+	Thawed bool `protobuf:"varint,10,opt,name=thawed,proto3" json:"thawed,omitempty"`
+	// The sandbox is FAILED because the engine did not show a part of it. The failure is withdrawn if the part is seen again.
+	Missing       bool `protobuf:"varint,11,opt,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,6 +855,13 @@ func (x *Progress) GetStopping() bool {
 func (x *Progress) GetThawed() bool {
 	if x != nil {
 		return x.Thawed
+	}
+	return false
+}
+
+func (x *Progress) GetMissing() bool {
+	if x != nil {
+		return x.Missing
 	}
 	return false
 }
@@ -1632,7 +1641,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xe6\x03\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x80\x04\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -1646,7 +1655,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x06frozen\x18\b \x01(\bR\x06frozen\x12\x1a\n" +
 	"\bstopping\x18\t \x01(\bR\bstopping\x12\x16\n" +
 	"\x06thawed\x18\n" +
-	" \x01(\bR\x06thawed\x1a\\\n" +
+	" \x01(\bR\x06thawed\x12\x18\n" +
+	"\amissing\x18\v \x01(\bR\amissing\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +

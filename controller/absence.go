@@ -1,0 +1,323 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/store"
+)
+
+// Time between the two looks that prove an absence.
+const (
+	// looksApart is longer than an engine has been seen to answer wrongly while it restarts (8 s).
+	looksApart = 10 * time.Second
+	// looksApartDestroyed is enough where the engine itself told of the removal.
+	looksApartDestroyed = time.Second
+	// maxDestroyed bounds the removals that are remembered. Beyond it they prove nothing; the looks do.
+	maxDestroyed = 10_000
+)
+
+// absences are the parts that the engine does not show, since when, and what the engine told of their removal. It is gone with
+// the process: then the looks begin again.
+type absences struct {
+	mu    sync.Mutex
+	first map[string]firstLook // by sandbox ID
+	// destroyed are the engine's IDs of which the present stream of events told the removal.
+	destroyed map[string]bool
+	// held are the sandboxes that vanished together and wait for an operator, with their names; confirmed are those that one
+	// gave up.
+	held      map[string]string
+	confirmed map[string]bool
+}
+
+// firstLook is the first of the two looks at a part that is not there.
+type firstLook struct {
+	what string
+	run  *storev1.EngineRun
+	at   time.Time // by the monotonic clock
+}
+
+func newAbsences() *absences {
+	return &absences{
+		first: map[string]firstLook{}, destroyed: map[string]bool{}, held: map[string]string{}, confirmed: map[string]bool{},
+	}
+}
+
+// told notes what the engine's events say of removals.
+func (a *absences) told(e dockerx.Event) {
+	if e.Action != dockerx.ActionDestroy {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.destroyed) < maxDestroyed {
+		a.destroyed[e.ID] = true
+	}
+}
+
+// streamBroke forgets what a stream told: another one may be of another engine, and has a gap before it.
+func (a *absences) streamBroke() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.destroyed)
+}
+
+// seen ends the doubt about a sandbox whose parts are all there, or that is not judged by them any more.
+func (a *absences) seen(id string, o *storev1.Objects) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.first, id)
+	delete(a.held, id)
+	delete(a.confirmed, id)
+	for _, object := range objectIDs(o) {
+		delete(a.destroyed, object)
+	}
+}
+
+// look notes one look at an absence and returns how long to wait for the one that proves it; 0: this one does.
+func (a *absences) look(id, what string, run *storev1.EngineRun, destroyed bool) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok := a.first[id]
+	if !ok || f.what != what || !proto.Equal(f.run, run) {
+		f = firstLook{what: what, run: run, at: time.Now()}
+		a.first[id] = f
+	}
+	apart := looksApart
+	if destroyed {
+		apart = looksApartDestroyed
+	}
+	return max(0, apart-time.Since(f.at))
+}
+
+// isDestroyed reports whether the engine told of the removal of one of the objects.
+func (a *absences) isDestroyed(objects ...string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(objects, func(id string) bool { return id != "" && a.destroyed[id] })
+}
+
+func (a *absences) isConfirmed(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.confirmed[id]
+}
+
+// hold has a sandbox wait for an operator.
+func (a *absences) hold(id, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[id] = name
+}
+
+// holding are the names of those that wait for an operator.
+func (a *absences) holding() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.held))
+}
+
+// confirm gives up those that are held, and returns their IDs.
+func (a *absences) confirm() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ids := slices.Collect(maps.Keys(a.held))
+	for _, id := range ids {
+		a.confirmed[id] = true
+	}
+	clear(a.held)
+	return ids
+}
+
+// copied knows what this one does; what becomes of the one is nothing to the other.
+func (a *absences) copied() *absences {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &absences{
+		first: maps.Clone(a.first), destroyed: maps.Clone(a.destroyed), held: maps.Clone(a.held), confirmed: maps.Clone(a.confirmed),
+	}
+}
+
+func objectIDs(o *storev1.Objects) []string {
+	ids := []string{o.GetPrimaryId(), o.GetNetworkId()}
+	for _, id := range o.GetServiceIds() {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// lookFor looks by ID and by name for what the lists do not show, and adds what it finds to w.
+func (c *Controller) lookFor(ctx context.Context, rec plan.Record, w *plan.World) error {
+	containers, networks := plan.Unseen(rec, *w)
+	for _, key := range containers {
+		d, err := c.cfg.Engine.InspectContainer(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !c.cfg.isOf(d.Labels, rec.ID) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(w.Containers, func(have plan.Container) bool { return have.ID == d.ID }) {
+			c.log.Warn("the engine's list leaves out a container that exists", "sandbox_id", rec.ID, "container_id", d.ID)
+			w.Containers = append(w.Containers, containerOf(d.Container))
+		}
+	}
+	for _, key := range networks {
+		n, err := c.cfg.Engine.InspectNetwork(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !c.cfg.isOf(n.Labels, rec.ID) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(w.Networks, func(have plan.Network) bool { return have.ID == n.ID }) {
+			c.log.Warn("the engine's list leaves out a network that exists", "sandbox_id", rec.ID, "network_id", n.ID)
+			w.Networks = append(w.Networks, plan.Network{ID: n.ID, Created: n.Created})
+		}
+	}
+	return nil
+}
+
+// isOf reports whether labels are those of an object of this store and sandbox.
+func (c *Config) isOf(labels map[string]string, sandboxID string) bool {
+	return c.isOurs(labels) && labels[naming.SandboxID] == sandboxID
+}
+
+// judgeAbsence decides whether what is missing is proven to be gone; if it is, it clears w.Doubt, and otherwise says there why it
+// is not. An engine that is not the one from before proves nothing: ErrUnavailable.
+func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) error {
+	rec := *v.rec
+	if !v.inDoubt(*w) {
+		c.absences.seen(rec.ID, rec.Objects)
+		w.Doubt = ""
+		return nil
+	}
+	what := plan.Lacks(rec, *w)
+	if what == "" { // its cleanup is due
+		what = plan.ThePrimary
+	}
+	if err := c.sameEngine(ctx, w.Run); err != nil {
+		return err
+	}
+	if contradiction := c.contradiction(ctx, rec, *w); contradiction != "" {
+		w.Doubt, w.LookAgain = "the engine does not show "+what+", but "+contradiction+"; looking again", looksApart
+		return nil
+	}
+	proof := c.absences.isDestroyed(removedIDs(rec.Objects, *w)...)
+	if left := c.absences.look(rec.ID, what, w.Run, proof); left > 0 {
+		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
+		return nil
+	}
+	if !proof && !hasPrimary(*w) && !c.absences.isConfirmed(rec.ID) {
+		others, err := c.vanished(ctx, rec.ID)
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			c.absences.hold(rec.ID, displayName(v.sb))
+			w.Doubt, w.LookAgain = vanishedTogether(append(others, displayName(v.sb))), looksApart
+			return nil
+		}
+	}
+	w.Doubt = ""
+	return nil
+}
+
+// removedIDs are the IDs on record of what may be missing in w: the primary's, or where that is there, those of the rest.
+func removedIDs(o *storev1.Objects, w plan.World) []string {
+	if !hasPrimary(w) {
+		return []string{o.GetPrimaryId()}
+	}
+	return objectIDs(o)[1:]
+}
+
+func hasPrimary(w plan.World) bool {
+	return slices.ContainsFunc(w.Containers, func(ct plan.Container) bool { return ct.Component == naming.ComponentPrimary })
+}
+
+func displayName(sb store.Sandbox) string { return orElse(sb.Name, sb.ID) }
+
+// vanishedTogether is what is said of sandboxes that no verdict is made about.
+func vanishedTogether(names []string) string {
+	slices.Sort(names)
+	shown := strings.Join(names[:min(len(names), 3)], ", ")
+	if len(names) > 3 {
+		shown += ", ..."
+	}
+	return fmt.Sprintf("%d sandboxes vanished from the engine together (%s), and it told of no removal: nothing is judged; "+
+		"run `agbox engine confirm` if they are gone for good", len(names), shown)
+}
+
+// contradiction is what proves that a part is alive although the engine does not show it; empty: nothing does.
+func (c *Controller) contradiction(ctx context.Context, rec plan.Record, w plan.World) string {
+	if hasPrimary(w) {
+		attached := func(ct plan.Container) bool { return ct.Inspected && ct.Alive() && len(ct.NetworkIDs) > 0 }
+		if len(w.Networks) == 0 && slices.ContainsFunc(w.Containers, attached) {
+			return "a running container is attached to it"
+		}
+		return ""
+	}
+	for _, execID := range c.cfg.Store.ActiveExecs(rec.ID) {
+		ex, err := c.cfg.Store.Exec(ctx, execID)
+		if err != nil {
+			continue // no evidence either way
+		}
+		status, err := c.cfg.Execs.Look(rec.ID, execID, ex.Desired.GetNonce())
+		if err == nil && status.Phase == execjournal.Running {
+			return "exec " + execID + " runs in it"
+		}
+	}
+	return ""
+}
+
+// vanished names the live sandboxes other than id whose primary the engine does not list either, and told of no removal of.
+func (c *Controller) vanished(ctx context.Context, id string) ([]string, error) {
+	listed, err := c.cfg.listContainers(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	shown := map[string]bool{}
+	for _, ct := range listed {
+		if ct.Labels[naming.Component] == naming.ComponentPrimary {
+			shown[ct.Labels[naming.SandboxID]] = true
+		}
+	}
+	var gone []string
+	for _, other := range c.cfg.Store.LiveIDs() {
+		if other == id || shown[other] || c.absences.isConfirmed(other) {
+			continue
+		}
+		sb, err := c.cfg.Store.Sandbox(ctx, other)
+		if errdefs.IsNotFound(err) || errdefs.IsDataLoss(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if rec := c.recordOf(sb); plan.Lacks(rec, plan.World{}) == plan.ThePrimary && !c.absences.isDestroyed(rec.Objects.GetPrimaryId()) {
+			gone = append(gone, displayName(sb))
+		}
+	}
+	return gone, nil
+}
+
+// Vanished says in one sentence that sandboxes vanished together and wait for an operator; empty when none do.
+func (c *Controller) Vanished() string {
+	if names := c.absences.holding(); len(names) > 0 {
+		return vanishedTogether(names)
+	}
+	return ""
+}

@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"slices"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/naming"
+)
+
+// ThePrimary is what Lacks calls the primary.
+const ThePrimary = "the primary container"
+
+// Lacks names a part that ought to exist, is not in w, and whose absence Decide would judge; empty: there is none. While
+// w.Doubt says that the absence is not proven, Decide does nothing.
+func Lacks(r Record, w World) string {
+	if r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE || r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		return ""
+	}
+	mine, _ := split(r, w)
+	if mine.primary == nil && r.hadPrimary() {
+		return ThePrimary
+	}
+	if r.Desired != storev1.RunState_RUN_STATE_RUN {
+		return ""
+	}
+	if mine.network == nil && !r.Recover && (r.hadPrimary() || len(w.Containers) > 0) {
+		return "the network"
+	}
+	for _, s := range r.Wanted.Services {
+		if mine.services[s.Name] == nil && r.hadService(s) {
+			return "the container of service " + s.Name
+		}
+	}
+	return ""
+}
+
+// hadPrimary reports whether the primary was made: before that a create makes it.
+func (r Record) hadPrimary() bool {
+	if r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
+		return true
+	}
+	return r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
+}
+
+// hadService reports whether the container of a service was made, and its fall has not been told.
+func (r Record) hadService(s Service) bool {
+	sp := progressOf(r.Progress, s.Name)
+	made := sp.GetStarted() || s.Required && r.hadPrimary()
+	return made && sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
+}
+
+// Unseen are the engine's IDs, and the names, under which parts are looked for that are on record and not in w.
+func Unseen(r Record, w World) (containers, networks []string) {
+	if r.Standing != Live {
+		return nil, nil
+	}
+	mine, _ := split(r, w)
+	want := func(c *Container, id, name string) {
+		if c != nil {
+			return
+		}
+		if id != "" {
+			containers = append(containers, id)
+		}
+		containers = append(containers, name)
+	}
+	if r.hadPrimary() {
+		want(mine.primary, r.Objects.GetPrimaryId(), naming.Primary(r.ID))
+	}
+	for _, s := range r.Wanted.Services {
+		if r.hadService(s) {
+			want(mine.services[s.Name], r.Objects.GetServiceIds()[s.Name], naming.Service(r.ID, s.Name))
+		}
+	}
+	seen := func(id string) bool {
+		return slices.ContainsFunc(w.Networks, func(n Network) bool { return n.ID == id })
+	}
+	if id := r.Objects.GetNetworkId(); id != "" && !seen(id) {
+		networks = append(networks, id)
+	}
+	for _, c := range mine.containers(r.Wanted) {
+		for _, id := range c.NetworkIDs {
+			if !seen(id) && !slices.Contains(networks, id) {
+				networks = append(networks, id)
+			}
+		}
+	}
+	if mine.network == nil && (r.hadPrimary() || len(w.Containers) > 0) {
+		networks = append(networks, naming.Network(r.ID))
+	}
+	return containers, networks
+}
+
+// PartOf returns the container that is the primary, or the named service, of a sandbox; nil when w shows none.
+func PartOf(r Record, w World, service string) *Container {
+	mine, _ := split(r, w)
+	if service == "" {
+		return mine.primary
+	}
+	return mine.services[service]
+}
+
+// ObjectsOf are the IDs of the parts that are in w, and the recorded ones of those that are not.
+func ObjectsOf(r Record, w World) *storev1.Objects {
+	mine, _ := split(r, w)
+	o := &storev1.Objects{PrimaryId: r.Objects.GetPrimaryId(), NetworkId: r.Objects.GetNetworkId(), ServiceIds: map[string]string{}}
+	for name, id := range r.Objects.GetServiceIds() {
+		o.ServiceIds[name] = id
+	}
+	if mine.primary != nil {
+		o.PrimaryId = mine.primary.ID
+	}
+	if mine.network != nil {
+		o.NetworkId = mine.network.ID
+	}
+	for name, c := range mine.services {
+		o.ServiceIds[name] = c.ID
+	}
+	return o
+}
+
+// reasonWithdrawn is the reason of a SANDBOX_RECOVERED.
+const reasonWithdrawn = "verdict_withdrawn"
+
+// judgedMissing is p with the failure of a sandbox of which a part is gone, as far as anybody can tell.
+func (p Plan) judgedMissing(r Record, code, text string) Plan {
+	p.After.Progress = copyOf(r.Progress)
+	p.After.Progress.Missing = true
+	return p.with(failed(code, text))
+}
+
+// withdraw takes a verdict of absence back when nothing is missing any more: nothing that runs is stopped for it. The next pass
+// judges the sandbox as if the verdict had never been. Only the very container whose absence was judged contradicts the verdict.
+func withdraw(r Record, w World) (Plan, bool) {
+	before := r
+	before.State = stateBefore(r)
+	mine, _ := split(r, w)
+	if !r.Progress.GetMissing() || mine.primary == nil || mine.primary.ID != r.Objects.GetPrimaryId() || Lacks(before, w) != "" {
+		return Plan{}, false
+	}
+	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))
+	p.After.Progress = copyOf(r.Progress)
+	p.After.Progress.Missing = false
+	return p, true
+}
+
+// stateBefore is what a sandbox that was judged missing had been, by what is wanted of it.
+func stateBefore(r Record) agboxv1.SandboxState {
+	switch {
+	case r.Desired == storev1.RunState_RUN_STATE_STOP:
+		return agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	case r.Desired == storev1.RunState_RUN_STATE_PAUSE:
+		return agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	case r.ErrorCode == CodeResumeFailed:
+		return agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	}
+	return agboxv1.SandboxState_SANDBOX_STATE_READY
+}
