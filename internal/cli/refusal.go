@@ -47,7 +47,7 @@ func wayOut(sb *agboxv1.SandboxHandle) string {
 	name := nameOrID(sb)
 	switch sb.GetState() {
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return fmt.Sprintf("; \"agbox describe %s\" says why, only a delete leads out", name)
+		return fmt.Sprintf("; \"agbox describe %s\" says why and what \"agbox resume\" would do", name)
 	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
 		return "; try again when it is READY"
 	case agboxv1.SandboxState_SANDBOX_STATE_READY:
