@@ -27,11 +27,11 @@ func TestRefusalsSayWhatToDoNext(t *testing.T) {
 		`cannot pause sandbox web: it is DELETING and being deleted`: {
 			State: agboxv1.SandboxState_SANDBOX_STATE_DELETING, DesiredState: "deleted",
 		},
-		`cannot pause sandbox web: it is READY now; try again`:                                           {State: agboxv1.SandboxState_SANDBOX_STATE_READY},
-		`cannot pause sandbox web: it is PENDING; try again when it is READY`:                            {State: agboxv1.SandboxState_SANDBOX_STATE_PENDING},
-		`cannot pause sandbox web: it is STOPPED; "agbox resume web" starts it`:                          {State: agboxv1.SandboxState_SANDBOX_STATE_STOPPED},
+		`cannot pause sandbox web: it is READY now; try again`:                                                   {State: agboxv1.SandboxState_SANDBOX_STATE_READY},
+		`cannot pause sandbox web: it is PENDING; try again when it is READY`:                                    {State: agboxv1.SandboxState_SANDBOX_STATE_PENDING},
+		`cannot pause sandbox web: it is STOPPED; "agbox resume web" starts it`:                                  {State: agboxv1.SandboxState_SANDBOX_STATE_STOPPED},
 		`cannot pause sandbox web: it is FAILED; "agbox describe web" says why and what "agbox resume" would do`: {State: agboxv1.SandboxState_SANDBOX_STATE_FAILED},
-		`cannot pause sandbox web: it is DELETED`:                                                        {State: agboxv1.SandboxState_SANDBOX_STATE_DELETED},
+		`cannot pause sandbox web: it is DELETED`:                                                                {State: agboxv1.SandboxState_SANDBOX_STATE_DELETED},
 	} {
 		sb.Name = "web"
 		if got := explain("pause", sb, refused); got.Error() != want {
