@@ -67,6 +67,7 @@ type Runtime struct {
 	Timeout           time.Duration `toml:"timeout"`
 	CleanupTTL        time.Duration `toml:"cleanup_ttl"`
 	EventRetentionTTL time.Duration `toml:"event_retention_ttl"`
+	ClockGrace        time.Duration `toml:"clock_grace"`
 	EventHistoryLimit int           `toml:"event_history_limit"`
 	InterruptedCreate string        `toml:"interrupted_create"`
 	EngineDeath       string        `toml:"engine_death"`
@@ -133,6 +134,7 @@ func Default() Config {
 		Runtime: Runtime{
 			IdleTTL:           30 * time.Minute,
 			EventRetentionTTL: 168 * time.Hour,
+			ClockGrace:        10 * time.Minute,
 			InterruptedCreate: InterruptedCreateResume,
 			EngineDeath:       EngineDeathRestart,
 			HealthTimeout:     5 * time.Minute,

@@ -232,6 +232,8 @@ func TestValidateEachKey(t *testing.T) {
 		{"drain.wait", func(c *Config) { c.Drain.Wait = time.Hour }},
 		{"drain.on_sigterm", func(c *Config) { c.Drain.OnSigterm = "" }},
 		{"runtime.cleanup_ttl", func(c *Config) { c.Runtime.CleanupTTL = 1 }},
+		{"runtime.clock_grace", func(c *Config) { c.Runtime.ClockGrace = time.Millisecond }},
+		{"runtime.clock_grace", func(c *Config) { c.Runtime.ClockGrace = 25 * time.Hour }},
 		{"runtime.event_history_limit", func(c *Config) { c.Runtime.EventHistoryLimit = 99 }},
 		{"runtime.event_history_limit", func(c *Config) { c.Runtime.EventHistoryLimit = -1 }},
 		{"runtime.health_timeout", func(c *Config) { c.Runtime.HealthTimeout = 0 }},

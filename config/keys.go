@@ -36,6 +36,8 @@ var table = []Key{
 		`READY from then on.`, betweenOr("ever", time.Second, longestTimeout)},
 	{"runtime.cleanup_ttl", true, `Delete a sandbox that has been STOPPED or FAILED for so long.`, fromOr("never", time.Second)},
 	{"runtime.event_retention_ttl", true, `Keep the record and the events of a deleted sandbox for so long.`, fromOr("ever", time.Second)},
+	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long nothing is stopped, demoted, ` +
+		`deleted or purged because its time has passed. A clock that comes back in it has done no harm.`, betweenOr("no wait", time.Second, 24*time.Hour)},
 	{"runtime.event_history_limit", true, `The most events that are kept of one live sandbox: past it the oldest events of execs go, those of the sandbox stay.`, countOrNone(100)},
 	{"runtime.interrupted_create", true, `A create that the end of the daemon cut off: "resume" goes on with it, "fail" makes the sandbox FAILED.`,
 		oneOf(InterruptedCreateResume, InterruptedCreateFail)},

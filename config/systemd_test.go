@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,5 +25,27 @@ func TestTheUnitLeavesAloneWhatWasToldToEnd(t *testing.T) {
 		if set[key] != want {
 			t.Errorf("%s=%s, want %s", key, set[key], want)
 		}
+	}
+}
+
+// TestTheUnitStartsWithTheRightTimeAndMayAskForIt: ProtectClock filters adjtimex, by which the daemon learns whether the clock is
+// synchronised, together with the calls that set it.
+func TestTheUnitStartsWithTheRightTimeAndMayAskForIt(t *testing.T) {
+	unit, err := os.ReadFile("systemd/agboxd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after []string
+	for line := range strings.Lines(string(unit)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "After":
+			after = append(after, strings.Fields(value)...)
+		case "ProtectClock":
+			t.Errorf("%s", line)
+		}
+	}
+	if !slices.Contains(after, "time-sync.target") {
+		t.Errorf("it starts after %q", after)
 	}
 }

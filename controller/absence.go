@@ -200,7 +200,7 @@ func (c *Config) isOf(labels map[string]string, sandboxID string) bool {
 // is not. An engine that is not the one from before proves nothing: ErrUnavailable.
 func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) error {
 	rec := *v.rec
-	if !v.inDoubt(*w) {
+	if !c.inDoubt(v, *w) {
 		c.absences.seen(rec.ID, rec.Objects)
 		w.Doubt = ""
 		return nil

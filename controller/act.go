@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/store"
 )
 
@@ -31,6 +32,8 @@ type pass struct {
 	sb  store.Sandbox
 	w   plan.World
 	set Settings
+	// at is when it was decided, by which clock.
+	at clockjump.Moment
 
 	// progress is what is recorded by now.
 	progress *storev1.Progress
@@ -40,9 +43,9 @@ type pass struct {
 	networkID string
 }
 
-func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World) *pass {
+func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World, l look) *pass {
 	return &pass{
-		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), progress: rec.Progress,
+		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), at: l.moment, progress: rec.Progress,
 		images: map[string]dockerx.Image{}, made: map[string]string{},
 	}
 }

@@ -85,6 +85,9 @@ func (v *agentView) observeSandbox() {
 	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
+		if l := v.clock.look(); l.hold > 0 {
+			v.world.UpSince = l.now // it is not late by a clock that nobody believes
+		}
 	}
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE

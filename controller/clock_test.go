@@ -4,12 +4,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var skew time.Duration
-		c := newClock(func() time.Time { return time.Now().Add(skew) })
+		begun := time.Now()
+		c := newClock(func() clockjump.Reading {
+			up := time.Since(begun)
+			return clockjump.Reading{Wall: time.Now().Round(0).Add(skew), SinceBoot: up, Awake: up, BootID: "boot"}
+		}, func() time.Duration { return 0 }, clockjump.State{})
 		for jumps, step := range []time.Duration{time.Hour, -2 * time.Hour, 400 * time.Millisecond, -time.Hour} {
 			time.Sleep(time.Minute)
 			skew += step

@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 )
@@ -42,8 +43,8 @@ type Config struct {
 	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil:
 	// nobody does.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
-	// Now is the wall clock by which deadlines are judged; nil: time.Now.
-	Now func() time.Time
+	// Clock reads the clocks by which deadlines are judged; see hostclock.Read. Nil: the wall clock alone, which never jumps.
+	Clock func() clockjump.Reading
 	// BootID is the kernel's boot ID.
 	BootID string
 	// HostUID and HostGID are told to every container.
@@ -96,7 +97,7 @@ const (
 // New returns a controller and hooks it into the store's commits.
 func New(cfg Config) *Controller {
 	c := &Controller{
-		cfg: cfg, log: cfg.Logger, clock: newClock(cfg.Now),
+		cfg: cfg, log: cfg.Logger,
 		status:     newStatusBoard(),
 		published:  newPortBoard(),
 		kills:      newKillBoard(),
@@ -107,9 +108,10 @@ func New(cfg Config) *Controller {
 		absences:   newAbsences(),
 		resyncNow:  make(chan struct{}, 1),
 	}
+	c.settings.Store(&cfg.Settings)
+	c.clock = newClock(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.hooks = newHookClock(c.clock.read)
 	c.started = c.clock.read()
-	c.settings.Store(&cfg.Settings)
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
 	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
 	c.agents = newLoop(LoopAgents, cfg, c.reconcileAgent)

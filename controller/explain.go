@@ -29,7 +29,7 @@ func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainRe
 	if err != nil {
 		return nil, err
 	}
-	e := &explanation{Controller: c, rec: rec, sb: sb, now: c.clock.read()}
+	e := &explanation{Controller: c, rec: rec, sb: sb, at: c.clock.look()}
 	seen := e.look(ctx)
 	if rec.Standing == plan.NeverReserved && (!seen || !e.plan.Unknown) {
 		if _, err := c.cfg.Store.Sandbox(ctx, id); err != nil {
@@ -45,7 +45,7 @@ type explanation struct {
 	*Controller
 	rec plan.Record
 	sb  store.Sandbox
-	now time.Time
+	at  look
 
 	link  linkState // of the engine, as it was known before the look
 	blind error     // why nothing was seen of an engine that was well
@@ -60,12 +60,12 @@ func (e *explanation) look(ctx context.Context) (seen bool) {
 		return false
 	}
 	run := e.cfg.run(e.link.info)
-	v := view{rec: &e.rec, sb: e.sb, pol: e.policy(e.sb), now: e.now}
+	v := view{rec: &e.rec, sb: e.sb, at: e.at}
 	e.world, e.blind = e.onlooker().observe(ctx, v, run)
 	if e.blind != nil {
 		return false
 	}
-	e.plan = plan.Decide(e.rec, e.world, e.policy(e.sb), e.now)
+	e.plan = e.decide(e.rec, e.sb, e.world, e.at)
 	return true
 }
 
@@ -110,7 +110,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 	last := e.sandboxes.failures.of(e.rec.ID)
 	r := &agboxv1.ExplainResponse{
 		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
-		Tries: uint32(e.sandboxes.tries(e.rec.ID)), Deadlines: deadlines(e.rec, e.sb.Spec, e.policy(e.sb)),
+		Tries: uint32(e.sandboxes.tries(e.rec.ID)), Deadlines: deadlines(e.at.dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
 		EngineProblem: e.link.problem,
 	}
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -23,12 +22,13 @@ const unproven = "looking by ID and by name for what the engine's lists do not s
 type view struct {
 	rec *plan.Record
 	sb  store.Sandbox
-	pol plan.Policy
-	now time.Time
+	at  look
 }
 
 // inDoubt reports whether a decision depends on whether what w does not show is gone.
-func (v view) inDoubt(w plan.World) bool { return plan.Decide(*v.rec, w, v.pol, v.now).InDoubt }
+func (c *Controller) inDoubt(v view, w plan.World) bool {
+	return c.decide(*v.rec, v.sb, w, v.at).InDoubt
+}
 
 // observe reads what there is of one sandbox. run is the engine's life as it was before: what is seen alive has then
 // outlived it.
@@ -54,7 +54,7 @@ func (c *Controller) observe(ctx context.Context, v view, run *storev1.EngineRun
 		return w, err
 	}
 	goes := rec.Desired == storev1.RunState_RUN_STATE_DELETE && len(w.Containers) == 0
-	if goes || v.inDoubt(w) {
+	if goes || c.inDoubt(v, w) {
 		if err := c.lookFor(ctx, *rec, &w); err != nil {
 			return w, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -23,15 +24,15 @@ type Store interface {
 	LiveIDs() []string
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	RebuildPending() bool
-	DeletedBefore(ctx context.Context, t time.Time, limit int) ([]string, error)
+	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
 	PurgeSandbox(ctx context.Context, id string) error
 	Report(ctx context.Context, id string, r store.Report) error
-	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (bool, error)
-	RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error)
+	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (bool, error)
+	RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
 	RequestStop(ctx context.Context, id, reason string) (bool, error)
-	RequestExpire(ctx context.Context, id string) (bool, error)
+	RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error)
 	Demote(ctx context.Context, id string) (bool, error)
-	RequestPauseCleanup(ctx context.Context, id string, after time.Duration) (bool, error)
+	RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
 	FrozenIDs() []string
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
@@ -42,6 +43,8 @@ type Store interface {
 	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
 	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
 	Unswept(ctx context.Context, id string) (bool, error)
+	Clock(ctx context.Context) (*storev1.ClockRecord, error)
+	SetClock(ctx context.Context, rec *storev1.ClockRecord) error
 }
 
 // Engine is what the controller needs of the container engine. Every call has a deadline of its own and is

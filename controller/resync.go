@@ -85,9 +85,9 @@ func (c *Controller) resync(ctx context.Context) error {
 			worlds[id] = &plan.World{Run: run}
 		}
 	}
-	now, unknown := c.clock.read(), 0
+	l, unknown := c.clock.look(), 0
 	for id, w := range worlds {
-		p, err := c.glance(ctx, id, w, now)
+		p, err := c.glance(ctx, id, w, l)
 		switch {
 		case p.Unknown:
 			unknown++
@@ -98,12 +98,12 @@ func (c *Controller) resync(ctx context.Context) error {
 			c.sandboxes.addAfter(id, p.Next)
 		}
 	}
-	c.cfg.Metrics.Resynced(now, unknown)
+	c.cfg.Metrics.Resynced(l.now, unknown)
 	return nil
 }
 
 // glance decides from the lists alone. What it sees as a dead container is looked at closely by the pass.
-func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now time.Time) (plan.Plan, error) {
+func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l look) (plan.Plan, error) {
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
 		return plan.Plan{}, err
@@ -113,7 +113,7 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, now t
 	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
 		return plan.Plan{}, err
 	}
-	p := plan.Decide(rec, *w, c.policy(sb), now)
+	p := c.decide(rec, sb, *w, l)
 	if p.InDoubt {
 		p.Next = time.Nanosecond // only a pass looks closer
 	}
@@ -155,13 +155,13 @@ func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (ma
 // purgeBatch bounds how many histories one resync purges.
 const purgeBatch = 100
 
-// purge drops the history of sandboxes that were deleted long enough ago. Their IDs stay reserved.
+// purge drops the history of sandboxes that were deleted long enough ago, by a clock that is believed. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
-	retention := c.inForce().EventRetention
-	if retention <= 0 {
+	retention, l := c.inForce().EventRetention, c.clock.look()
+	if retention <= 0 || l.hold > 0 {
 		return nil
 	}
-	ids, err := c.cfg.Store.DeletedBefore(ctx, c.clock.read().Add(-retention), purgeBatch)
+	ids, err := c.cfg.Store.DeletedBefore(ctx, l.moment, retention, purgeBatch)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 // reconcileSandbox is one pass over one sandbox.
 func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, error) {
-	now := c.clock.read() // once per pass: two reads can disagree about expiry
+	l := c.clock.look() // once per pass: two can disagree about expiry
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
 		return Result{}, err
@@ -34,13 +34,12 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, nil
 	}
 	c.parked.remove(id)
-	v := view{rec: &rec, sb: sb, pol: c.policy(sb), now: now}
+	v := view{rec: &rec, sb: sb, at: l}
 	w, err := c.observe(ctx, v, run)
 	if err != nil {
 		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
-	p := plan.Decide(rec, w, v.pol, now)
-	return c.carryOut(ctx, rec, sb, w, p)
+	return c.carryOut(ctx, rec, sb, w, c.decide(rec, sb, w, l), l)
 }
 
 // beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
@@ -71,9 +70,9 @@ func ended(rec plan.Record) bool {
 }
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
-func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan) (Result, error) {
+func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l look) (Result, error) {
 	c.status.set(rec.ID, p.Waiting)
-	ps := newPass(c, rec, sb, w)
+	ps := newPass(c, rec, sb, w, l)
 	if err := ps.report(ctx, p.Before); err != nil {
 		return Result{}, settled(err) // nothing is begun for an intent that is no more
 	}
@@ -267,13 +266,18 @@ func runs(rec plan.Record) bool {
 	return rec.Desired == storev1.RunState_RUN_STATE_RUN && rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY
 }
 
-func (c *Controller) policy(sb store.Sandbox) plan.Policy {
+// decide decides by the times that the records mean, if their dates are of a clock that was wrong.
+func (c *Controller) decide(rec plan.Record, sb store.Sandbox, w plan.World, l look) plan.Plan {
+	return plan.Decide(l.dated(rec, sb), w, c.policy(sb, l), l.now)
+}
+
+func (c *Controller) policy(sb store.Sandbox, l look) plan.Policy {
 	s := c.inForce()
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
 		ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
-		AwakeSince: c.clock.awakeSince(),
+		AwakeSince: l.awake, Hold: l.hold,
 	}
 }
 

@@ -15,6 +15,9 @@ type Settings struct {
 	FreezeDuration time.Duration
 	MaxFrozen      int
 	StoppedGCAfter time.Duration
+	// ClockGrace is for how long nothing is stopped, demoted, deleted or purged because its time has passed after the clock jumped
+	// or the host slept; 0: not at all.
+	ClockGrace time.Duration
 	// StopGrace is what a container gets between TERM and KILL.
 	StopGrace time.Duration
 	// CancelGrace is what a cancelled exec gets between TERM and KILL.

@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/naming"
 	"github.com/agbox/agbox/store"
@@ -96,28 +97,28 @@ func (s *simStore) Report(ctx context.Context, id string, r store.Report) error 
 	})
 }
 
-func (s *simStore) RequestIdleStop(ctx context.Context, id string, d time.Duration) (bool, error) {
-	return simulated(s.simPort, "Store.RequestIdleStop "+id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, d) })
+func (s *simStore) RequestIdleStop(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
+	return simulated(s.simPort, "Store.RequestIdleStop "+id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, d, m) })
 }
 
-func (s *simStore) RequestCleanup(ctx context.Context, id string, d time.Duration) (bool, error) {
-	return simulated(s.simPort, "Store.RequestCleanup "+id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, d) })
+func (s *simStore) RequestCleanup(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
+	return simulated(s.simPort, "Store.RequestCleanup "+id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, d, m) })
 }
 
 func (s *simStore) RequestStop(ctx context.Context, id string, reason string) (bool, error) {
 	return simulated(s.simPort, "Store.RequestStop "+id, func() (bool, error) { return s.Store.RequestStop(ctx, id, reason) })
 }
 
-func (s *simStore) RequestExpire(ctx context.Context, id string) (bool, error) {
-	return simulated(s.simPort, "Store.RequestExpire "+id, func() (bool, error) { return s.Store.RequestExpire(ctx, id) })
+func (s *simStore) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error) {
+	return simulated(s.simPort, "Store.RequestExpire "+id, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
 }
 
 func (s *simStore) Demote(ctx context.Context, id string) (bool, error) {
 	return simulated(s.simPort, "Store.Demote "+id, func() (bool, error) { return s.Store.Demote(ctx, id) })
 }
 
-func (s *simStore) RequestPauseCleanup(ctx context.Context, id string, d time.Duration) (bool, error) {
-	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d) })
+func (s *simStore) RequestPauseCleanup(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
+	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d, m) })
 }
 
 func (s *simStore) PurgeSandbox(ctx context.Context, id string) error {

@@ -72,15 +72,15 @@ func (p *pass) ask(ctx context.Context, s plan.Step) error {
 	var err error
 	switch s.Kind {
 	case plan.StopIdle:
-		_, err = p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL)
+		_, err = p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)
 	case plan.Cleanup:
-		_, err = p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL)
+		_, err = p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL, p.at)
 	case plan.Expire:
-		_, err = p.cfg.Store.RequestExpire(ctx, id)
+		_, err = p.cfg.Store.RequestExpire(ctx, id, p.at)
 	case plan.Demote:
 		_, err = p.cfg.Store.Demote(ctx, id)
 	case plan.PauseCleanup:
-		_, err = p.cfg.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter)
+		_, err = p.cfg.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)
 	case plan.StopDead:
 		if _, err = p.cfg.Store.RequestStop(ctx, id, s.Words); errdefs.IsFailedPrecondition(err) {
 			err = nil // it was resumed meanwhile

@@ -20,6 +20,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
@@ -40,10 +41,25 @@ type world struct {
 	cfg      func(*controller.Config)
 	built    func(*controller.Controller) // before it runs
 	skew     atomic.Int64                 // of the wall clock, in nanoseconds
+	slept    atomic.Int64                 // suspends of the host, in nanoseconds
+	began    time.Time
+	unsync   atomic.Bool // the clock is not synchronised
+	// reboots count, beside boot, those of which the engine and the containers know nothing.
+	reboots int
 }
 
 // now is the wall clock, as somebody has set it.
-func (w *world) now() time.Time { return time.Now().Round(0).Add(time.Duration(w.skew.Load())) }
+func (w *world) now() time.Time {
+	return time.Now().Round(0).Add(time.Duration(w.skew.Load() + w.slept.Load()))
+}
+
+// clocks are those of the host.
+func (w *world) clocks() clockjump.Reading {
+	awake, wall := time.Since(w.began), w.now()
+	return clockjump.Reading{
+		Wall: wall, SinceBoot: awake + time.Duration(w.slept.Load()), Awake: awake, BootID: fmt.Sprintf("boot-%d-%d", w.boot, w.reboots), Synced: !w.unsync.Load(),
+	}
+}
 
 // journals are the files of the execs.
 func (w *world) journals() *execjournal.Dir {
@@ -58,7 +74,7 @@ type daemonLife struct {
 }
 
 func newWorld(dir string) *world {
-	w := &world{dir: dir, engine: dockertest.NewFake(), cfg: func(*controller.Config) {}, built: func(*controller.Controller) {}}
+	w := &world{dir: dir, began: time.Now(), engine: dockertest.NewFake(), cfg: func(*controller.Config) {}, built: func(*controller.Controller) {}}
 	w.engine.AddImage(image, dockerx.Image{})
 	w.engine.ListLag = 30 * time.Millisecond
 	w.engine.Now = w.now
@@ -86,7 +102,7 @@ func (w *world) start(fuse int) error {
 	cfg := controller.Config{
 		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{w.journals(), f, w.shim},
 		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
-		ResyncInterval: time.Minute, Workers: 4, Now: w.now,
+		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096,
@@ -590,16 +606,16 @@ func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) erro
 	return s.f.guard(func() error { return s.Store.Report(ctx, id, r) })
 }
 
-func (s *fusedStore) RequestCleanup(ctx context.Context, id string, after time.Duration) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after) })
+func (s *fusedStore) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after, m) })
 }
 
 func (s *fusedStore) RequestStop(ctx context.Context, id, reason string) (bool, error) {
 	return guarded(s.f, func() (bool, error) { return s.Store.RequestStop(ctx, id, reason) })
 }
 
-func (s *fusedStore) RequestExpire(ctx context.Context, id string) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.RequestExpire(ctx, id) })
+func (s *fusedStore) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
 }
 
 func (s *fusedStore) Demote(ctx context.Context, id string) (bool, error) {

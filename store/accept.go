@@ -99,7 +99,7 @@ func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
 	d.Generation++
 	d.DemotedAt = 0
 	if run == storev1.RunState_RUN_STATE_STOP {
-		d.DeadlineAt, d.DeadlineSet = 0, false
+		d.DeadlineAt, d.DeadlineFrom, d.DeadlineSet = 0, 0, false
 	}
 	sb.Desired = d
 	return t.put(bucketDesired, sb.ID, d)

@@ -30,7 +30,7 @@ func TestOnlyABusyAgentHoldsTheIdleClock(t *testing.T) {
 	makeBusy(t, s, "agent", "p-1")
 	s = boxIdle(t, s, "a busy agent", noTime)
 	c.pass(time.Hour)
-	if changed, err := s.RequestIdleStop(ctx, "box", time.Minute); changed || err != nil {
+	if changed, err := s.RequestIdleStop(ctx, "box", time.Minute, s.moment()); changed || err != nil {
 		t.Errorf("stopped under a busy agent: %v, %v", changed, err)
 	}
 	ingest(t, s, "agent", resultOutput("end_turn"))
@@ -42,7 +42,7 @@ func TestOnlyABusyAgentHoldsTheIdleClock(t *testing.T) {
 	endExec(t, s, "exec-1")
 	s = boxIdle(t, s, "after the plain exec", c.at)
 	c.pass(time.Hour)
-	if changed, err := s.RequestIdleStop(ctx, "box", time.Hour); !changed || err != nil {
+	if changed, err := s.RequestIdleStop(ctx, "box", time.Hour, s.moment()); !changed || err != nil {
 		t.Errorf("an idle agent holds it: %v, %v", changed, err)
 	}
 }

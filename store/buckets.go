@@ -21,7 +21,8 @@ import (
 //	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
 //	│  │                                                     records are rebuilt
 //	│  ├──epoch           : <uint64>                       - starts of the daemon so far
-//	│  └──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
+//	│  ├──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
+//	│  └──clock           : <agbox.store.v1.ClockRecord>   - the host's clock as last known; at an event, and each 10 min
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved for ever; the time of creation
 //	├──exec-ids
@@ -111,6 +112,7 @@ const (
 	keyRebuild        = "rebuild"
 	keyEpoch          = "epoch"
 	keyDrain          = "drain"
+	keyClock          = "clock"
 )
 
 // maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.

@@ -116,6 +116,9 @@ func (c *checker) meta() error {
 		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // it was told
 	}
 	_ = c.drain() // it was told
+	if v := get(c.tx, bucketMeta, []byte(keyClock)); v != nil {
+		_ = c.noted(bucketMeta, keyClock, "", decode(v, &storev1.ClockRecord{})) // it was told
+	}
 	return nil
 }
 

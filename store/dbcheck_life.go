@@ -9,7 +9,7 @@ import (
 func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxState) {
 	run := d.GetRunState()
 	pause, stop := run == storev1.RunState_RUN_STATE_PAUSE, run == storev1.RunState_RUN_STATE_STOP
-	if d.GetDeadlineAt() < 0 || d.GetDemotedAt() < 0 {
+	if d.GetDeadlineAt() < 0 || d.GetDeadlineFrom() < 0 || d.GetDemotedAt() < 0 {
 		c.say(bucketDesired, id, "it names a time before 1970")
 	}
 	if d.GetDemotedAt() != 0 && !pause {

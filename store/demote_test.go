@@ -113,7 +113,7 @@ func TestWhatWasDemotedIsCollectedInTime(t *testing.T) {
 	c.pass(time.Hour)
 	collect := func(after time.Duration, want bool) {
 		t.Helper()
-		if changed, err := s.RequestPauseCleanup(ctx, "box", after); changed != want || err != nil {
+		if changed, err := s.RequestPauseCleanup(ctx, "box", after, s.moment()); changed != want || err != nil {
 			t.Fatal(changed, err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestWhatWasDemotedIsCollectedInTime(t *testing.T) {
 	if got := newEvents(t, s, "box", 5); !slices.Equal(got, []string{"DELETE_REQUESTED DELETING stopped_gc"}) {
 		t.Fatalf("%q", got)
 	}
-	if changed, err := s.RequestCleanup(ctx, "box", 1); changed || err != nil {
+	if changed, err := s.RequestCleanup(ctx, "box", 1, s.moment()); changed || err != nil {
 		t.Fatal(changed, err)
 	}
 }
@@ -145,7 +145,7 @@ func TestCleanupLeavesPausedOnesAlone(t *testing.T) {
 	must(t, err)
 	c.pass(1000 * time.Hour)
 	for _, id := range []string{"box", "demoted"} {
-		if changed, err := s.RequestCleanup(ctx, id, time.Hour); changed || err != nil {
+		if changed, err := s.RequestCleanup(ctx, id, time.Hour, s.moment()); changed || err != nil {
 			t.Errorf("%s: %v, %v", id, changed, err)
 		}
 	}

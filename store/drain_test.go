@@ -54,7 +54,7 @@ func TestADrainMarksWhoLivesAndIsCounted(t *testing.T) {
 	if reasonOf(err) != "DRAIN_INVALID_STATE" {
 		t.Errorf("begun twice: %v", err)
 	}
-	if changed, err := s.RequestIdleStop(ctx, "box", time.Nanosecond); changed || err != nil {
+	if changed, err := s.RequestIdleStop(ctx, "box", time.Nanosecond, s.moment()); changed || err != nil {
 		t.Errorf("an idle stop while it drains: %v, %v", changed, err)
 	}
 	for id, saved := range map[string]string{"idle": "", "busy": NotSaved} {

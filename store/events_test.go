@@ -148,14 +148,14 @@ func TestDeletedOnesArePagedThroughTheFile(t *testing.T) {
 	if err != nil || len(list) != many {
 		t.Fatalf("%d, %v", len(list), err)
 	}
-	ids, err := s.DeletedBefore(ctx, time.Now().Add(time.Hour), many+1)
+	ids, err := s.DeletedBefore(ctx, s.moment(), -time.Hour, many+1)
 	if err != nil || len(ids) != many || !slices.IsSorted(ids) {
 		t.Fatalf("%d, %v", len(ids), err)
 	}
-	if ids, err := s.DeletedBefore(ctx, time.Now().Add(time.Hour), 7); err != nil || len(ids) != 7 {
+	if ids, err := s.DeletedBefore(ctx, s.moment(), -time.Hour, 7); err != nil || len(ids) != 7 {
 		t.Fatalf("limit: %d, %v", len(ids), err)
 	}
-	if ids, err := s.DeletedBefore(ctx, time.Now().Add(-time.Hour), 7); err != nil || len(ids) != 0 {
+	if ids, err := s.DeletedBefore(ctx, s.moment(), time.Hour, 7); err != nil || len(ids) != 0 {
 		t.Fatalf("too young: %d, %v", len(ids), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 const (
@@ -171,6 +172,9 @@ func (c *clock) options(o Options) Options {
 	o.Now = c.now
 	return o
 }
+
+// moment is now by the store's clock, which is believed.
+func (s *Store) moment() clockjump.Moment { return clockjump.Moment{Now: s.o.Now()} }
 
 func boxID(i int) string { return fmt.Sprintf("box-%05d", i) }
 

@@ -10,6 +10,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 // RequestStop asks a READY or PAUSED sandbox to stop; its deadline is forgotten. A PAUSED one stays so until it is stopped, and
@@ -46,10 +47,11 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
 }
 
-// RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run,
-// is idle as Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl ago: that of its spec at that time, or idleFor where it has none.
-// Otherwise, or when that is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
-func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration) (changed bool, err error) {
+// RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run, is idle as
+// Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl before m, which is when somebody found so:
+// that of its spec at that time, or idleFor where it has none. Otherwise, or when that is not positive, it changes nothing.
+// Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
@@ -60,7 +62,7 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 			ttl = own.AsDuration()
 		}
 		if ttl <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
-			sb.IdleSince.IsZero() || t.now.Sub(sb.IdleSince) < ttl || t.draining() != nil {
+			sb.IdleSince.IsZero() || m.CheckedAt(t.now).Age(sb.IdleSince) < ttl || t.draining() != nil {
 			return false, nil
 		}
 		return true, t.stop(sb, "idle_ttl")
@@ -83,15 +85,16 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 const reasonCleanup = "cleanup_ttl"
 
 // RequestCleanup asks for the removal of a sandbox, with reason cleanup_ttl, if at the time of the commit it is STOPPED
-// and wanted so, or FAILED, and has been since at least after ago. See Unswept for one that failed after its create. Otherwise, or when after is not positive, it changes
-// nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
-func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration) (changed bool, err error) {
+// and wanted so, or FAILED, and has been since at least after before m, which is when somebody found so. See Unswept for one that
+// failed after its create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
+func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
 			return false, err
 		}
-		if after <= 0 || !sb.atRest() || t.now.Sub(sb.StateChangedAt) < after {
+		if after <= 0 || !sb.atRest() || m.CheckedAt(t.now).Age(sb.StateChangedAt) < after {
 			return false, nil
 		}
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {

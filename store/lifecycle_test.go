@@ -246,7 +246,7 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	makeReady(t, s, "box")
 	idle := func(want bool, why string) {
 		t.Helper()
-		if changed, err := s.RequestIdleStop(ctx, "box", time.Minute); changed != want || err != nil {
+		if changed, err := s.RequestIdleStop(ctx, "box", time.Minute, s.moment()); changed != want || err != nil {
 			t.Fatalf("%s: %v, %v", why, changed, err)
 		}
 	}
@@ -259,7 +259,7 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	c.pass(59 * time.Second)
 	idle(false, "too early after the exec")
 	c.pass(time.Second)
-	if changed, err := s.RequestIdleStop(ctx, "box", 0); changed || err != nil {
+	if changed, err := s.RequestIdleStop(ctx, "box", 0, s.moment()); changed || err != nil {
 		t.Fatal("0 means never")
 	}
 	own := func(ttl *durationpb.Duration) {

@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 // Timeout says when a sandbox is to end by its spec's on_timeout. The zero Timeout is never.
@@ -42,6 +43,14 @@ func (to Timeout) deadline(now time.Time) (int64, error) {
 		return 0, fmt.Errorf("deadline at %v, or %v from now: %w", to.At, to.After, errdefs.ErrInvalidArgument)
 	}
 	return at.UnixNano(), nil
+}
+
+// from is the time in Unix nanoseconds that the deadline is counted from; 0: it is a time of day, or never.
+func (to Timeout) from(now time.Time) int64 {
+	if !to.At.IsZero() || to.After == 0 {
+		return 0
+	}
+	return now.UnixNano()
 }
 
 // SetTimeout moves the deadline of a sandbox that is PENDING, READY or PAUSED and is not to be stopped or deleted, with
@@ -77,7 +86,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 		return have, false, nil
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
-	sb.Desired.DeadlineAt, sb.Desired.DeadlineSet = at, true
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, to.from(t.now), true
 	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
 		return 0, false, err
 	}
@@ -112,6 +121,12 @@ func (sb *Sandbox) hasLifetime() bool {
 // isSooner compares deadlines, of which 0 is never.
 func isSooner(a, b int64) bool { return a != 0 && (b == 0 || a < b) }
 
+// DeadlineBy is the deadline of sb by the clock as it goes at m; zero: none. It differs from the recorded one when that was set
+// by a clock that was wrong.
+func (sb *Sandbox) DeadlineBy(m clockjump.Moment) time.Time {
+	return m.Deadline(deadlineTime(sb.Desired.GetDeadlineAt()), deadlineTime(sb.Desired.GetDeadlineFrom()))
+}
+
 func deadlineTime(at int64) time.Time {
 	if at == 0 {
 		return noTime
@@ -130,17 +145,17 @@ func timeoutEvent(at int64) *agboxv1.SandboxEvent {
 }
 
 // RequestExpire does what the spec's on_timeout says, with reason timeout, if at the time of the commit the sandbox is READY
-// and wanted to run, and its deadline has come. Otherwise it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
-// ErrUnavailable.
-func (s *Store) RequestExpire(ctx context.Context, id string) (changed bool, err error) {
+// and wanted to run, and its deadline had come at m, which is when somebody found so. Otherwise it changes nothing. Errors:
+// SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
 			return false, err
 		}
-		at := sb.Desired.GetDeadlineAt()
+		at := sb.DeadlineBy(m.CheckedAt(t.now))
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
-			at == 0 || at > t.now.UnixNano() {
+			at.IsZero() || at.After(m.Now) {
 			return false, nil
 		}
 		return true, t.expire(sb)
@@ -165,8 +180,8 @@ func begin(d *storev1.Desired, timeout time.Duration, now time.Time) {
 	if d.GetDeadlineAt() > now.UnixNano() || d.GetDeadlineAt() == 0 && d.GetDeadlineSet() {
 		return
 	}
-	d.DeadlineAt, d.DeadlineSet = 0, false
+	d.DeadlineAt, d.DeadlineFrom, d.DeadlineSet = 0, 0, false
 	if timeout > 0 {
-		d.DeadlineAt = now.Add(timeout).UnixNano()
+		d.DeadlineAt, d.DeadlineFrom = now.Add(timeout).UnixNano(), now.UnixNano()
 	}
 }

@@ -112,7 +112,7 @@ func TestAPauseKeepsTheDeadlineAndAStopForgetsIt(t *testing.T) {
 	pauseIt(t, s, "box")
 	c.pass(10 * time.Hour)
 	s = survives(t, s)
-	if changed, err := s.RequestExpire(ctx, "box"); changed || err != nil {
+	if changed, err := s.RequestExpire(ctx, "box", s.moment()); changed || err != nil {
 		t.Fatal(changed, err)
 	}
 	wantDeadline(t, s, "box", end, false)
@@ -249,7 +249,7 @@ func TestADeadlineDoesWhatTheSpecSays(t *testing.T) {
 		c.pass(time.Hour - 1)
 		expire := func(want bool) {
 			t.Helper()
-			if changed, err := s.RequestExpire(ctx, "box"); changed != want || err != nil {
+			if changed, err := s.RequestExpire(ctx, "box", s.moment()); changed != want || err != nil {
 				t.Fatalf("%q: %v, %v", how, changed, err)
 			}
 		}
@@ -279,7 +279,7 @@ func TestWithoutADeadlineNothingExpires(t *testing.T) {
 	setTimeout(t, s, "never", Timeout{})
 	c.pass(100000 * time.Hour)
 	for _, id := range []string{"none", "never"} {
-		if changed, err := s.RequestExpire(ctx, id); changed || err != nil {
+		if changed, err := s.RequestExpire(ctx, id, s.moment()); changed || err != nil {
 			t.Errorf("%s: %v, %v", id, changed, err)
 		}
 	}
@@ -293,7 +293,7 @@ func TestDeadlinesFollowTheWallClock(t *testing.T) {
 	readyWith(t, s, "box", time.Hour)
 	expire := func(want bool) {
 		t.Helper()
-		if changed, err := s.RequestExpire(ctx, "box"); changed != want || err != nil {
+		if changed, err := s.RequestExpire(ctx, "box", s.moment()); changed != want || err != nil {
 			t.Fatal(changed, err)
 		}
 	}

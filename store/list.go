@@ -8,6 +8,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 // List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from
@@ -61,9 +63,9 @@ func hasRecord(tx *bolt.Tx, id string) bool {
 	return get(tx, bucketConfig, []byte(id)) != nil || get(tx, bucketDesired, []byte(id)) != nil
 }
 
-// DeletedBefore returns at most limit IDs of sandboxes that were deleted before t, in the order of the IDs, those of an
-// unfinished purge included. Errors: ErrUnavailable.
-func (s *Store) DeletedBefore(ctx context.Context, t time.Time, limit int) ([]string, error) {
+// DeletedBefore returns at most limit IDs of sandboxes that were deleted more than age before m, in the order of the IDs, those
+// of an unfinished purge included. Errors: ErrUnavailable.
+func (s *Store) DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error) {
 	var ids []string
 	err := s.eachDeleted(ctx, func(_ *bolt.Tx, id string, at []byte) bool {
 		if len(ids) >= limit {
@@ -71,7 +73,7 @@ func (s *Store) DeletedBefore(ctx context.Context, t time.Time, limit int) ([]st
 		}
 		if nanos, err := decodeInt(at); err != nil {
 			s.corrupt.add(Corrupt{Bucket: bucketDeletedAt, Key: id, SandboxID: id, Err: err})
-		} else if fromNanos(nanos).Before(t) {
+		} else if m.Age(fromNanos(nanos)) > age {
 			ids = append(ids, id)
 		}
 		return true

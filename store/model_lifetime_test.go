@@ -119,7 +119,7 @@ func (m *machine) pauseCleanup() {
 	id, sb := m.pick()
 	const ttl = 2 * time.Second
 	changes := sb != nil && sb.held() && sb.state() == paused && sb.demotedAt != 0 && m.clock.at.UnixNano()-sb.demotedAt >= int64(ttl)
-	changed, err := m.s.RequestPauseCleanup(ctx, id, ttl)
+	changed, err := m.s.RequestPauseCleanup(ctx, id, ttl, m.s.moment())
 	if m.intent("pause cleanup", sb != nil, changes, changed, err) {
 		m.deleting(sb)
 	}
@@ -128,7 +128,7 @@ func (m *machine) pauseCleanup() {
 func (m *machine) expire() {
 	id, sb := m.pick()
 	changes := sb != nil && sb.state() == ready && sb.run == storev1.RunState_RUN_STATE_RUN && sb.deadline != 0 && sb.deadline <= m.clock.at.UnixNano()
-	changed, err := m.s.RequestExpire(ctx, id)
+	changed, err := m.s.RequestExpire(ctx, id, m.s.moment())
 	if !m.intent("expire", sb != nil, changes, changed, err) {
 		return
 	}

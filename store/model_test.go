@@ -188,7 +188,7 @@ func (m *machine) idleStop() {
 		_, idle, _, _ := sb.derive()
 		changes = !idle.IsZero() && m.clock.at.Sub(idle) >= ttl
 	}
-	changed, err := m.s.RequestIdleStop(ctx, id, ttl)
+	changed, err := m.s.RequestIdleStop(ctx, id, ttl, m.s.moment())
 	if m.intent("idle stop", sb != nil, changes, changed, err) {
 		m.stopped(sb)
 	}
@@ -212,7 +212,7 @@ func (m *machine) cleanup() {
 		since, _, _, _ := sb.derive()
 		changes = m.clock.at.Sub(since) >= ttl
 	}
-	changed, err := m.s.RequestCleanup(ctx, id, ttl)
+	changed, err := m.s.RequestCleanup(ctx, id, ttl, m.s.moment())
 	changes = changes && sb.run != storev1.RunState_RUN_STATE_DELETE
 	if m.intent("cleanup", sb != nil, changes, changed, err) {
 		m.deleting(sb)

@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/clockjump"
 )
 
 // reasonDemoted is the reason of the SANDBOX_PAUSED that tells that a demoted one is stopped.
@@ -168,16 +169,16 @@ func (t *txn) demote(sb *Sandbox) error {
 }
 
 // RequestPauseCleanup asks for the removal of a sandbox, with reason stopped_gc, if at the time of the commit it is PAUSED, not
-// wanted otherwise, and was demoted at least after ago. Otherwise, or when after is not positive, it changes nothing. Errors:
-// SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
-func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration) (changed bool, err error) {
+// wanted otherwise, and was demoted at least after before m, which is when somebody found so. Otherwise, or when after is not
+// positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
 			return false, err
 		}
 		demoted := sb.Desired.GetDemotedAt()
-		if after <= 0 || demoted == 0 || !sb.isPaused() || t.now.Sub(time.Unix(0, demoted)) < after {
+		if after <= 0 || demoted == 0 || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
 			return false, nil
 		}
 		return t.requestDelete(sb, reasonPauseCleanup)

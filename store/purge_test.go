@@ -78,7 +78,7 @@ func TestPurgeOfMuchHistoryGoesOnAfterACut(t *testing.T) {
 	}
 	_, err := s.Events(ctx, "box", 0, 0)
 	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox box was not found")
-	ids, err := s.DeletedBefore(ctx, time.Now().Add(time.Hour), 10)
+	ids, err := s.DeletedBefore(ctx, s.moment(), -time.Hour, 10)
 	if err != nil || len(ids) != 1 {
 		t.Fatalf("%v, %v", ids, err)
 	}

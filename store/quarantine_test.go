@@ -85,10 +85,10 @@ func TestACorruptConfigIntentOrProgressIsQuarantined(t *testing.T) {
 func writesTo(id string) map[string]func(*Store) error {
 	return map[string]func(*Store) error{
 		"stop":      func(s *Store) error { _, err := s.RequestStop(ctx, id, "x"); return err },
-		"idle stop": func(s *Store) error { _, err := s.RequestIdleStop(ctx, id, 1); return err },
+		"idle stop": func(s *Store) error { _, err := s.RequestIdleStop(ctx, id, 1, s.moment()); return err },
 		"resume":    func(s *Store) error { _, err := s.RequestResume(ctx, id); return err },
 		"delete":    func(s *Store) error { _, err := s.RequestDelete(ctx, id, "x"); return err },
-		"cleanup":   func(s *Store) error { _, err := s.RequestCleanup(ctx, id, 1); return err },
+		"cleanup":   func(s *Store) error { _, err := s.RequestCleanup(ctx, id, 1, s.moment()); return err },
 		"update":    func(s *Store) error { _, _, err := s.UpdateSpec(ctx, id, 0, setCPU(3)); return err },
 		"exec":      func(s *Store) error { _, err := s.CreateExec(ctx, execRequest(id, "exec-9")); return err },
 		"report": func(s *Store) error {

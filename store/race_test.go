@@ -92,6 +92,10 @@ func pauseNow(s *Store, id string) error {
 	return err
 }
 
+func expireNow(s *Store, _ context.Context, id string) (bool, error) {
+	return s.RequestExpire(ctx, id, s.moment())
+}
+
 func deleteNow(s *Store, id string) error {
 	_, err := s.RequestDelete(ctx, id, "delete_requested")
 	return err
@@ -109,12 +113,12 @@ func running(t *testing.T, onTimeout string) func(s *Store, id string) {
 }
 
 func TestAPauseAgainstTheDeadline(t *testing.T) {
-	race(t, running(t, "stop"), pauseNow, changing((*Store).RequestExpire),
+	race(t, running(t, "stop"), pauseNow, changing(expireNow),
 		"PAUSE_REQUESTED READY pause_requested",
 		"STOP_REQUESTED READY timeout; sandbox it is not ready")
-	race(t, running(t, "pause"), pauseNow, changing((*Store).RequestExpire),
+	race(t, running(t, "pause"), pauseNow, changing(expireNow),
 		"PAUSE_REQUESTED READY pause_requested", "PAUSE_REQUESTED READY timeout")
-	race(t, running(t, "delete"), pauseNow, changing((*Store).RequestExpire),
+	race(t, running(t, "delete"), pauseNow, changing(expireNow),
 		"PAUSE_REQUESTED READY pause_requested",
 		"DELETE_REQUESTED DELETING timeout; sandbox it is not ready")
 }
@@ -130,9 +134,9 @@ func TestANewTimeoutAgainstTheOldOne(t *testing.T) {
 		_, _, err := s.SetTimeout(ctx, id, Timeout{After: time.Hour})
 		return err
 	}
-	race(t, running(t, "stop"), set, changing((*Store).RequestExpire),
+	race(t, running(t, "stop"), set, changing(expireNow),
 		"TIMEOUT_SET", "STOP_REQUESTED READY timeout; sandbox it is not running")
-	race(t, running(t, "pause"), set, changing((*Store).RequestExpire),
+	race(t, running(t, "pause"), set, changing(expireNow),
 		"TIMEOUT_SET", "PAUSE_REQUESTED READY timeout, TIMEOUT_SET")
 }
 

@@ -29,7 +29,7 @@ func makeUnswept(t *testing.T, s *Store, id string) {
 	t.Helper()
 	makeFailed(t, s, id, "CONTAINER_MISSING")
 	time.Sleep(time.Millisecond)
-	changed, err := s.RequestCleanup(ctx, id, 1)
+	changed, err := s.RequestCleanup(ctx, id, 1, s.moment())
 	must(t, err)
 	if !changed {
 		t.Fatal("the failed sandbox was not deleted")

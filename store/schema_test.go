@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 var leaves = map[string]proto.Message{
 	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil,
 	"meta/engine-identity": &storev1.EngineIdentity{}, "sandbox-unswept": nil,
-	"meta/epoch": nil, "meta/drain": &storev1.DrainRecord{},
+	"meta/epoch": nil, "meta/clock": &storev1.ClockRecord{}, "meta/drain": &storev1.DrainRecord{},
 	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
 	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{}, "sandbox-progress": &storev1.Progress{},
 	"sandbox-names": &storev1.NameRef{}, "exec-refs": &storev1.ExecRef{},
@@ -67,6 +67,7 @@ func oneOfEverything(t *testing.T, s *Store) {
 	report(t, s, "box", serviceEvent())
 	s.SetEventHistoryLimit(0)
 	makeDeleted(t, s, "gone")
+	must(t, s.SetClock(ctx, &storev1.ClockRecord{BootId: "boot"}))
 	must(t, s.SetMarkerWritten(ctx))
 	must(t, s.SetEngineIdentity(ctx, &storev1.EngineIdentity{StorageDriver: "overlay2", DataRoot: "/var/lib/docker"}))
 	must(t, s.update(ctx, func(t *txn) error { return t.putInt(bucketUnswept, "lost", 1) }))

@@ -88,9 +88,11 @@ var requests = []struct {
 		return err == nil, err
 	}},
 	{"demote", func(s *Store, id string) (bool, error) { return s.Demote(ctx, id) }},
-	{"expire", func(s *Store, id string) (bool, error) { return s.RequestExpire(ctx, id) }},
-	{"idle stop", func(s *Store, id string) (bool, error) { return s.RequestIdleStop(ctx, id, time.Second) }},
-	{"pause cleanup", func(s *Store, id string) (bool, error) { return s.RequestPauseCleanup(ctx, id, time.Second) }},
+	{"expire", func(s *Store, id string) (bool, error) { return s.RequestExpire(ctx, id, s.moment()) }},
+	{"idle stop", func(s *Store, id string) (bool, error) { return s.RequestIdleStop(ctx, id, time.Second, s.moment()) }},
+	{"pause cleanup", func(s *Store, id string) (bool, error) {
+		return s.RequestPauseCleanup(ctx, id, time.Second, s.moment())
+	}},
 }
 
 // What a request may come to, besides the message of a refusal.

@@ -18,11 +18,11 @@ func TestDeadlinesInABubble(t *testing.T) {
 		defer stop()
 		go func() {
 			time.Sleep(time.Hour)
-			if ok, err := s.RequestIdleStop(ctx, "box", time.Hour); !ok || err != nil {
+			if ok, err := s.RequestIdleStop(ctx, "box", time.Hour, s.moment()); !ok || err != nil {
 				t.Errorf("idle stop after an hour: %v, %v", ok, err)
 			}
 		}()
-		if ok, err := s.RequestIdleStop(ctx, "box", time.Hour); ok || err != nil {
+		if ok, err := s.RequestIdleStop(ctx, "box", time.Hour, s.moment()); ok || err != nil {
 			t.Errorf("idle stop at once: %v, %v", ok, err)
 		}
 		<-changed

@@ -147,6 +147,6 @@ func (u specUpdate) apply(sb *Sandbox, now time.Time) ([]*agboxv1.SandboxEvent, 
 	if err != nil {
 		return nil, fmt.Errorf("update sandbox %s: %w", sb.ID, err)
 	}
-	sb.Desired.DeadlineAt, sb.Desired.DeadlineSet = at, true
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, Timeout{After: timeout}.from(now), true
 	return append(events, timeoutEvent(at)), nil
 }

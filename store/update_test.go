@@ -295,7 +295,7 @@ func TestCleanupTakesOnlyWhatRestsLongEnough(t *testing.T) {
 	report(t, s, "stopped", phase(agboxv1.EventType_SANDBOX_STOPPED, stopped))
 	try := func(ttl time.Duration) (taken string) {
 		for _, id := range []string{"ready", "stopped", "failed", "stopping"} {
-			changed, err := s.RequestCleanup(ctx, id, ttl)
+			changed, err := s.RequestCleanup(ctx, id, ttl, s.moment())
 			must(t, err)
 			if changed {
 				taken += id + " "
@@ -318,7 +318,7 @@ func TestCleanupTakesOnlyWhatRestsLongEnough(t *testing.T) {
 	if ev := events[len(events)-1]; ev.GetSandboxPhase().GetReason() != "cleanup_ttl" || ev.GetSandboxState() != deleting {
 		t.Fatalf("%v", ev)
 	}
-	if _, err := s.RequestCleanup(ctx, "nobody", 1); !errdefs.IsNotFound(err) {
+	if _, err := s.RequestCleanup(ctx, "nobody", 1, s.moment()); !errdefs.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }

@@ -29,8 +29,10 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/connlimit"
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/hostclock"
 	"github.com/agbox/agbox/internal/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/mountpolicy"
@@ -96,6 +98,7 @@ type daemon struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
 	metrics  *metrics.Metrics
+	clock    *hostclock.Clock
 	store    *store.Store
 	engine   *dockerx.Engine
 	execs    *execjournal.Dir
@@ -138,6 +141,9 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
+	if d.clock, err = hostclock.Open(); err != nil {
+		return nil, err
+	}
 	d.records = recordfile.New(runRoot(paths), log, d.metrics.RecordFileFailed)
 	d.agents = recordfile.NewAgents(agentsRoot(paths), log, d.metrics.RecordFileFailed)
 	if d.store, err = d.openStore(ctx, paths); err != nil {
@@ -163,7 +169,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	s, err := openRecords(ctx, store.Options{
-		Path: paths.Database, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
+		Path: paths.Database, Now: d.clock.Now, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
 		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records, AgentMirror: d.agents,
 	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
 	if err != nil {
@@ -181,10 +187,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 
 func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string) error {
 	m := d.metrics
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("read the boot ID: %w", err)
-	}
+	var err error
 	d.engine, err = dockerx.New(dockerx.Options{
 		Host: d.cfg.Docker.Host, SubnetPool: d.cfg.Docker.SubnetPool, PullTimeout: d.cfg.Docker.PullTimeout,
 		CredentialsDir: d.cfg.Docker.CredentialsDir, Observe: m.EngineCall,
@@ -198,7 +201,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained:      d.drainer.drained,
-		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: strings.TrimSpace(string(boot)), HostUID: os.Getuid(), HostGID: os.Getgid(),
+		Clock:        func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
+		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: d.clock.BootID(), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.drainer.ctl = d.ctl
@@ -219,7 +223,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus,
 		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
-		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log,
+		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.States(d.registry, stateNames(), d.countByState)
@@ -386,6 +390,7 @@ func settings(cfg config.Config) controller.Settings {
 	r := cfg.Runtime
 	return controller.Settings{
 		IdleTTL: r.IdleTTL, CleanupTTL: r.CleanupTTL, Timeout: r.Timeout,
+		ClockGrace:     r.ClockGrace,
 		FreezeDuration: cfg.Pause.FreezeDuration, MaxFrozen: cfg.Pause.MaxFrozen, StoppedGCAfter: cfg.Pause.StoppedGCAfter,
 		StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
 		HookTimeout: r.HookTimeout, HealthTimeout: r.HealthTimeout, PidsLimit: int64(r.PidsLimit),
@@ -427,7 +432,7 @@ func (d *daemon) checks() []check {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
 	return []check{
-		store, {name: "records", problem: d.rebuild.sentence()}, d.files.check(),
+		store, {name: "records", problem: d.rebuild.sentence()}, d.files.check(), {name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
@@ -466,6 +471,9 @@ func metricSets() metrics.Sets {
 		agboxv1.DrainPhase_DRAIN_PHASE_WAITING, agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,
 	} {
 		sets.DrainPhases = append(sets.DrainPhases, phase.String())
+	}
+	for _, kind := range clockjump.Jumps() {
+		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
 	sets.AgentTriggers = controller.AgentTriggers()
 	sets.RebuildSources = []string{string(rehydrate.FromFile), string(rehydrate.FromLabels), string(rehydrate.FromInspect)}

@@ -46,6 +46,7 @@ const (
 //	  its services       a fall and a recovery are told once each; a policy brings back what ended
 //	  optional services  are made and started without anybody waiting for them, while the sandbox is created or ready
 //	any live one         objects outside the spec are removed, audited; limits that were changed are applied
+//	after a jump of the clock, no deadline is acted on for a while
 //	being removed        no verdict, look again; the same for one that restarts and is to run
 func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
@@ -72,7 +73,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	case r.Desired == storev1.RunState_RUN_STATE_PAUSE:
 		return pause(r, w, p, now)
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
-		return expired(r, keepRunning(r, w, p, now), now)
+		return expired(r, keepRunning(r, w, p, now), p, now)
 	case r.Attempt == storev1.Attempt_ATTEMPT_RESUME:
 		return resume(r, w, p, now)
 	}
@@ -153,9 +154,7 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 	if pol.CleanupTTL <= 0 {
 		return p
 	}
-	if left := r.StateChangedAt.Add(pol.CleanupTTL).Sub(now); left > 0 {
-		p.soonest(left)
-	} else {
+	if p.due("cleanup_ttl", r.StateChangedAt.Add(pol.CleanupTTL).Sub(now), pol) {
 		p.add(Step{Kind: Cleanup, Reason: BecauseCleanup})
 	}
 	return p

@@ -77,13 +77,11 @@ func frozenProgress(before *storev1.Progress, mine parts) *storev1.Progress {
 
 // demoteInTime has a frozen sandbox stopped when it has been frozen for too long, or too many are.
 func (p *Plan) demoteInTime(r Record, pol Policy, now time.Time) {
-	switch left := r.StateChangedAt.Add(pol.FreezeDuration).Sub(now); {
+	switch {
 	case r.OverFrozen:
 		p.add(Step{Kind: Demote, Reason: BecauseTooManyFrozen})
-	case pol.FreezeDuration > 0 && left <= 0:
+	case pol.FreezeDuration > 0 && p.due("freeze_duration", r.StateChangedAt.Add(pol.FreezeDuration).Sub(now), pol):
 		p.add(Step{Kind: Demote, Reason: BecauseFrozenLong})
-	case pol.FreezeDuration > 0:
-		p.soonest(left)
 	}
 }
 
@@ -134,9 +132,7 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	if pol.StoppedGCAfter <= 0 {
 		return p
 	}
-	if left := r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now); left > 0 {
-		p.soonest(left)
-	} else {
+	if p.due("stopped_gc_after", r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now), pol) {
 		p.add(Step{Kind: PauseCleanup, Reason: BecauseCleanup})
 	}
 	return p
@@ -216,12 +212,8 @@ func (b *bringUp) asBefore(service string, c *Container) bool {
 }
 
 // expired turns a sandbox whose time is up to what its spec wants then; before that it looks again in time.
-func expired(r Record, p Plan, now time.Time) Plan {
-	if r.DeadlineAt.IsZero() {
-		return p
-	}
-	if left := r.DeadlineAt.Sub(now); left > 0 {
-		p.soonest(left)
+func expired(r Record, p Plan, pol Policy, now time.Time) Plan {
+	if r.DeadlineAt.IsZero() || !p.due("timeout", r.DeadlineAt.Sub(now), pol) {
 		return p
 	}
 	return Plan{

@@ -219,6 +219,8 @@ type Policy struct {
 	// AwakeSince is when the clock last jumped, as it does when the host wakes from sleep, or when the daemon began to look
 	// at it. What had no time to happen before that is not late.
 	AwakeSince time.Time
+	// Hold is for how long nothing is stopped, demoted or deleted because its time has passed: the clock jumped. 0: it is believed.
+	Hold time.Duration
 	// HookTimeout bounds one hook.
 	HookTimeout time.Duration
 	// FailInterruptedCreate: a create that was accepted before Started fails instead of going on.

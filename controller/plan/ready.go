@@ -43,12 +43,8 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 		}
 	}
 	b.p.applyLimits(r, b.mine)
-	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() {
-		if left := r.IdleSince.Add(pol.IdleTTL).Sub(now); left > 0 {
-			b.p.soonest(left)
-		} else {
-			b.p.add(Step{Kind: StopIdle, Reason: BecauseIdle})
-		}
+	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() && b.p.due("idle_ttl", r.IdleSince.Add(pol.IdleTTL).Sub(now), pol) {
+		b.p.add(Step{Kind: StopIdle, Reason: BecauseIdle})
 	}
 	return b.p
 }

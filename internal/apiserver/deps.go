@@ -94,6 +94,8 @@ type Deps struct {
 	Version string
 	// Home is what "~" stands for in config_yaml and in the paths of built-in tools: the home of the daemon's user.
 	Home string
+	// Now is the wall clock by which a deadline lies in the past; nil: time.Now.
+	Now func() time.Time
 	// Getenv is the environment in which built-in tools are found; nil: os.Getenv.
 	Getenv func(string) string
 	// Logger; nil: slog.Default().
@@ -122,6 +124,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Rules == nil {
 		d.Rules = func() Rules { return Rules{} }
+	}
+	if d.Now == nil {
+		d.Now = time.Now
 	}
 	if d.DefaultTimeout == nil {
 		d.DefaultTimeout = func() time.Duration { return 0 }

@@ -82,7 +82,7 @@ func runs(sb store.Sandbox) bool {
 
 // SetSandboxTimeout implements agbox.v1.SandboxService.
 func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxTimeoutRequest) (*agboxv1.SetSandboxTimeoutResponse, error) {
-	if err := validate.SetTimeout(req, time.Now()).Err(); err != nil {
+	if err := validate.SetTimeout(req, s.deps.Now()).Err(); err != nil {
 		return nil, err
 	}
 	t := store.Timeout{After: req.GetTimeout().AsDuration(), OnlyExtend: req.GetOnlyExtend()}

@@ -47,6 +47,8 @@ type Metrics struct {
 	// agentChanges are by trigger.
 	agentChanges *prometheus.CounterVec
 	queue        queueMetrics
+	clockJumps   *prometheus.CounterVec
+	clockWait    prometheus.Gauge
 }
 
 // Sets are the closed label sets, which this package does not know by itself.
@@ -61,6 +63,8 @@ type Sets struct {
 	RebuildSources []string
 	// DrainPhases are the phases of a drain.
 	DrainPhases []string
+	// ClockJumps are the ways in which the host's clock can jump.
+	ClockJumps []string
 	// AgentTriggers are why agents change their state.
 	AgentTriggers []string
 }
@@ -102,6 +106,8 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
 		agentChanges: f.counters("agboxd_agent_transitions_total", "Changes of the state of agents by trigger.", "trigger"),
 		queue:        newQueueMetrics(f),
+		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots whose clock is not known to be right, by kind.", "kind"),
+		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which nothing is stopped or deleted because its time has passed, since the clock jumped; 0: no wait."),
 	}
 	m.zero(sets)
 	return m
@@ -119,6 +125,9 @@ func (m *Metrics) zero(sets Sets) {
 	}
 	for _, trigger := range sets.AgentTriggers {
 		m.agentChanges.WithLabelValues(trigger)
+	}
+	for _, kind := range sets.ClockJumps {
+		m.clockJumps.WithLabelValues(kind)
 	}
 	for _, source := range sets.RebuildSources {
 		m.rebuilt.WithLabelValues(source)
@@ -220,6 +229,18 @@ func (m *Metrics) AgentChanged(trigger string) { m.agentChanges.WithLabelValues(
 
 // AgentAnswered records the time from the claim of a prompt to its result.
 func (m *Metrics) AgentAnswered(took time.Duration) { m.turnSeconds.Observe(took.Seconds()) }
+
+// ClockJumped counts a jump of the host's clock.
+func (m *Metrics) ClockJumped(kind string) { m.clockJumps.WithLabelValues(kind).Inc() }
+
+// DeadlinesWait records until when deadlines wait; zero: they don't.
+func (m *Metrics) DeadlinesWait(until time.Time) {
+	v := 0.0
+	if !until.IsZero() {
+		v = float64(until.UnixNano()) / 1e9
+	}
+	m.clockWait.Set(v)
+}
 
 // Rehydrated counts records that were rebuilt.
 func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }

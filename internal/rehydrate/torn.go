@@ -110,7 +110,7 @@ func (in Input) stale(rec *storev1.SandboxRecord, now time.Time) *storev1.Sandbo
 	rec.StateChangedAt = now.UnixNano()
 	d := rec.GetDesired()
 	if at := d.GetDeadlineAt(); at != 0 {
-		d.DeadlineAt = later(at, in.deadline(rec.GetSpec(), now))
+		d.DeadlineAt, d.DeadlineFrom = later(at, in.deadline(rec.GetSpec(), now)), 0
 	}
 	return rec
 }

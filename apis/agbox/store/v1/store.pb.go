@@ -264,6 +264,8 @@ type Desired struct {
 	Rehydrated *v1.RehydratedDetails `protobuf:"bytes,13,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
 	// Decided at the accept of the create, and fixed for the sandbox's life. Absent: it was accepted before there was any.
 	Confinement *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3" json:"confinement,omitempty"`
+	// Unix nanoseconds from which deadline_at was counted, by the clock at that time; 0: it was set as a time of day.
+	DeadlineFrom int64 `protobuf:"varint,17,opt,name=deadline_from,json=deadlineFrom,proto3" json:"deadline_from,omitempty"`
 	// The engine's objects that the sandbox was last seen with. Empty until the first READY.
 	Objects *Objects `protobuf:"bytes,15,opt,name=objects,proto3" json:"objects,omitempty"`
 	// The resume under way may make the network again and reconnect the containers to it.
@@ -398,6 +400,13 @@ func (x *Desired) GetConfinement() *Confinement {
 		return x.Confinement
 	}
 	return nil
+}
+
+func (x *Desired) GetDeadlineFrom() int64 {
+	if x != nil {
+		return x.DeadlineFrom
+	}
+	return 0
 }
 
 func (x *Desired) GetObjects() *Objects {
@@ -1063,6 +1072,326 @@ func (x *EngineRun) GetEngineStart() string {
 	return ""
 }
 
+// ClockRecord is what is known of the host's wall clock, from which a start finds a jump that nobody saw. All times are Unix
+// nanoseconds by that clock, all durations nanoseconds.
+type ClockRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The kernel's boot ID.
+	BootId string `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// The time of the boot by the believed clock; 0: none of this boot is believed yet. Only a step of the clock changes it.
+	BootedAt int64 `protobuf:"varint,2,opt,name=booted_at,json=bootedAt,proto3" json:"booted_at,omitempty"`
+	// The believed clock when it was last confirmed: up to a minute before this was written.
+	Wall int64 `protobuf:"varint,3,opt,name=wall,proto3" json:"wall,omitempty"`
+	// How long the host has been suspended since its boot.
+	Slept int64 `protobuf:"varint,4,opt,name=slept,proto3" json:"slept,omitempty"`
+	// When the believed clock was last set right, by itself.
+	Since int64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
+	// The first time that may have been read from a clock that was believed for want of a better one; 0: none.
+	Unsure int64 `protobuf:"varint,6,opt,name=unsure,proto3" json:"unsure,omitempty"`
+	// Set while a clock that has jumped is not believed.
+	Doubt *ClockDoubt `protobuf:"bytes,7,opt,name=doubt,proto3" json:"doubt,omitempty"`
+	// Set while deadlines wait after a suspend.
+	Woke *ClockWait `protobuf:"bytes,8,opt,name=woke,proto3" json:"woke,omitempty"`
+	// Clocks that were wrong, oldest first; at most 16.
+	Wrong         []*ClockSpan `protobuf:"bytes,9,rep,name=wrong,proto3" json:"wrong,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockRecord) Reset() {
+	*x = ClockRecord{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockRecord) ProtoMessage() {}
+
+func (x *ClockRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
+func (*ClockRecord) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ClockRecord) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *ClockRecord) GetBootedAt() int64 {
+	if x != nil {
+		return x.BootedAt
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetWall() int64 {
+	if x != nil {
+		return x.Wall
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetSlept() int64 {
+	if x != nil {
+		return x.Slept
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetUnsure() int64 {
+	if x != nil {
+		return x.Unsure
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetDoubt() *ClockDoubt {
+	if x != nil {
+		return x.Doubt
+	}
+	return nil
+}
+
+func (x *ClockRecord) GetWoke() *ClockWait {
+	if x != nil {
+		return x.Woke
+	}
+	return nil
+}
+
+func (x *ClockRecord) GetWrong() []*ClockSpan {
+	if x != nil {
+		return x.Wrong
+	}
+	return nil
+}
+
+// ClockWait is a grace period that runs, in nanoseconds of CLOCK_MONOTONIC.
+type ClockWait struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          int64                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockWait) Reset() {
+	*x = ClockWait{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockWait) ProtoMessage() {}
+
+func (x *ClockWait) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockWait.ProtoReflect.Descriptor instead.
+func (*ClockWait) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ClockWait) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *ClockWait) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// ClockDoubt is a clock that has jumped.
+type ClockDoubt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Wait  *ClockWait             `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
+	// There is no believed clock of this boot to come back to.
+	NewBoot  bool  `protobuf:"varint,2,opt,name=new_boot,json=newBoot,proto3" json:"new_boot,omitempty"`
+	BootedAt int64 `protobuf:"varint,3,opt,name=booted_at,json=bootedAt,proto3" json:"booted_at,omitempty"`
+	// What may have been read from it at first, what was, and what was last.
+	From          int64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	Since         int64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
+	To            int64 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockDoubt) Reset() {
+	*x = ClockDoubt{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockDoubt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockDoubt) ProtoMessage() {}
+
+func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockDoubt.ProtoReflect.Descriptor instead.
+func (*ClockDoubt) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ClockDoubt) GetWait() *ClockWait {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *ClockDoubt) GetNewBoot() bool {
+	if x != nil {
+		return x.NewBoot
+	}
+	return false
+}
+
+func (x *ClockDoubt) GetBootedAt() int64 {
+	if x != nil {
+		return x.BootedAt
+	}
+	return 0
+}
+
+func (x *ClockDoubt) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *ClockDoubt) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ClockDoubt) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// ClockSpan is what may have been read from a clock that was wrong, and when it was left, by the clock that followed.
+type ClockSpan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          int64                  `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockSpan) Reset() {
+	*x = ClockSpan{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockSpan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockSpan) ProtoMessage() {}
+
+func (x *ClockSpan) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockSpan.ProtoReflect.Descriptor instead.
+func (*ClockSpan) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ClockSpan) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *ClockSpan) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *ClockSpan) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 // NameRef is the holder of a name.
 type NameRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1073,7 +1402,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1414,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1427,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -1118,7 +1447,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1459,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1472,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1170,7 +1499,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1511,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1524,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1251,7 +1580,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1592,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1605,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1386,7 +1715,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1727,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1740,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -1526,7 +1855,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1867,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1880,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1589,7 +1918,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\xab\x05\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\xd0\x05\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -1613,7 +1942,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"rehydrated\x18\r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
 	"rehydrated\x12=\n" +
-	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x121\n" +
+	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x12#\n" +
+	"\rdeadline_from\x18\x11 \x01(\x03R\fdeadlineFrom\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
 	"\arecover\x18\x10 \x01(\bR\arecover\"\x84\x01\n" +
 	"\vConfinement\x12\x18\n" +
@@ -1673,7 +2003,32 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\alast_at\x18\x03 \x01(\x03R\x06lastAt\"G\n" +
 	"\tEngineRun\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12!\n" +
-	"\fengine_start\x18\x02 \x01(\tR\vengineStart\"(\n" +
+	"\fengine_start\x18\x02 \x01(\tR\vengineStart\"\xad\x02\n" +
+	"\vClockRecord\x12\x17\n" +
+	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x1b\n" +
+	"\tbooted_at\x18\x02 \x01(\x03R\bbootedAt\x12\x12\n" +
+	"\x04wall\x18\x03 \x01(\x03R\x04wall\x12\x14\n" +
+	"\x05slept\x18\x04 \x01(\x03R\x05slept\x12\x14\n" +
+	"\x05since\x18\x05 \x01(\x03R\x05since\x12\x16\n" +
+	"\x06unsure\x18\x06 \x01(\x03R\x06unsure\x120\n" +
+	"\x05doubt\x18\a \x01(\v2\x1a.agbox.store.v1.ClockDoubtR\x05doubt\x12-\n" +
+	"\x04woke\x18\b \x01(\v2\x19.agbox.store.v1.ClockWaitR\x04woke\x12/\n" +
+	"\x05wrong\x18\t \x03(\v2\x19.agbox.store.v1.ClockSpanR\x05wrong\"5\n" +
+	"\tClockWait\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x03R\x04last\"\xad\x01\n" +
+	"\n" +
+	"ClockDoubt\x12-\n" +
+	"\x04wait\x18\x01 \x01(\v2\x19.agbox.store.v1.ClockWaitR\x04wait\x12\x19\n" +
+	"\bnew_boot\x18\x02 \x01(\bR\anewBoot\x12\x1b\n" +
+	"\tbooted_at\x18\x03 \x01(\x03R\bbootedAt\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x14\n" +
+	"\x05since\x18\x05 \x01(\x03R\x05since\x12\x0e\n" +
+	"\x02to\x18\x06 \x01(\x03R\x02to\"?\n" +
+	"\tClockSpan\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"(\n" +
 	"\aNameRef\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"(\n" +
@@ -1756,7 +2111,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -1772,45 +2127,53 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*ServiceProgress)(nil),      // 11: agbox.store.v1.ServiceProgress
 	(*Restarts)(nil),             // 12: agbox.store.v1.Restarts
 	(*EngineRun)(nil),            // 13: agbox.store.v1.EngineRun
-	(*NameRef)(nil),              // 14: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 15: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 16: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 17: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 18: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 19: agbox.store.v1.ExecRecord
-	nil,                          // 20: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 21: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 22: agbox.v1.RehydratedDetails
-	(*v1.CreateSpec)(nil),        // 23: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 24: agbox.v1.CreateExecRequest
+	(*ClockRecord)(nil),          // 14: agbox.store.v1.ClockRecord
+	(*ClockWait)(nil),            // 15: agbox.store.v1.ClockWait
+	(*ClockDoubt)(nil),           // 16: agbox.store.v1.ClockDoubt
+	(*ClockSpan)(nil),            // 17: agbox.store.v1.ClockSpan
+	(*NameRef)(nil),              // 18: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 19: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 20: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 21: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 22: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 23: agbox.store.v1.ExecRecord
+	nil,                          // 24: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 25: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 26: agbox.v1.RehydratedDetails
+	(*v1.CreateSpec)(nil),        // 27: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 28: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
 	13, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
 	9,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	22, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	26, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
 	7,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
-	20, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	21, // 9: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	24, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	25, // 9: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
 	12, // 10: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
 	13, // 11: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
 	2,  // 12: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
 	12, // 13: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	23, // 14: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 15: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	10, // 16: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	24, // 17: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	16, // 18: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	17, // 19: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	11, // 20: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	16, // 14: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	15, // 15: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	17, // 16: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	15, // 17: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	27, // 18: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 19: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	10, // 20: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	28, // 21: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	20, // 22: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	21, // 23: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	11, // 24: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -1824,7 +2187,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// After a jump of the clock no deadline is acted on, whatever it would bring about; the rest goes on.
+func TestNoDeadlineIsActedOnWhileTheClockIsNotBelieved(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		change     func(*scene)
+		acts, held string
+		kind       string // that is said to wait
+	}{
+		{"idle", func(s *scene) { s.r.IdleSince = now.Add(-time.Hour) }, "stop-idle", "next:5m0s", "idle_ttl"},
+		{"expired", func(s *scene) { s.r.DeadlineAt = now }, "expire", "next:5m0s", "timeout"},
+		{"expired, and limits are pending", func(s *scene) { s.r.DeadlineAt = now.Add(-time.Hour); s.r.LimitsPending = true },
+			"expire", "| applied next:5m0s", "timeout"},
+		{"stopped for long", func(s *scene) {
+			s.r.Desired, s.r.State, s.r.StateChangedAt, s.p.CleanupTTL = halt, halted, now.Add(-2*time.Hour), time.Hour
+			s.container("c1").Status = "exited"
+		}, "cleanup", "next:5m0s", "cleanup_ttl"},
+		{"failed for long", func(s *scene) {
+			s.r.State, s.r.StateChangedAt, s.p.CleanupTTL = bad, now.Add(-2*time.Hour), time.Hour
+			s.container("c1").Status = "exited"
+		}, "cleanup", "next:5m0s", "cleanup_ttl"},
+		{"frozen for long", all(frozen, func(s *scene) { s.r.StateChangedAt = now.Add(-24 * time.Hour) }), "demote", "next:5m0s", "freeze_duration"},
+		{"demoted for long", all(demotedDown, func(s *scene) { s.r.DemotedAt = now.Add(-720 * time.Hour) }), "pause-cleanup", "next:5m0s", "stopped_gc_after"},
+		{"too many are frozen, which is no matter of time", all(frozen, func(s *scene) { s.r.OverFrozen = true }), "demote", "demote", ""},
+		{"asked to be deleted", func(s *scene) { s.r.Desired, s.r.State, s.w = del, going, World{} }, "remove-files DELETED", "remove-files DELETED", ""},
+		{"due later, and sooner than the clock is believed", func(s *scene) { s.r.DeadlineAt = now.Add(time.Minute) }, "next:1m0s", "next:1m0s", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := healthy()
+			row.change(&s)
+			if got := render(Decide(s.r, s.w, s.p, now)); got != row.acts {
+				t.Errorf("by a clock that is believed: %s, want %s", got, row.acts)
+			}
+			s.p.Hold = 5 * time.Minute
+			p := Decide(s.r, s.w, s.p, now)
+			if got := render(p); got != row.held || row.kind != "" && !strings.HasPrefix(p.Waiting, row.kind+" has passed, but the host's clock") {
+				t.Errorf("held: %s, waiting %q; want %s", got, p.Waiting, row.held)
+			}
+		})
+	}
+}

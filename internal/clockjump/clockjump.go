@@ -1,0 +1,293 @@
+// Package clockjump decides, from readings of the host's clocks, whether its wall clock can be believed. Deadlines are times of
+// the wall clock. After a jump of it, whatever stops or deletes something waits for a grace period in which the clock may come
+// back; then the clock is believed. The package is pure: readings come from the caller, and so does the record of earlier ones.
+package clockjump
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// Tolerance is the largest step of the wall clock, and the shortest suspend of the host, that counts for nothing. A leap
+	// second, and what NTP corrects after a resume by a battery clock that counts whole seconds, stay below it.
+	Tolerance = 5 * time.Second
+	// confirmEvery is how often a clock that runs as it should is confirmed. Steps below Tolerance add up in between, so what
+	// is never seen as a jump is at most Tolerance a minute.
+	confirmEvery = time.Minute
+	// maxGraces bounds a wait that further jumps prolong, in grace periods.
+	maxGraces = 6
+	// maxSpans bounds the memory of clocks that were wrong.
+	maxSpans = 16
+)
+
+// Reading is one look at the clocks of the host.
+type Reading struct {
+	// Wall is the wall clock, without Go's monotonic part.
+	Wall time.Time
+	// SinceBoot is CLOCK_BOOTTIME, which counts while the host is suspended; Awake is CLOCK_MONOTONIC, which does not. NTP slews
+	// both like the wall clock, and steps neither: Wall - SinceBoot, the time of the boot, changes by a step only.
+	SinceBoot, Awake time.Duration
+	// BootID is the kernel's boot ID.
+	BootID string
+	// Synced: the kernel holds the wall clock for synchronised (adjtimex, not STA_UNSYNC).
+	Synced bool
+}
+
+func (r Reading) bootedAt() time.Time { return r.Wall.Add(-r.SinceBoot) }
+
+// State is what is known of the wall clock. It is a value: Look returns the next one. The zero State knows nothing and believes
+// the first reading; see Unrecorded.
+type State struct {
+	BootID string
+	// BootedAt is the time of the boot by the believed clock; zero while no clock of this boot is believed.
+	BootedAt time.Time
+	// Wall is the believed clock when it was last confirmed.
+	Wall time.Time
+	// Slept is how long the host has been suspended since its boot.
+	Slept time.Duration
+	// Since is when the believed clock was last set right, by itself: at a jump that was believed, or when it came back.
+	Since time.Time
+	// Unsure is the first time that may have been read from a clock that was believed after a boot for want of a better one: it
+	// has not been synchronised since. Zero: the clock is better known.
+	Unsure time.Time
+	// Doubt is a clock that is not believed yet.
+	Doubt *Doubt
+	// Woke is the wait after a suspend.
+	Woke *Wait
+	// Wrong are the runs of clocks that were never believed, oldest first.
+	Wrong []Span
+
+	looked time.Duration // SinceBoot of the last reading; 0 after a restart
+}
+
+// Wait is a grace period that runs, in CLOCK_MONOTONIC.
+type Wait struct {
+	// First is when it began, Last when it was last begun again.
+	First, Last time.Duration
+}
+
+// left is what remains of the wait.
+func (w *Wait) left(awake, grace time.Duration) time.Duration {
+	if w == nil {
+		return 0
+	}
+	return max(0, min(w.Last+grace, w.First+maxGraces*grace)-awake)
+}
+
+// Doubt is a run of a clock that has jumped.
+type Doubt struct {
+	Wait
+	// NewBoot: no clock was believed since the boot, so there is none to come back to.
+	NewBoot bool
+	// BootedAt is the time of the boot by this clock.
+	BootedAt time.Time
+	// From is the first time that anybody may have read from it, Since the first that is known, To the last.
+	From, Since, To time.Time
+}
+
+// Span is a run of a clock that turned out to be wrong.
+type Span struct {
+	// From and To bound what anybody may have read from it.
+	From, To time.Time
+	// At is when the clock left it, by the clock that followed.
+	At time.Time
+}
+
+// Kind names an event.
+type Kind string
+
+// The kinds of events.
+const (
+	// Forward and Backward: the wall clock was stepped.
+	Forward  Kind = "forward"
+	Backward Kind = "backward"
+	// Suspend: the host was suspended.
+	Suspend Kind = "suspend"
+	// Boot: the host booted, and its clock is not synchronised or earlier than the last record.
+	Boot Kind = "boot"
+	// Returned: the clock came back within the grace period, which is over.
+	Returned Kind = "returned"
+	// Believed: a grace period is over, and the clock is believed as it is.
+	Believed Kind = "believed"
+)
+
+// Jumps are the kinds that begin a grace period.
+func Jumps() []Kind { return []Kind{Forward, Backward, Suspend, Boot} }
+
+// Event is what a reading showed.
+type Event struct {
+	Kind Kind
+	// By is the size of the step, or how long the host was suspended.
+	By time.Duration
+}
+
+// Unrecorded is the State of a daemon that has records of sandboxes and none of a clock. An unsynchronised clock is then
+// no better known than after a reboot.
+func Unrecorded() State { return State{BootID: "unrecorded"} }
+
+// Look takes a reading into account.
+func (s State) Look(r Reading, grace time.Duration) (State, []Event) {
+	var events []Event
+	switch s.BootID {
+	case "":
+		s = State{BootID: r.BootID, BootedAt: r.bootedAt(), Wall: r.Wall, Since: r.Wall}
+	case r.BootID:
+		events = s.wake(r, grace)
+		events = append(events, s.step(r, grace)...)
+	default:
+		events = s.boot(r, grace)
+	}
+	s.Slept, s.looked = r.SinceBoot-r.Awake, r.SinceBoot
+	return s, events
+}
+
+// Left is for how long deadlines wait from a reading on, in time that the host is awake; 0: they don't.
+func (s State) Left(r Reading, grace time.Duration) time.Duration {
+	left := s.Woke.left(r.Awake, grace)
+	if s.Doubt != nil {
+		left = max(left, s.Doubt.left(r.Awake, grace))
+	}
+	return left
+}
+
+// wake begins a wait when the host was suspended, and ends one.
+func (s *State) wake(r Reading, grace time.Duration) []Event {
+	var events []Event
+	if s.Woke != nil && s.Woke.left(r.Awake, grace) == 0 {
+		s.Woke, events = nil, []Event{{Believed, 0}}
+	}
+	slept := r.SinceBoot - r.Awake - s.Slept
+	if slept <= Tolerance {
+		return events
+	}
+	w := Wait{First: r.Awake, Last: r.Awake}
+	if s.Woke != nil {
+		w.First = s.Woke.First
+	}
+	if w.left(r.Awake, grace) > 0 {
+		s.Woke = &w
+	}
+	return append(events, Event{Suspend, slept})
+}
+
+// step compares the time of the boot with the one before.
+func (s *State) step(r Reading, grace time.Duration) []Event {
+	was := s.BootedAt
+	if s.Doubt != nil {
+		was = s.Doubt.BootedAt
+	}
+	by := r.bootedAt().Sub(was)
+	switch {
+	case by.Abs() <= Tolerance && s.Doubt == nil:
+		s.confirm(r)
+		return nil
+	case by.Abs() <= Tolerance:
+		d := *s.Doubt
+		d.To = r.Wall
+		s.Doubt = &d
+		return s.settle(r, grace)
+	case s.Doubt == nil:
+		s.doubt(r, Wait{r.Awake, r.Awake}, false)
+	default:
+		d := s.Doubt
+		s.addWrong(Span{d.From, d.BootedAt.Add(r.SinceBoot), r.Wall})
+		if back := r.bootedAt().Sub(s.BootedAt).Abs(); !d.NewBoot && back <= Tolerance {
+			s.Doubt, s.Since = nil, r.Wall
+			return []Event{{Returned, by}}
+		}
+		s.doubt(r, Wait{d.First, r.Awake}, d.NewBoot)
+	}
+	kind := Forward
+	if by < 0 {
+		kind = Backward
+	}
+	return append([]Event{{kind, by}}, s.settle(r, grace)...)
+}
+
+// confirm follows a clock that runs as it should.
+func (s *State) confirm(r Reading) {
+	if r.Wall.Sub(s.Wall) >= confirmEvery {
+		s.BootedAt, s.Wall = r.bootedAt(), r.Wall
+	}
+	if r.Synced {
+		s.Unsure = time.Time{}
+	}
+}
+
+// doubt begins a run of a clock that is not believed.
+func (s *State) doubt(r Reading, w Wait, newBoot bool) {
+	looked := s.looked
+	if looked == 0 && !s.BootedAt.IsZero() {
+		looked = s.Wall.Sub(s.BootedAt) // as long ago as the record
+	}
+	if newBoot {
+		looked = 0
+	}
+	s.Doubt = &Doubt{
+		Wait: w, NewBoot: newBoot, BootedAt: r.bootedAt(), From: r.Wall.Add(looked - r.SinceBoot), Since: r.Wall, To: r.Wall,
+	}
+}
+
+// settle believes the clock in doubt when its time is over, or after a boot when it is synchronised.
+func (s *State) settle(r Reading, grace time.Duration) []Event {
+	d := s.Doubt
+	if d.left(r.Awake, grace) > 0 && (!d.NewBoot || !s.trusts(r)) {
+		return nil
+	}
+	if by := d.BootedAt.Sub(s.BootedAt); !s.Unsure.IsZero() && by > 0 && !d.NewBoot {
+		s.addWrong(Span{s.Unsure, d.Since.Add(-by), d.Since}) // what NTP set right, late
+	}
+	s.Unsure = time.Time{}
+	if d.NewBoot && !s.trusts(r) {
+		s.Unsure = d.From
+	}
+	s.BootedAt, s.Wall, s.Since, s.Doubt = r.bootedAt(), r.Wall, d.Since, nil
+	return []Event{{Believed, 0}}
+}
+
+// trusts reports whether the clock of a new boot needs no grace.
+func (s *State) trusts(r Reading) bool {
+	return r.Synced && !r.Wall.Before(s.Wall.Add(-Tolerance))
+}
+
+// boot begins with another boot. Of what was in doubt before it nobody will know more.
+func (s *State) boot(r Reading, grace time.Duration) []Event {
+	if d := s.Doubt; d != nil {
+		s.addWrong(Span{d.From, d.To.Add(confirmEvery), r.Wall})
+		s.Since = r.Wall
+	}
+	s.BootID, s.BootedAt, s.Unsure, s.Doubt, s.Woke, s.looked = r.BootID, time.Time{}, time.Time{}, nil, nil, 0
+	if s.trusts(r) {
+		s.BootedAt, s.Wall = r.bootedAt(), r.Wall
+		return nil
+	}
+	s.doubt(r, Wait{r.Awake, r.Awake}, true)
+	return append([]Event{{Boot, 0}}, s.settle(r, grace)...)
+}
+
+// addWrong keeps a run that was wrong; when there are too many, those that begin closest to each other become one.
+func (s *State) addWrong(w Span) {
+	if w.To.Before(w.From) {
+		return
+	}
+	if len(s.Wrong) < maxSpans {
+		s.Wrong = append(slices.Clip(s.Wrong), w)
+		return
+	}
+	nearest := 0
+	for i, o := range s.Wrong {
+		if o.From.Sub(w.From).Abs() < s.Wrong[nearest].From.Sub(w.From).Abs() {
+			nearest = i
+		}
+	}
+	o := s.Wrong[nearest]
+	if o.From.Before(w.From) {
+		w.From = o.From
+	}
+	if o.To.After(w.To) {
+		w.To = o.To
+	}
+	s.Wrong = slices.Delete(slices.Clone(s.Wrong), nearest, nearest+1)
+	s.Wrong = append(s.Wrong, w)
+}

@@ -1,0 +1,93 @@
+//go:build faults
+
+package hostclock
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// EnvFile names the environment variable with the path of a file that sets the clocks of this process, and of no other: the host's
+// are never touched. The file is read at each look, so a test steps the clock by writing it: a complete file, renamed to that
+// path. It holds a Change in JSON, such as
+//
+//	{"step": "48h"}
+//	{"slept": "8h", "synced": true}
+//
+// None, an empty one, or one that does not parse (which is said on stderr) changes nothing.
+const EnvFile = "AGBOX_FAULT_CLOCK"
+
+// Change is the content of the file that EnvFile names.
+type Change struct {
+	// Step is by how much the wall clock is wrong, as a Go duration: a step of the clock.
+	Step string `json:"step,omitempty"`
+	// Slept is for how long the host has been suspended so far, as a Go duration: the wall clock and CLOCK_BOOTTIME have gone
+	// on, CLOCK_MONOTONIC has not.
+	Slept string `json:"slept,omitempty"`
+	// BootID replaces the kernel's: a reboot, for the clock alone.
+	BootID string `json:"boot_id,omitempty"`
+	// Synced is what the kernel says of the clock; absent: what it does say.
+	Synced *bool `json:"synced,omitempty"`
+}
+
+type change struct {
+	step, slept time.Duration
+	bootID      string
+	synced      *bool
+}
+
+func injected() change {
+	path := os.Getenv(EnvFile)
+	if path == "" {
+		return change{}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) == 0 {
+		return change{}
+	}
+	c, err := parse(data)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", path, err)
+	}
+	return c
+}
+
+func parse(data []byte) (change, error) {
+	var f Change
+	if err := json.Unmarshal(data, &f); err != nil {
+		return change{}, fmt.Errorf("parse the clock's change: %w", err)
+	}
+	c := change{bootID: f.BootID, synced: f.Synced}
+	for text, to := range map[*string]*time.Duration{&f.Step: &c.step, &f.Slept: &c.slept} {
+		if *text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(*text)
+		if err != nil {
+			return change{}, fmt.Errorf("parse the clock's change: %w", err)
+		}
+		*to = d
+	}
+	return c, nil
+}
+
+// now keeps no monotonic part when the clock was changed: differences are then those of the changed clock.
+func (c change) now(t time.Time) time.Time {
+	if c.step == 0 && c.slept == 0 {
+		return t
+	}
+	return t.Round(0).Add(c.step + c.slept)
+}
+
+func (c change) times(t Times) Times {
+	t.Wall, t.SinceBoot = t.Wall.Add(c.step+c.slept), t.SinceBoot+c.slept
+	if c.bootID != "" {
+		t.BootID = c.bootID
+	}
+	if c.synced != nil {
+		t.Synced = *c.synced
+	}
+	return t
+}

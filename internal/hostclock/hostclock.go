@@ -1,0 +1,87 @@
+// Package hostclock reads the clocks of the host. In a build with the tag "faults", which no release has, a file can set the
+// clock of this one process; see faults.go.
+package hostclock
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxApart is how long one reading of all clocks may take; one that took longer is tried again, a few times.
+const (
+	maxApart = 10 * time.Millisecond
+	tries    = 5
+)
+
+// Times are the clocks of the host, read at one moment.
+type Times struct {
+	// Wall is the wall clock, without Go's monotonic part.
+	Wall time.Time
+	// SinceBoot is CLOCK_BOOTTIME, which counts while the host is suspended; Awake is CLOCK_MONOTONIC, which does not.
+	SinceBoot, Awake time.Duration
+	// BootID is the kernel's boot ID, or what Open was told.
+	BootID string
+	// Synced: the kernel holds the wall clock for synchronised. False when it does not say, as under a filter of system calls.
+	Synced bool
+}
+
+// Clock reads the clocks. Make one with Open.
+type Clock struct{ bootID string }
+
+// Open reads the boot ID, and makes sure that the clocks can be read.
+func Open() (*Clock, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("read the boot ID: %w", err)
+	}
+	for _, id := range []int32{unix.CLOCK_BOOTTIME, unix.CLOCK_MONOTONIC} {
+		if _, err := read(id); err != nil {
+			return nil, err
+		}
+	}
+	return &Clock{strings.TrimSpace(string(boot))}, nil
+}
+
+// BootID is the kernel's boot ID.
+func (c *Clock) BootID() string { return c.bootID }
+
+// Now is the wall clock, with Go's monotonic part.
+func (c *Clock) Now() time.Time { return injected().now(time.Now()) }
+
+// Read reads all clocks.
+func (c *Clock) Read() Times {
+	var t Times
+	for range tries {
+		before := since(unix.CLOCK_BOOTTIME)
+		t = Times{Wall: time.Now().Round(0), SinceBoot: since(unix.CLOCK_BOOTTIME), Awake: since(unix.CLOCK_MONOTONIC), BootID: c.bootID}
+		if t.SinceBoot-before < maxApart && since(unix.CLOCK_BOOTTIME)-before < maxApart {
+			break
+		}
+	}
+	t.Synced = synced()
+	return injected().times(t)
+}
+
+func synced() bool {
+	var t unix.Timex // with no modes it only reads
+	_, err := unix.Adjtimex(&t)
+	return err == nil && t.Status&unix.STA_UNSYNC == 0
+}
+
+// since is a clock that Open found to be readable.
+func since(id int32) time.Duration {
+	d, _ := read(id)
+	return d
+}
+
+func read(id int32) (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(id, &ts); err != nil {
+		return 0, fmt.Errorf("read clock %d: %w", id, err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
