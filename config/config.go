@@ -44,6 +44,7 @@ type Config struct {
 	Pause     Pause     `toml:"pause"`
 	Drain     Drain     `toml:"drain"`
 	Artifacts Artifacts `toml:"artifacts"`
+	Disk      Disk      `toml:"disk"`
 	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
 }
@@ -110,7 +111,14 @@ type Drain struct {
 type Artifacts struct {
 	ExecOutputRoot  string `toml:"exec_output_root"`
 	ExecLogMaxBytes Size   `toml:"exec_log_max_bytes"`
+	SandboxMaxBytes Size   `toml:"sandbox_max_bytes"`
 	OnLogLimit      string `toml:"on_log_limit"`
+}
+
+// Disk configures what happens when a disk fills.
+type Disk struct {
+	LowWater Size `toml:"low_water"`
+	Reserve  Size `toml:"reserve"`
 }
 
 // Backup configures scheduled backups.
@@ -150,7 +158,7 @@ func Default() Config {
 		Security:  Security{Profile: ProfileStandard},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},
-		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, OnLogLimit: OnLogLimitDrop},
+		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, SandboxMaxBytes: 10 << 30, OnLogLimit: OnLogLimitDrop},
 		Backup:    Backup{Keep: 7},
 		Log:       Log{Level: "info", Format: LogFormatJSON},
 	}

@@ -73,8 +73,16 @@ var table = []Key{
 	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
+	{"artifacts.sandbox_max_bytes", true, `The most that the logs of all execs of one sandbox take on disk, together with what else it writes beside them; ` +
+		`never more than half of that disk. Past it output is dropped or the exec killed, as on_log_limit says; that of agents is kept. It is measured every ` +
+		`two seconds.`, sizeOrNone},
 	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" what is past it, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit comes first.`,
 		oneOf(OnLogLimitDrop, OnLogLimitKill)},
+
+	{"disk.low_water", true, `The free space of a disk under which new sandboxes, execs and prompts are refused: those of the data directory, of ` +
+		`artifacts.exec_output_root, and of the engine where it is local. "0": 5 % of each, at most 512MiB.`, sizeOrAuto},
+	{"disk.reserve", false, `The disk space that is held for the records, so that stops and deletes work on a full disk: once inside the database, and ` +
+		`once as a ballast file in the data directory. "0": 1/32 of the disk, from 512KiB to 64MiB.`, sizeOrAuto},
 
 	{"backup.interval", false, `Make a backup of the records this often, without logs. A restart does not move the next one.`, fromOr("none", time.Minute)},
 	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; better is one on another disk.`, directory},

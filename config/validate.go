@@ -42,6 +42,7 @@ var (
 	subnetRule   = ruleOf("string", "an IPv4 block from /8 to /24", subnetPool)
 	directory    = ruleOf("string", "an absolute path, or empty", ownDirectory)
 	sizeOrNone   = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
+	sizeOrAuto   = ruleOf("size", `a size like "512MiB"; "0" by the size of the disk`, notNegative)
 	memoryOrNone = ruleOf("size", `"16MiB" on; "0" for no limit`, leastMemory)
 	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
 	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)

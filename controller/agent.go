@@ -43,6 +43,10 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 		return Result{}, fmt.Errorf("observe agent: %w", err)
 	}
 	p := agentplan.Decide(agentRecord(a), v.world, now)
+	if why := c.noRoom(); why != "" && p.WaitsForRoom(agentRecord(a), v.world) {
+		c.agentBoard.set(id, why)
+		return Result{Next: roomLook}, nil
+	}
 	c.agentBoard.set(id, p.Waiting)
 	if p.Kind == agentplan.Adopt {
 		c.agentBoard.verify(id) // it is known to be there before that is on record
@@ -180,7 +184,7 @@ func (c *Controller) readBacklog(ctx context.Context, id string) error {
 			return err
 		}
 		v, err := c.observeAgent(ctx, a, c.clock.read())
-		if err != nil || !v.world.Unread {
+		if err != nil || !v.world.Unread || c.noRoom() != "" {
 			return err
 		}
 		if err := v.read(ctx); err != nil {

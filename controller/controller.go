@@ -35,6 +35,9 @@ type Config struct {
 	// block. Nil is fine.
 	Drained func(exit bool)
 
+	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block. Nil: it has.
+	NoRoom func() string
+
 	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
 	ShimDir string
 	// CoverDir is the host directory with the empty directory "dir" and the empty file "file" that cover agboxd's own in mounts. It
@@ -79,6 +82,7 @@ type Controller struct {
 	odd        *oddities
 	absences   *absences
 	hooks      *hookClock
+	quotas     *quotas
 	status     *statusBoard
 	published  *portBoard
 	kills      *killBoard
@@ -106,6 +110,7 @@ func New(cfg Config) *Controller {
 		odd:        newOddities(),
 		removals:   newRemovals(),
 		absences:   newAbsences(),
+		quotas:     newQuotas(),
 		resyncNow:  make(chan struct{}, 1),
 	}
 	c.settings.Store(&cfg.Settings)
@@ -131,6 +136,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.watchExecs(ctx) })
 	wg.Go(func() { c.watchClock(ctx) })
+	wg.Go(func() { c.watchQuotas(ctx) })
 	wg.Go(func() { c.sandboxes.run(ctx) })
 	wg.Go(func() { c.execs.run(ctx) })
 	wg.Go(func() { c.watchAgents(ctx) })

@@ -98,11 +98,11 @@ func (c *Controller) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 	r := execjournal.Request{
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
-		LogLimitBytes: s.LogLimit, LogLimitAction: logLimitAction(spec, s), CancelGraceMillis: s.CancelGrace.Milliseconds(),
+		LogLimitBytes: c.logLimitOf(ex.SandboxID, s), LogLimitAction: logLimitAction(spec, s), CancelGraceMillis: s.CancelGrace.Milliseconds(),
 	}
 	if _, _, agent := agentstate.OfExec(ex.ID); agent {
 		// What an agent says is its conversation: nothing of it is dropped. The next process has a log of its own.
-		r.Inbox, r.LogLimitAction = true, execjournal.LogLimitKill
+		r.Inbox, r.LogLimitAction, r.LogLimitBytes = true, execjournal.LogLimitKill, s.LogLimit
 	}
 	return r
 }
@@ -175,7 +175,7 @@ func endOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1
 	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
-		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill"+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
+		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill"+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	default:

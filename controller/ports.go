@@ -83,6 +83,9 @@ type Execs interface {
 	AddWatch(sandboxID string) error
 	RemoveInputs(sandboxID string) error
 	Remove(sandboxID string) error
+	Usage(sandboxID string) (execjournal.Usage, error)
+	SetFull(sandboxID string, full bool) error
+	DropLogs(sandboxID string, keep func(execID string) bool) (freed int64, err error)
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
 	Look(sandboxID, execID, nonce string) (execjournal.Status, error)

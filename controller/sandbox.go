@@ -23,6 +23,7 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 		return Result{}, err
 	}
 	c.beforeEngine(rec)
+	c.freeSpace(rec)
 	c.parked.add(id) // before the look: an engine that returns right after it finds the key here
 	run, problem := c.link.life()
 	if problem != "" {

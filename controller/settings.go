@@ -32,6 +32,8 @@ type Settings struct {
 	// is dropped. A spec may say otherwise.
 	LogLimit       int64
 	KillAtLogLimit bool
+	// SandboxQuota bounds what the logs of all execs of a sandbox take on disk together, in bytes; 0: no bound.
+	SandboxQuota int64
 	// EventRetention is how long the history of a deleted sandbox stays readable; 0: for ever.
 	EventRetention time.Duration
 

@@ -8,10 +8,75 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 )
+
+// aloneAfterFull is how many requests have a commit of their own after one that found no room.
+const aloneAfterFull = 64
+
+// commit commits tx, in which g was staged. If there is no room on the disk and some can be made, it stages the same once more
+// and commits that.
+func (s *Store) commit(g *group, tx *bolt.Tx) error {
+	err := s.o.commit(tx)
+	if err == nil {
+		return nil
+	}
+	if !isDiskFull(err) || !s.unchanged() {
+		return s.afterFailedCommit(err)
+	}
+	s.alone = aloneAfterFull
+	if !s.o.MakeRoom() {
+		return s.afterFailedCommit(err)
+	}
+	s.reserve.again()
+	s.extendReserve() // before anybody else takes it
+	if tx, err = s.stageAgain(g); err != nil {
+		return err
+	}
+	if err = s.o.commit(tx); err != nil {
+		return s.afterFailedCommit(err)
+	}
+	return nil
+}
+
+// stageAgain applies what the requests of g staged to a new transaction. Nobody else writes, so what they saw still holds.
+func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return nil, fmt.Errorf("begin write: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	for _, t := range g.accepted {
+		for _, o := range t.ops {
+			if err := o.apply(tx); err != nil {
+				_ = tx.Rollback() // it was open: the only error it knows is that it was not
+				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.bucket, err, errdefs.ErrUnavailable)
+			}
+		}
+	}
+	return tx, nil
+}
+
+// extendReserve keeps the reserve ahead of what is used of the file.
+func (s *Store) extendReserve() {
+	if s.reserve.want <= 0 {
+		return
+	}
+	if used, err := usedOf(s.db); err == nil {
+		s.reserve.extend(used, time.Now())
+	}
+}
+
+// usedOf returns how many bytes of the file have ever been used.
+func usedOf(db *bolt.DB) (int64, error) {
+	tx, err := db.Begin(false)
+	if err != nil {
+		return 0, err
+	}
+	return tx.Size(), tx.Rollback()
+}
 
 // afterFailedCommit decides what a failed commit means.
 //

@@ -21,10 +21,16 @@ func init() { children["diskfull"] = inDirectory(fillTheDisk) }
 // TestDiskFull runs in a mount namespace of its own: whatever happens, the file system goes with the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel() // it waits for another process
+	onItsOwnMount(t, "diskfull")
+}
+
+// onItsOwnMount runs a child in a directory and a mount namespace of its own.
+func onItsOwnMount(t *testing.T, child string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
-	program := childProgram(t, "diskfull")
+	program := childProgram(t, child)
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = append(os.Environ(), pathEnv+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

@@ -33,6 +33,9 @@ type Store struct {
 
 	index   index
 	durable *durable
+	reserve *reserve
+	// alone is how many of the next commits hold one request: the disk was full, and a small one may find room.
+	alone   int
 	hub     *hub
 	agents  *hub // subscribers of agents
 	corrupt *quarantine
@@ -122,6 +125,10 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	if s.reserve, err = openReserve(o.Path, o.ReserveBytes); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.extendReserve()
 	return s, nil
 }
 
@@ -167,7 +174,7 @@ func (s *Store) Close() error {
 	close(s.queue)
 	s.closing.Unlock()
 	<-s.written
-	err := s.db.Close()
+	err := errors.Join(s.reserve.close(), s.db.Close())
 	if err == nil && s.down == nil {
 		err = s.mark.set(markClean)
 	}

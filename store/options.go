@@ -26,6 +26,11 @@ type Options struct {
 	// Observe is called once per commit, from the writer: how long it took, how many accepted writes it held, and its
 	// error. Nil is fine.
 	Observe func(commit time.Duration, writes int, err error)
+	// ReserveBytes of disk space are kept allocated beyond what is used of the file, for commits on a full disk; 0: none.
+	ReserveBytes int64
+	// MakeRoom is called from the writer when a commit found no room on the disk. True: there may be room now, and the commit
+	// is tried once more. Nil: nobody can make room.
+	MakeRoom func() bool
 	// Mirror; nil: none.
 	Mirror Mirror
 	// AgentMirror; nil: none.
@@ -69,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Observe == nil {
 		o.Observe = func(time.Duration, int, error) {}
+	}
+	if o.MakeRoom == nil {
+		o.MakeRoom = func() bool { return false }
 	}
 	if o.OnFatal == nil {
 		o.OnFatal = exitOnFatal(o.Logger)

@@ -88,6 +88,10 @@ func (s *Store) takeGroup(first *request) []*request {
 		}
 	}
 	add(first)
+	if s.alone > 0 {
+		s.alone--
+		return group
+	}
 	for len(group) < maxGroup {
 		select {
 		case r, ok := <-s.queue:
@@ -162,14 +166,12 @@ func (s *Store) runGroup(g *group) error {
 	}
 	txid := tx.ID()
 	start := time.Now()
-	err = s.o.commit(tx)
-	if err != nil {
-		err = s.afterFailedCommit(err)
-	}
+	err = s.commit(g, tx)
 	s.o.Observe(time.Since(start), len(g.accepted), err)
 	if err != nil {
 		return err
 	}
+	s.extendReserve()
 	lost := g.fault(fault.After)
 	g.tell(s.o)
 	s.publish(g, txid)

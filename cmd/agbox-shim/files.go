@@ -11,7 +11,7 @@ import (
 )
 
 func cancelled(ctl int, r execjournal.Request) bool {
-	data, err := execjournal.ReadFile(ctl, execjournal.CancelName(r.ExecID), execjournal.MaxJournalBytes)
+	data, err := execjournal.ReadFile(ctl, execjournal.CancelName(r.ExecID), execjournal.MaxRequestBytes)
 	if err != nil {
 		return false
 	}

@@ -148,3 +148,30 @@ func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// TestACancelThatIsALinkToTheRequest is what the daemon writes when its own disk is full.
+func TestACancelThatIsALinkToTheRequest(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	for _, r := range []execjournal.Request{b.sh("echo up; sleep 1000"), b.agent("echo up; sleep 1000")} {
+		r = b.start(r)
+		b.says(r, "up\n")
+		exec := filepath.Join(b.paths.Ctl, execjournal.ExecDir)
+		must(t, os.Link(filepath.Join(exec, execjournal.RequestName(r.ExecID)), filepath.Join(exec, execjournal.CancelName(r.ExecID))))
+		if j := b.ended(r); !j.Cancelled {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+func TestAnEmptyJournalIsAFence(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.sh("touch " + b.paths.Logs + "/ran")
+	must(t, os.WriteFile(filepath.Join(b.paths.Logs, execjournal.JournalName(r.ExecID)), nil, 0o644))
+	b.boot().start(r)
+	b.until("a later exec to have ended", func() bool { return b.ended(b.start(b.sh("true"))).ExitCode == 0 })
+	if _, err := os.Stat(filepath.Join(b.paths.Logs, "ran")); err == nil {
+		t.Error("it ran")
+	}
+}

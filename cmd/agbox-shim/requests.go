@@ -43,6 +43,12 @@ func (p *initProcess) consider(name string) {
 	if !p.released {
 		return // the release has everything looked at again
 	}
+	if name == execjournal.FullName {
+		for _, c := range p.children {
+			p.rouse(c)
+		}
+		return
+	}
 	if id, ok := execjournal.InboxID(name); ok {
 		p.feed(id)
 		return

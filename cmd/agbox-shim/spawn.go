@@ -33,6 +33,7 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 		defer unix.Close(end)
 		s.streams[i], files[i+1] = st, end
 	}
+	s.heedQuota()
 	if s.in != nil {
 		env = withShim(env)
 	}

@@ -21,6 +21,7 @@ type stream struct {
 	pipe    int // read end, non-blocking; -1 before the start and after the end
 	log     int
 	limit   int64  // 0: none
+	closed  bool   // the sandbox's quota is used up: the limit is what was taken
 	mark    bool   // the first byte that is dropped leaves a marker
 	taken   int64  // bytes of output that are in the log or pending
 	dropped int64  // bytes of output that are past the limit
@@ -77,9 +78,13 @@ func (s *stream) pump(buf []byte) int {
 // accept stores output, or drops what is past the limit. Nothing may be pending.
 func (s *stream) accept(data []byte) {
 	keep, end := data, ""
-	if room := s.limit - s.taken; s.limit > 0 && int64(len(data)) > room {
+	limit, bounded := s.limit, s.limit > 0
+	if s.closed {
+		limit, bounded = s.taken, true
+	}
+	if room := limit - s.taken; bounded && int64(len(data)) > room {
 		if s.mark && s.dropped == 0 {
-			end = execjournal.DroppedMarker(s.limit)
+			end = execjournal.DroppedMarker(limit)
 		}
 		keep = data[:room]
 		s.dropped += int64(len(data) - len(keep))

@@ -88,6 +88,7 @@ func (s *supervisor) reap() {
 func (s *supervisor) obey(now time.Time) {
 	if s.sig.take(askedToEnd) {
 		s.in.look()
+		s.heedQuota()
 		if cancelled(s.ctl, s.request) {
 			s.end(byCancel, now)
 		}
@@ -124,6 +125,21 @@ func (s *supervisor) over() bool {
 		}
 	}
 	return false
+}
+
+// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation, and is kept.
+func (s *supervisor) heedQuota() {
+	if s.request.Inbox {
+		return
+	}
+	if full, err := execjournal.Exists(s.ctl, execjournal.FullName); err != nil || !full {
+		return
+	}
+	for _, st := range s.streams {
+		if st != nil {
+			st.closed = true
+		}
+	}
 }
 
 // wait sleeps until a signal, output, room for input, or the next due time, and copies what there is.

@@ -212,8 +212,9 @@ func scrape(t *testing.T, url string, want ...string) {
 
 // What a reload takes over must reach somebody: a key that is forgotten would be said to be reloaded and change nothing.
 func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
-	elsewhere := map[string]bool{ // the logger, the store, the drainer
+	elsewhere := map[string]bool{ // the logger, the store, the drainer, the watcher of disks
 		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
+		"disk.low_water": true,
 	}
 	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"77MiB"`, "boolean": "true", "list": `["/srv"]`}
 	words := map[string]string{

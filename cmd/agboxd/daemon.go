@@ -31,6 +31,7 @@ import (
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/clockjump"
 	"github.com/agbox/agbox/internal/connlimit"
+	"github.com/agbox/agbox/internal/diskspace"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostclock"
 	"github.com/agbox/agbox/internal/hostfiles"
@@ -111,6 +112,7 @@ type daemon struct {
 	records  *recordfile.Dir
 	agents   *recordfile.Agents
 	rebuild  *rebuilder
+	disk     *diskspace.Watcher
 	drainer  *drainer
 	logLimit atomic.Int64                  // artifacts.exec_log_max_bytes as it is now
 	timeout  atomic.Int64                  // runtime.timeout as it is now, in nanoseconds
@@ -144,6 +146,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if d.clock, err = hostclock.Open(); err != nil {
 		return nil, err
 	}
+	d.watchDisks(paths)
 	d.records = recordfile.New(runRoot(paths), log, d.metrics.RecordFileFailed)
 	d.agents = recordfile.NewAgents(agentsRoot(paths), log, d.metrics.RecordFileFailed)
 	if d.store, err = d.openStore(ctx, paths); err != nil {
@@ -171,6 +174,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	s, err := openRecords(ctx, store.Options{
 		Path: paths.Database, Now: d.clock.Now, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
 		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records, AgentMirror: d.agents,
+		ReserveBytes: d.disk.ReserveBytes(), MakeRoom: d.disk.MakeRoom,
 	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
 	if err != nil {
 		return nil, &exitError{exitStore, err}
@@ -201,11 +205,13 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained:      d.drainer.drained,
+		NoRoom:       d.disk.NoRoom,
 		Clock:        func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: d.clock.BootID(), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.drainer.ctl = d.ctl
+	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), agentsRoot: agentsRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
@@ -220,12 +226,13 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = apiserver.New(apiserver.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
-		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus,
+		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
+	metrics.OverQuota(d.registry, d.ctl.OverQuota)
 	metrics.States(d.registry, stateNames(), d.countByState)
 	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
 	socket, err := listen(paths.Socket)
@@ -260,6 +267,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer stopLoops()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
+	wg.Go(func() { d.disk.Run(loops) })
 	wg.Go(func() { d.records.Run(loops) })
 	wg.Go(func() { d.agents.Run(loops, d.store) })
 	wg.Go(func() { d.catchUp(loops) })
@@ -366,6 +374,7 @@ func (d *daemon) apply(cfg config.Config) {
 	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
 	d.timeout.Store(int64(cfg.Runtime.Timeout))
 	d.rules.Store(&cfg)
+	d.disk.SetLowWater(int64(cfg.Disk.LowWater))
 	d.drainer.configure(cfg.Drain)
 }
 
@@ -395,6 +404,7 @@ func settings(cfg config.Config) controller.Settings {
 		StopGrace: r.StopGrace, CancelGrace: r.CancelGrace,
 		HookTimeout: r.HookTimeout, HealthTimeout: r.HealthTimeout, PidsLimit: int64(r.PidsLimit),
 		LogLimit:              int64(cfg.Artifacts.ExecLogMaxBytes),
+		SandboxQuota:          int64(cfg.Artifacts.SandboxMaxBytes),
 		KillAtLogLimit:        cfg.Artifacts.OnLogLimit == config.OnLogLimitKill,
 		EventRetention:        r.EventRetentionTTL,
 		FailInterruptedCreate: r.InterruptedCreate == config.InterruptedCreateFail,
@@ -432,7 +442,7 @@ func (d *daemon) checks() []check {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
 	return []check{
-		store, {name: "records", problem: d.rebuild.sentence()}, d.files.check(), {name: "clock", warning: d.ctl.ClockWarning()},
+		store, d.diskCheck(), {name: "records", problem: d.rebuild.sentence()}, d.files.check(), {name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
@@ -465,7 +475,7 @@ func stateNames() []string {
 func metricSets() metrics.Sets {
 	sets := metrics.Sets{
 		Loops:     []string{controller.LoopSandboxes, controller.LoopExecs, controller.LoopAgents},
-		EngineOps: dockerx.Ops(),
+		EngineOps: dockerx.Ops(), Disks: diskNames(),
 	}
 	for _, phase := range []agboxv1.DrainPhase{
 		agboxv1.DrainPhase_DRAIN_PHASE_WAITING, agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,

@@ -78,6 +78,8 @@ type Deps struct {
 	// Rebuilding says in one sentence why what is not on record may still be there, or "". It must not block. Once "", it
 	// stays so. Nil: "".
 	Rebuilding func() string
+	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block. Nil: "".
+	NoRoom func() string
 	// Engine says in one sentence what is wrong with the engine, or "". It must not block.
 	Engine func() string
 	// ConfirmEngine accepts the engine as the right one and returns its ID.
@@ -133,6 +135,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Rebuilding == nil {
 		d.Rebuilding = func() string { return "" }
+	}
+	if d.NoRoom == nil {
+		d.NoRoom = func() string { return "" }
 	}
 	if d.Getenv == nil {
 		d.Getenv = os.Getenv

@@ -62,9 +62,35 @@ var reserving = map[string]bool{
 	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
 }
 
+// growing are the calls that begin something new, which needs room on the disk. What ends something, or frees it, always may.
+var growing = map[string]bool{
+	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
+	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
+	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
+	agboxv1.AgentService_PromptAgent_FullMethodName:     true,
+}
+
+// reasonDiskFull is the reason of a call that was refused for want of space. Its code is UNAVAILABLE, as of any trouble of the
+// store: known clients try again.
+const reasonDiskFull = "DISK_FULL"
+
+// roomFor refuses what begins something new while the disk has no room for it.
+func (s *Server) roomFor(method string) error {
+	if !growing[method] {
+		return nil
+	}
+	if why := s.deps.NoRoom(); why != "" {
+		return &store.Refusal{Reason: reasonDiskFull, Message: why, Class: errdefs.ErrUnavailable}
+	}
+	return nil
+}
+
 // gated holds back what can't be known while records are being rebuilt: that an ID is free, and that something is not there.
 // What was looked up before the end of it counts as looked up during it.
 func (s *Server) gated(method string, run func() error) error {
+	if err := s.roomFor(method); err != nil {
+		return err
+	}
 	why := s.deps.Rebuilding()
 	if why == "" {
 		return run()

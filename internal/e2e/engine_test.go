@@ -227,6 +227,6 @@ func TestAFullDiskRefusesAcceptsAndServesReads(t *testing.T) {
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
-	d.sh(id, "true")
+	d.acceptsAgain(id)
 	d.remove(id)
 }

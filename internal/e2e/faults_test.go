@@ -58,6 +58,6 @@ func TestAFullDiskKeepsNoDaemonFromStarting(t *testing.T) {
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
-	d.sh(id, "true")
+	d.acceptsAgain(id)
 	d.remove(id)
 }

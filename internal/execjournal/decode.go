@@ -60,13 +60,13 @@ func DecodeRequest(data []byte, execID string) (Request, error) {
 	return r, nil
 }
 
-// DecodeCancel reads a Cancel.
+// DecodeCancel reads a Cancel, which may have the form of a Request.
 func DecodeCancel(data []byte) (Cancel, error) {
 	var c Cancel
 	if err := json.Unmarshal(data, &c); err != nil {
 		return Cancel{}, fmt.Errorf("%w: cancel is not JSON of the right types", ErrMalformed)
 	}
-	if c.Version < 1 || c.Version > Version || !ValidNonce(c.Nonce) {
+	if c.Version < 1 || c.Version > InboxVersion || !ValidNonce(c.Nonce) {
 		return Cancel{}, fmt.Errorf("%w: cancel has no known version or no valid nonce", ErrMalformed)
 	}
 	return c, nil

@@ -8,7 +8,7 @@
 //	host                                  container                    written by
 //	<outputRoot>/<sandbox_id>/            /var/log/agents-sandbox/     (rw)
 //	├──<exec_id>.lock                                                  shim, flock(2) held while the exec is alive; root's alone
-//	├──<exec_id>.journal                                               shim; daemon only to close an exec that has none
+//	├──<exec_id>.journal                                               shim; daemon only to close an exec that has none, empty on a full disk
 //	├──<exec_id>.stdout.log, .stderr.log                               shim
 //	├──_main.stdout.log, _main.stderr.log                              shim; of the container's command, all its starts
 //	├──<exec_id>.lost                                                  shim; empty, a bell: the lock was given up without an end
@@ -16,7 +16,8 @@
 //	<runRoot>/<16 hex>/ctl/               /run/agbox/ctl/              (ro)
 //	└──exec/
 //	   ├──<exec_id>.json                                               daemon: Request
-//	   ├──<exec_id>.cancel                                             daemon: Cancel
+//	   ├──<exec_id>.cancel                                             daemon: Cancel, on a full disk a link to the Request
+//	   ├──full                                                         daemon; empty: the sandbox's quota is used up
 //	   ├──release                                                      daemon; empty: PID 1 may begin
 //	   └──.<exec_id>.*.tmp                                             daemon
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw, for later)

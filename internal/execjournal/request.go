@@ -47,7 +47,11 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 	if err != nil {
 		return err
 	}
-	return d.put(sandboxID, execID, "cancel", CancelName(execID), data)
+	err = d.put(sandboxID, execID, "cancel", CancelName(execID), data)
+	if isFull(err) {
+		return d.cancelWithoutSpace(sandboxID, execID, nonce, err)
+	}
+	return err
 }
 
 // Forget removes the request, the cancel and the inbox of an exec that is terminal. Idempotent. Secrets in them go with it.

@@ -88,6 +88,9 @@ func readStatus(dirfd int, execID, nonce string) (Status, error) {
 		return Status{Phase: None}, nil
 	}
 	var j Journal
+	if err == nil && len(data) == 0 {
+		return Status{Phase: Closed, Journal: emptyJournal(execID, nonce)}, nil
+	}
 	if err == nil {
 		j, err = DecodeJournal(data, execID)
 	}
@@ -157,6 +160,9 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 		return Status{}, err
 	}
 	err = CreateExclusive(fd, TempName(execID, "close"), JournalName(execID), data)
+	if isFull(err) {
+		err = closeWithoutSpace(fd, JournalName(execID))
+	}
 	if errors.Is(err, fs.ErrExist) {
 		err = Sync(fd) // the link may be our own, from before a crash, and not yet durable
 	}

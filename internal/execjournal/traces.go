@@ -140,6 +140,9 @@ func (t *traces) output(dirfd int, name string) error {
 	}
 	data, err := ReadFile(dirfd, name, MaxJournalBytes)
 	var j Journal
+	if err == nil && len(data) == 0 {
+		return nil // closed on a full disk: what looks at the exec finds that
+	}
 	if err == nil {
 		j, err = DecodeJournal(data, id)
 	}

@@ -42,6 +42,9 @@ type Metrics struct {
 	unrebuilt   prometheus.Gauge
 	records     prometheus.Counter
 	drains      *prometheus.CounterVec
+	diskFree    *prometheus.GaugeVec
+	diskLow     *prometheus.GaugeVec
+	released    prometheus.Counter
 	prompts     prometheus.Counter
 	turnSeconds prometheus.Histogram
 	// agentChanges are by trigger.
@@ -61,6 +64,8 @@ type Sets struct {
 	EngineOps []string
 	// RebuildSources are what records are rebuilt from.
 	RebuildSources []string
+	// Disks are what the disks that are watched are for.
+	Disks []string
 	// DrainPhases are the phases of a drain.
 	DrainPhases []string
 	// ClockJumps are the ways in which the host's clock can jump.
@@ -101,6 +106,9 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
 		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
 		records:      f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
+		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that are written to, by what is on them.", "disk"),
+		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water, and nothing new is accepted.", "disk"),
+		released:     f.counter("agboxd_disk_ballast_released_total", "Commits that found no room on the disk and were given the ballast's."),
 		drains:       f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
 		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts given to agents, those given again included."),
 		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
@@ -119,6 +127,10 @@ func (m *Metrics) zero(sets Sets) {
 			m.passes.WithLabelValues(loop, r)
 		}
 		m.passSeconds.WithLabelValues(loop)
+	}
+	for _, disk := range sets.Disks {
+		m.diskFree.WithLabelValues(disk)
+		m.diskLow.WithLabelValues(disk)
 	}
 	for _, phase := range sets.DrainPhases {
 		m.drains.WithLabelValues(phase)
@@ -218,6 +230,19 @@ func (m *Metrics) BackedUp(at time.Time, err error) {
 // LastBackup records when the newest scheduled backup was made.
 func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
 
+// Disk records one look at a disk.
+func (m *Metrics) Disk(name string, free int64, low bool) {
+	m.diskFree.WithLabelValues(name).Set(float64(free))
+	v := 0.0
+	if low {
+		v = 1
+	}
+	m.diskLow.WithLabelValues(name).Set(v)
+}
+
+// BallastReleased counts that a commit was given the ballast's space.
+func (m *Metrics) BallastReleased() { m.released.Inc() }
+
 // Drained counts that a drain entered a phase.
 func (m *Metrics) Drained(phase string) { m.drains.WithLabelValues(phase).Inc() }
 
@@ -256,6 +281,13 @@ func outcome(err error) string {
 		return "error"
 	}
 	return "ok"
+}
+
+// OverQuota exports the number of sandboxes that have used up their quota, read when scraped.
+func OverQuota(reg prometheus.Registerer, count func() int) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "agboxd_sandboxes_over_quota", Help: "Sandboxes whose logs take more than artifacts.sandbox_max_bytes.",
+	}, func() float64 { return float64(count()) }))
 }
 
 // States exports the number of sandboxes by state, read when scraped.

@@ -75,7 +75,7 @@ func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	case j.Cancelled, j.Stopped:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 	case j.LogLimit:
-		return fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, and on_log_limit is kill")
+		return fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill")
 	case j.ExitCode == 0:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
 	case j.OOM:

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/diskspace"
+)
+
+// The disks that are watched, as metric labels.
+const (
+	diskData   = "data"
+	diskLogs   = "logs"
+	diskEngine = "docker"
+)
+
+func diskNames() []string { return []string{diskData, diskLogs, diskEngine} }
+
+// watchDisks looks at the disks once, before anything is written to them: the ballast is there before the database is opened.
+func (d *daemon) watchDisks(paths config.Paths) {
+	d.disk = diskspace.New(diskspace.Options{
+		Places: []diskspace.Place{
+			{Name: diskData, Words: "of the data directory", Path: paths.DataDir},
+			{Name: diskLogs, Words: "of artifacts.exec_output_root", Path: d.cfg.Artifacts.ExecOutputRoot},
+			{Name: diskEngine, Words: "of the Docker engine", Where: d.engineRoot},
+		},
+		Ballast: filepath.Join(paths.DataDir, "ballast"), Reserve: int64(d.cfg.Disk.Reserve), LowWater: int64(d.cfg.Disk.LowWater),
+		Observe: d.metrics.Disk, Released: d.metrics.BallastReleased, Logger: d.log,
+	})
+}
+
+// engineRoot is where a local engine keeps its containers; empty as long as that is not known.
+func (d *daemon) engineRoot() string {
+	host := cmp.Or(d.cfg.Docker.Host, os.Getenv("DOCKER_HOST"))
+	if d.ctl == nil || host != "" && !strings.HasPrefix(host, "unix://") {
+		return ""
+	}
+	_, info := d.ctl.EngineRun()
+	return info.DataRoot
+}
+
+// diskCheck is the line of /readyz: without room nothing new is accepted.
+func (d *daemon) diskCheck() check {
+	c := check{name: "disk", problem: d.disk.NoRoom()}
+	if n := d.ctl.OverQuota(); n > 0 {
+		c.warning = fmt.Sprintf("%d sandboxes have used up artifacts.sandbox_max_bytes; see the log", n)
+	}
+	return c
+}

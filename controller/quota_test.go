@@ -1,0 +1,55 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/agbox/agbox/internal/execjournal"
+)
+
+func TestAQuotaIsAtMostHalfOfTheDisk(t *testing.T) {
+	for _, c := range []struct{ configured, disk, want int64 }{
+		{0, 1000, 0}, {100, 1000, 100}, {600, 1000, 500}, {600, 0, 600},
+	} {
+		if got := quotaOf(c.configured, c.disk); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+func TestWhenAQuotaIsUsedUp(t *testing.T) {
+	for _, c := range []struct {
+		used, quota int64
+		was, want   bool
+	}{
+		{99, 100, false, false}, {100, 100, false, true}, {90, 100, true, true}, {89, 100, true, false}, {1 << 40, 0, true, false},
+	} {
+		if got := usedUp(c.used, c.quota, c.was); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestALogHasWhatIsLeftOfTheQuota(t *testing.T) {
+	for _, c := range []struct{ configured, quota, used, want int64 }{
+		{100, 0, 1000, 100}, {0, 0, 1000, 0}, {100, 1000, 0, 100}, {100, 1000, 950, 50}, {0, 1000, 950, 50}, {100, 1000, 2000, 1},
+	} {
+		if got := logLimit(c.configured, c.quota, c.used); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+func TestQuotasForgetWhatIsGone(t *testing.T) {
+	q := newQuotas()
+	if full, changed := q.note("a", execjournal.Usage{Bytes: 10}, 5); !full || !changed {
+		t.Error("it is used up")
+	}
+	if full, changed := q.note("a", execjournal.Usage{Bytes: 11}, 5); !full || changed {
+		t.Error("it is used up as before")
+	}
+	q.note("b", execjournal.Usage{Bytes: 1}, 5)
+	q.keep(map[string]bool{"b": true})
+	if len(q.full) != 0 || len(q.seen) != 1 {
+		t.Errorf("%v, %v", q.full, q.seen)
+	}
+}

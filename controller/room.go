@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agentstate"
+)
+
+// roomLook is when an agent that waits for room on the disk is looked at again, if RoomReturned is not called before.
+const roomLook = 5 * time.Second
+
+// noRoom says in one sentence why the disk has no room; empty when it has.
+func (c *Controller) noRoom() string {
+	if c.cfg.NoRoom == nil {
+		return ""
+	}
+	return c.cfg.NoRoom()
+}
+
+// RoomReturned has everything looked at that may have failed for want of space, without waiting for its back-off.
+func (c *Controller) RoomReturned() {
+	for _, id := range c.cfg.Store.LiveIDs() {
+		c.sandboxes.queue.Forget(id)
+	}
+	for _, id := range c.cfg.Store.ActiveExecs("") {
+		c.execs.queue.Forget(id)
+		c.execs.add(id)
+	}
+	c.wakeAgents()
+	c.askResync()
+}
+
+// freeSpace drops the logs of execs of a sandbox that is being deleted, while the disk has no room: they would go with it
+// anyway, and the rest of the delete may need what they take. The logs of agents stay: what they said goes on record first.
+func (c *Controller) freeSpace(rec plan.Record) {
+	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_DELETE || c.noRoom() == "" {
+		return
+	}
+	freed, err := c.cfg.Execs.DropLogs(rec.ID, func(execID string) bool {
+		_, _, agent := agentstate.OfExec(execID)
+		return agent
+	})
+	switch {
+	case err != nil:
+		c.log.Warn("logs of a sandbox that is being deleted are not dropped yet", "sandbox_id", rec.ID, "err", err)
+	case freed > 0:
+		c.log.Warn("the disk is full: logs of a sandbox that is being deleted are dropped", "sandbox_id", rec.ID, "bytes", freed)
+	}
+}

@@ -1,0 +1,246 @@
+package diskspace
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lookEvery is the time between two looks: a disk that takes 1 GB/s loses no more than the default low-water mark of a
+// large one in it.
+const lookEvery = 500 * time.Millisecond
+
+// Place is a directory whose file system is watched.
+type Place struct {
+	// Name is a metric label: "data", "logs", "docker".
+	Name string
+	// Words name the disk for people: "of the data directory".
+	Words string
+	Path  string
+	// Where is asked for the path at each look where Path is empty; "": it is not known, and not low. It must not block.
+	Where func() string
+}
+
+// path is where the place is now.
+func (p Place) path() string {
+	if p.Path == "" && p.Where != nil {
+		return p.Where()
+	}
+	return p.Path
+}
+
+// Options configure a Watcher.
+type Options struct {
+	// Places; the ballast is on the first one's file system. Several on one file system count as the first of them.
+	Places []Place
+	// Ballast is the path of the ballast file, on the file system of Places[0].
+	Ballast string
+	// Reserve is the size of the ballast in bytes; 0: by the size of the file system.
+	Reserve int64
+	// LowWater is the mark in bytes; 0: by the size of each file system. See SetLowWater.
+	LowWater int64
+	// Observe is called after each look at a place. Nil is fine.
+	Observe func(place string, free int64, low bool)
+	// Released is called whenever the ballast was given back. Nil is fine.
+	Released func()
+	Logger   *slog.Logger
+}
+
+// Watcher knows whether there is room for anything new. Its methods may be called from any goroutine.
+type Watcher struct {
+	o       Options
+	ballast ballast
+
+	mu       sync.Mutex
+	lowWater int64
+	noRoom   map[string]string // by place that is low, the sentence
+	returned func()
+	useless  bool // the file system of the ballast can't hold one
+}
+
+// New returns a Watcher that has looked once, and made the ballast if there is room. It never fails: a disk that can't be
+// looked at is not low.
+func New(o Options) *Watcher {
+	if o.Observe == nil {
+		o.Observe = func(string, int64, bool) {}
+	}
+	if o.Released == nil {
+		o.Released = func() {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	w := &Watcher{o: o, ballast: ballast{path: o.Ballast}, lowWater: o.LowWater, noRoom: map[string]string{}}
+	w.Look()
+	return w
+}
+
+// Run looks at all places twice a second until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.Look()
+		}
+	}
+}
+
+// SetLowWater changes the mark from the next look on; 0: by the size of each file system.
+func (w *Watcher) SetLowWater(bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lowWater = bytes
+}
+
+// OnReturn sets what is called after a look that found room everywhere after one that did not. It must not block.
+func (w *Watcher) OnReturn(fn func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.returned = fn
+}
+
+// NoRoom says in one sentence why nothing new may begin; empty when it may. It does not block on a disk.
+func (w *Watcher) NoRoom() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.o.Places {
+		if why := w.noRoom[p.Name]; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// MakeRoom releases the ballast and reports whether that gave anything. From then on there is no room for anything new until
+// the ballast could be made again.
+func (w *Watcher) MakeRoom() bool {
+	released := w.ballast.release()
+	if !released {
+		return false
+	}
+	w.mu.Lock()
+	first := w.o.Places[0]
+	if w.noRoom[first.Name] == "" {
+		w.noRoom[first.Name] = "the disk " + first.Words + " is full: " + remedy
+	}
+	w.mu.Unlock()
+	w.o.Released()
+	w.o.Logger.Warn("the disk is full; the ballast is released", "disk", first.Name, "path", w.o.Ballast)
+	return true
+}
+
+// ReserveBytes is the size of the ballast, in bytes; the database keeps as much ahead. 0 when the disk can't be looked at.
+func (w *Watcher) ReserveBytes() int64 {
+	r, _, err := read(w.o.Places[0].Path)
+	if err != nil {
+		return 0
+	}
+	return w.reserve(r)
+}
+
+func (w *Watcher) reserve(r Reading) int64 {
+	if w.o.Reserve > 0 {
+		return w.o.Reserve
+	}
+	return Reserve(r.Total)
+}
+
+// Look judges every place once. One caller at a time.
+func (w *Watcher) Look() {
+	before := w.NoRoom()
+	seen := map[uint64]bool{}
+	for i, p := range w.o.Places {
+		if p.Path = p.path(); p.Path == "" {
+			w.set(p, "")
+			continue
+		}
+		r, device, err := read(p.Path)
+		if err != nil || seen[device] {
+			w.set(p, "") // a directory that is not there yet, or one that counts as another
+			continue
+		}
+		seen[device] = true
+		w.judge(p, r, i == 0)
+	}
+	w.mu.Lock()
+	returned := w.returned
+	w.mu.Unlock()
+	if before != "" && w.NoRoom() == "" && returned != nil {
+		returned()
+	}
+}
+
+func (w *Watcher) judge(p Place, r Reading, withBallast bool) {
+	w.mu.Lock()
+	m := Marks{Low: w.lowWater, Inodes: inodesLow}
+	wasLow := w.noRoom[p.Name] != ""
+	withBallast = withBallast && !w.useless
+	w.mu.Unlock()
+	if m.Low == 0 {
+		m.Low = LowWater(r.Total)
+	}
+	if withBallast {
+		m.Ballast, r.Ballast = w.reserve(r), w.ballast.held()
+	}
+	v := Decide(m, r, wasLow)
+	if v.MakeBallast && w.makeBallast(m.Ballast) {
+		r.Free -= m.Ballast - r.Ballast
+		r.Ballast = m.Ballast
+		v = Decide(m, r, wasLow)
+	}
+	why := ""
+	if v.Low {
+		why = sentence(p, m, r)
+	}
+	w.set(p, why)
+	w.o.Observe(p.Name, r.Free, v.Low)
+	if v.Low != wasLow {
+		w.o.Logger.Warn("disk space", "disk", p.Name, "path", p.Path, "low", v.Low, "free_bytes", r.Free, "free_inodes", r.FreeInodes,
+			"low_water_bytes", m.Low, "ballast_bytes", r.Ballast)
+	}
+}
+
+// makeBallast reports whether the ballast is whole now.
+func (w *Watcher) makeBallast(size int64) bool {
+	err := w.ballast.make(size)
+	if err == nil {
+		return w.ballast.held() >= size
+	}
+	if isFull(err) {
+		return false
+	}
+	w.o.Logger.Error("there is no ballast: commits on a full disk have the reserve in the database only", "err", err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.useless = true
+	return false
+}
+
+func (w *Watcher) set(p Place, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noRoom[p.Name] = why
+}
+
+const remedy = "new sandboxes, execs and prompts are refused until there is room; delete sandboxes, or free space on it"
+
+func sentence(p Place, m Marks, r Reading) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the disk %s has %s left", p.Words, size(r.Free))
+	switch {
+	case r.Free < m.Low:
+		fmt.Fprintf(&b, ", less than disk.low_water (%s)", size(m.Low))
+	case r.Inodes > 0 && r.FreeInodes < m.Inodes:
+		fmt.Fprintf(&b, " and %d inodes", r.FreeInodes)
+	case r.Ballast < m.Ballast:
+		fmt.Fprintf(&b, ", not enough for disk.low_water (%s) and disk.reserve (%s)", size(m.Low), size(m.Ballast))
+	}
+	return b.String() + ": " + remedy
+}

@@ -1,0 +1,60 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// On a full disk an exec can still be ended: a cancel and a closed fence have forms that take a directory entry, and an inode
+// at most, but no block.
+//
+//   - A Cancel may be a second link to the exec's Request, which has the same nonce and, as its version, one that Cancel
+//     knows. Shims of earlier releases refuse that of a request with an inbox, or above 64 KiB; they end with the container.
+//   - A closed Journal may be an empty file.
+
+// isFull reports whether err says that there is no room on the disk.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// cancelWithoutSpace links the request of an exec to its cancel. full is the error of the ordinary way, and returned where the
+// request is not there.
+func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) error {
+	fd, err := openDir(d.execDir(sandboxID))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = unix.Linkat(fd, RequestName(execID), fd, CancelName(execID), 0)
+	if errors.Is(err, fs.ErrExist) {
+		data, err := ReadFile(fd, CancelName(execID), MaxRequestBytes)
+		if err != nil {
+			return err
+		}
+		if c, err := DecodeCancel(data); err == nil && c.Nonce == nonce {
+			return nil
+		}
+		return full
+	}
+	if err != nil {
+		return full
+	}
+	return nil
+}
+
+// closeWithoutSpace makes an empty journal. Errors: fs.ErrExist as of CreateExclusive.
+func closeWithoutSpace(dirfd int, name string) error {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dirfd, name, flags, PrivateMode)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	unix.Close(fd)
+	return Sync(dirfd)
+}
+
+// emptyJournal is what an empty file in the place of a journal says.
+func emptyJournal(execID, nonce string) Journal {
+	return Journal{Version: Version, ExecID: execID, Nonce: nonce, State: StateClosed}
+}

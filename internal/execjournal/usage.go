@@ -1,0 +1,135 @@
+package execjournal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// FullName is the file in ctl/exec that says that the sandbox has used up its quota: what its commands print from then on is
+// dropped. The daemon makes it, empty, and takes it back.
+const FullName = "full"
+
+// Bounds of one Usage: a container can fill its directories with names, and make them deep.
+const (
+	maxUsageEntries = 50_000
+	maxUsageDepth   = 8
+)
+
+// Usage is what the directories that a sandbox can write to take on disk.
+type Usage struct {
+	// Bytes of logs, journals and the out directory together. Where there is more than one call looks at, it is less than the
+	// truth.
+	Bytes int64
+	// Disk is the size of the file system of the logs.
+	Disk int64
+}
+
+// Usage measures a sandbox. It opens nothing but directories, follows no link, and looks at 50,000 entries at most. Missing
+// directories read as empty. Errors: invalid argument; else the I/O error.
+func (d *Dir) Usage(sandboxID string) (Usage, error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return Usage{}, err
+	}
+	p := d.Paths(sandboxID)
+	left := maxUsageEntries
+	var u Usage
+	for _, path := range []string{p.Logs, p.Out} {
+		fd, err := openDir(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return u, err
+		}
+		n, err := usage(fd, maxUsageDepth, &left)
+		u.Bytes += n
+		if err != nil {
+			return u, fmt.Errorf("measure %s: %w", path, err)
+		}
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.outputRoot, &st); err == nil {
+		u.Disk = int64(st.Blocks) * st.Bsize
+	}
+	return u, nil
+}
+
+// usage sums a directory, which it closes. What goes meanwhile counts nothing.
+func usage(fd, depth int, left *int) (sum int64, err error) {
+	defer unix.Close(fd)
+	buf := make([]byte, 32<<10)
+	for *left > 0 {
+		n, err := unix.ReadDirent(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return sum, err
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if *left--; *left < 0 {
+				return sum, nil
+			}
+			more, err := entryUsage(fd, name, depth, left)
+			if err != nil {
+				return sum, err
+			}
+			sum += more
+		}
+	}
+	return sum, nil
+}
+
+func entryUsage(dirfd int, name string, depth int, left *int) (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return 0, ignoreMissing(err)
+	}
+	own := st.Blocks * 512
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || depth == 0 {
+		return own, nil
+	}
+	sub, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return own, ignoreMissing(err)
+	}
+	sum, err := usage(sub, depth-1, left)
+	return own + sum, err
+}
+
+// ignoreMissing drops what a container does to a directory while it is measured.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return os.NewSyscallError("stat", err)
+}
+
+// SetFull makes or removes the file that says that a sandbox has used up its quota. Idempotent; it needs no disk space.
+// Errors: invalid argument; not found before Prepare; the I/O error.
+func (d *Dir) SetFull(sandboxID string, full bool) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	if !full {
+		return d.unlink(sandboxID, FullName)
+	}
+	fd, err := openDir(d.execDir(sandboxID))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	file, err := unix.Openat(fd, FullName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make %s: %w", FullName, err)
+	}
+	return unix.Close(file)
+}
