@@ -113,8 +113,23 @@ func (c *Controller) watchAgents(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.log.Error("agents are not watched", "err", err)
-		if !sleep(ctx, watchRetry) {
+		c.log.Error("agents are not watched; they are looked at", "err", err)
+		c.pollAgents(ctx)
+	}
+}
+
+// agentPoll is how often the output of an agent is looked at that the kernel does not watch. With more agents than pollAtOnce each is
+// looked at more rarely.
+const (
+	agentPoll  = 100 * time.Millisecond
+	pollAtOnce = 20
+)
+
+// pollAgents has all agents looked at again and again, until it is time to ask the kernel for a watch again.
+func (c *Controller) pollAgents(ctx context.Context) {
+	for begun := time.Now(); time.Since(begun) < watchRetry; {
+		n := len(c.cfg.Store.LiveAgentIDs())
+		if !sleep(ctx, agentPoll*time.Duration(1+n/pollAtOnce)) {
 			return
 		}
 		c.wakeAgents()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ func (b *inbox) watch() bool {
 	const arrivals = unix.IN_MOVED_TO | unix.IN_CREATE
 	_, dirErr := unix.InotifyAddWatch(b.fd, b.dir, arrivals|unix.IN_MODIFY|unix.IN_ONLYDIR)
 	_, ctlErr := unix.InotifyAddWatch(b.fd, b.ctl, arrivals|unix.IN_ONLYDIR)
-	return dirErr == nil || ctlErr == nil
+	return dirErr == nil || ctlErr == nil && errors.Is(dirErr, unix.ENOENT)
 }
 
 // fill is what an exec's inbox is like.

@@ -442,7 +442,8 @@ func (d *daemon) checks() []check {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
 	return []check{
-		store, d.diskCheck(), {name: "records", problem: d.rebuild.sentence()}, d.files.check(), {name: "clock", warning: d.ctl.ClockWarning()},
+		store, d.diskCheck(), {name: "records", problem: d.rebuild.sentence()}, d.files.check(), watches(d.execs.Unwatched()),
+		{name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}

@@ -57,3 +57,13 @@ func (d descriptors) check() check {
 	}
 	return c
 }
+
+// watches is the line of /readyz about inotify, whose instances and watches all processes of a user share, those in containers too.
+func watches(unwatched int) check {
+	c := check{name: "inotify"}
+	if unwatched > 0 {
+		c.warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; their execs are looked at several times a second. "+
+			"Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches, or find out who holds them", unwatched)
+	}
+	return c
+}

@@ -91,6 +91,7 @@ type daemon struct {
 	http   string   // http.listen, "off" unless a test says otherwise
 	boot   string   // a file with another boot ID that the daemon sees; "" for the true one
 	env    []string // more environment
+	within string   // a shell script that the daemon is started by, in a user namespace of its own with all users; "": none
 	// unaudited says why the test leaves what the auditor would object to; "": it is audited at its end.
 	unaudited string
 	// program is another agboxd than that of the other tests, and dials how it is dialled; "" and nil mostly.
@@ -201,6 +202,11 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 		script := `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`
 		cmd = exec.Command("sh", append([]string{"-c", script, d.boot}, cmd.Args...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: syscall.CLONE_NEWNS}
+	}
+	if d.within != "" {
+		cmd = exec.Command("sh", append([]string{"-c", d.within + `; exec "$0" "$@"`}, cmd.Args...)...)
+		all := []syscall.SysProcIDMap{{Size: 1 << 31}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWUSER, UidMappings: all, GidMappings: all, GidMappingsEnableSetgroups: true}
 	}
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data",
 		"XDG_CONFIG_HOME="+d.home+"/config", "DOCKER_HOST=")

@@ -28,7 +28,8 @@ type Dir struct {
 
 	mu      sync.Mutex
 	watched map[string]bool // sandboxes to watch, by ID
-	watcher *watcher        // nil while Watch does not run
+	watcher *watcher        // nil while Watch does not run, or has no instance
+	polls   *poller
 
 	agents agentWatches
 }
@@ -36,7 +37,7 @@ type Dir struct {
 // New returns the Dir whose logs are below outputRoot and whose requests are below runRoot, both absolute. It touches
 // nothing. Keep runRoot short: sockets of later releases live in it, and their paths end at 107 characters.
 func New(outputRoot, runRoot string) *Dir {
-	return &Dir{outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool)}
+	return &Dir{outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller()}
 }
 
 // Paths returns where the directories of sandboxID are. They need not exist.

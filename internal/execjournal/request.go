@@ -14,6 +14,7 @@ import (
 // acts on it at once, or when the container runs. Nothing is flushed: the caller's record brings the file back after a
 // crash of the host. Errors: invalid argument; not found before Prepare.
 func (d *Dir) Start(sandboxID string, r Request) error {
+	defer d.polls.stir(sandboxID)
 	if err := checkIDs(sandboxID, r.ExecID); err != nil {
 		return err
 	}
@@ -37,6 +38,7 @@ func (d *Dir) Start(sandboxID string, r Request) error {
 // Cancel asks the shim to end an exec: TERM to its tree, KILL after the grace of its Request. Idempotent. For an exec
 // without a journal the shim does nothing, ever: Close it as well.
 func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
+	defer d.polls.stir(sandboxID)
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}

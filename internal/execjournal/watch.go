@@ -29,15 +29,38 @@ type watcher struct {
 	sandbox map[int32]string // by watch descriptor; descriptors are never reused within an instance
 }
 
-// Watch calls notify, from one goroutine, whenever a journal in a watched log directory was put into place or an exec was
+// Watch calls notify, from two goroutines at most, whenever a journal in a watched log directory was put into place or an exec was
 // lost, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec at all:
 // once at the start, and after an overflow. A notification is only a reason to Look: execID may be one that does not
-// exist. notify must not block. Errors: the kernel gives no inotify instance (fs.inotify.max_user_instances). At most one
-// Watch may run.
+// exist. notify must not block. What the kernel gives no inotify instance or watch for is looked at some ten times a second and more
+// often while execs come and go; see Unwatched. At most one Watch may run.
 func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var polling sync.WaitGroup
+	defer polling.Wait()
+	defer cancel()
+	polling.Go(func() { d.polls.run(ctx, func(sandboxID string) { notify(sandboxID, "") }) })
+	for ctx.Err() == nil {
+		if err := d.watchOnce(ctx, notify); err != nil && !errors.Is(err, errNoInstance) {
+			return err
+		}
+		d.pollAll()
+		if pause(ctx, pollRetry) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+// errNoInstance says that fs.inotify.max_user_instances is used up.
+var errNoInstance = errors.New("the kernel gives no inotify instance")
+
+// watchOnce is Watch with one inotify instance.
+func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID string)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return unavailablef("make an inotify instance: %w", err)
+		return fmt.Errorf("%w: %w", errNoInstance, err)
 	}
 	w := &watcher{file: os.NewFile(uintptr(fd), "inotify"), sandbox: make(map[int32]string)}
 	stop := context.AfterFunc(ctx, func() { w.file.Close() })
@@ -47,6 +70,11 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 		return err
 	}
 	defer d.uninstall()
+	var retrying sync.WaitGroup
+	defer retrying.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	retrying.Go(func() { d.watchPolled(ctx, notify) })
 	notify("", "")
 	for {
 		if err := w.next(ctx, notify); err != nil {
@@ -59,8 +87,7 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 }
 
 // AddWatch watches the log directory of sandboxID from now on. Idempotent. Look after it: what happened before is not
-// told. Without a running Watch it is only remembered for the next one. Errors: not found; unavailable when the kernel
-// gives no more watches.
+// told. Without a running Watch it is only remembered for the next one. Errors: not found.
 func (d *Dir) AddWatch(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -68,16 +95,60 @@ func (d *Dir) AddWatch(sandboxID string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watched[sandboxID] = true
+	return d.watchOrPoll(sandboxID)
+}
+
+// watchOrPoll watches one log directory, or has it looked at where the kernel gives no watch. d.mu is held.
+func (d *Dir) watchOrPoll(sandboxID string) error {
+	logs := d.Paths(sandboxID).Logs
 	if d.watcher == nil {
+		d.polls.add(sandboxID, logs) // until a Watch installs its instance
 		return nil
 	}
-	return d.watcher.add(d.Paths(sandboxID).Logs, sandboxID)
+	err := d.watcher.add(logs, sandboxID)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.polls.remove(sandboxID)
+		return err
+	case err != nil:
+		d.polls.add(sandboxID, logs)
+		return nil
+	}
+	d.polls.remove(sandboxID)
+	return nil
 }
+
+// pollAll has everything looked at that should be watched.
+func (d *Dir) pollAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range d.watched {
+		d.polls.add(id, d.Paths(id).Logs)
+	}
+}
+
+// watchPolled asks the kernel again for the watches that it refused, until ctx ends.
+func (d *Dir) watchPolled(ctx context.Context, notify func(sandboxID, execID string)) {
+	for pause(ctx, pollRetry) == nil {
+		for _, id := range d.polls.ids() {
+			d.mu.Lock()
+			if d.watched[id] && d.watcher != nil {
+				_ = d.watchOrPoll(id)
+			}
+			d.mu.Unlock()
+			notify(id, "")
+		}
+	}
+}
+
+// Unwatched is the number of sandboxes whose log directories are looked at since the kernel does not watch them.
+func (d *Dir) Unwatched() int { return len(d.polls.ids()) }
 
 func (d *Dir) forgetWatch(sandboxID string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.watched, sandboxID) // the kernel's watch goes with the directory
+	d.polls.remove(sandboxID)
 	d.agents.forget(sandboxID)
 }
 
@@ -87,12 +158,10 @@ func (d *Dir) install(w *watcher) error {
 	if d.watcher != nil {
 		return refusedf("a watch is already running")
 	}
-	for id := range d.watched {
-		if err := w.add(d.Paths(id).Logs, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
 	d.watcher = w
+	for id := range d.watched {
+		_ = d.watchOrPoll(id) // one whose directory is gone has no journal
+	}
 	return nil
 }
 

@@ -1,0 +1,50 @@
+//go:build docker
+
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The limits of inotify count in each user namespace too, so a daemon in one of its own meets them while nobody else does.
+const (
+	noInstances = "echo 0 > /proc/sys/user/max_inotify_instances"
+	noWatches   = "echo 0 > /proc/sys/user/max_inotify_watches"
+)
+
+// TestExecsAreQuickWithoutInotify measures execs of a daemon for which the kernel has no inotify instance, or no watch, left.
+func TestExecsAreQuickWithoutInotify(t *testing.T) {
+	for name, limits := range map[string]string{"no instances": noInstances, "no watches": noWatches, "as ever": ":"} {
+		t.Run(name, func(t *testing.T) {
+			d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+			d.within = limits
+			d.http = freeAddress(t)
+			d.start()
+			id := d.create(nil)
+			d.await(id, ready)
+			var took []time.Duration
+			for range 20 {
+				begun := time.Now()
+				x := d.exec(id, "true")
+				if st := d.ended(x.GetExecId()); st.GetState() != finished {
+					t.Fatalf("%v", st)
+				}
+				took = append(took, time.Since(begun))
+			}
+			slices.Sort(took)
+			t.Logf("execs took %s in the middle, %s at most", took[len(took)/2], took[len(took)-1])
+			if took[len(took)/2] > time.Second {
+				t.Errorf("half of the execs took more than %s", took[len(took)/2])
+			}
+			_, body, err := d.page("/readyz")
+			if warned := err == nil && strings.Contains(body, "[!]inotify: the kernel gives no instance or watch for 1 sandboxes"); warned != (limits != ":") {
+				t.Errorf("/readyz: %s, %v", body, err)
+			}
+			d.remove(id)
+		})
+	}
+}
