@@ -34,6 +34,9 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		return err // nobody knows yet
 	}
+	if err := p.proveRuntime(ctx, id); err != nil {
+		return err
+	}
 	return p.cfg.Execs.Release(p.rec.ID)
 }
 

@@ -94,6 +94,9 @@ func (p *pass) entrypoint() []string {
 	if profile.IsHardened(p.profile()) {
 		args = append(args, "--hardened")
 	}
+	if p.sb.Spec.GetRuntime() != "" {
+		args = append(args, proveFlag)
+	}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
 	}

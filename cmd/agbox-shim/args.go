@@ -18,6 +18,7 @@ type options struct {
 	logLimit    int64    // of each log of the main process; 0: none
 	hardened    bool     // commands start without any capability
 	gated       bool     // init starts nothing before the daemon's release
+	prove       bool     // init shows whether this runtime can run commands
 	command     []string // the main process
 	execID      string
 }
@@ -54,6 +55,8 @@ func (o *options) set(arg string) (ok bool) {
 		o.gated = true
 	case arg == "--hardened":
 		o.hardened = true
+	case arg == "--prove":
+		o.prove = true
 	case isFlag && name == "--default-user":
 		o.defaultUser = value
 	case isFlag && name == "--user":

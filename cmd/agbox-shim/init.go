@@ -96,6 +96,12 @@ func runInit(at places, o options) int {
 	} else if err := ownWorkspace(who); err != nil {
 		say("set up the working directory: %v", err)
 	}
+	if o.prove {
+		if err := p.prove(); err != nil {
+			say("this runtime can't run commands: %v", err)
+			return exitCannotRun
+		}
+	}
 	if !o.gated {
 		p.release()
 	}

@@ -10,6 +10,7 @@
 //
 //	--gated                of init: nothing is started before the daemon's release (see internal/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none
+//	--prove                of init: it holds the lock execjournal.ProofID before the release, for the daemon to see
 //	--user=USER            whom commands run as: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--default-user=USER    whom without --user, where the image has no user agbox
 //	--dir=PATH             where the main process starts, absolute; default: the container's working directory
@@ -63,6 +64,6 @@ func run(args []string, at places) int {
 	case ok && o.verb == "exec":
 		return runExec(at, o)
 	}
-	say("usage: agbox-shim init [--gated] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--prove] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }

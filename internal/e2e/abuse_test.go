@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // The limits of inotify count in each user namespace too, so a daemon in one of its own meets them while nobody else does.
@@ -47,4 +49,21 @@ func TestExecsAreQuickWithoutInotify(t *testing.T) {
 			d.remove(id)
 		})
 	}
+}
+
+// TestANamedRuntimeIsProvenOnTheEngine: the engine's own runtime, named, runs commands before and after a resume.
+func TestANamedRuntimeIsProvenOnTheEngine(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(&agboxv1.CreateSpec{Runtime: "runc"})
+	d.await(id, ready)
+	if got := d.sh(id, "echo before"); got != "before\n" {
+		t.Errorf("it printed %q", got)
+	}
+	d.halt(id)
+	d.resume(id)
+	if got := d.sh(id, "echo after"); got != "after\n" {
+		t.Errorf("it printed %q", got)
+	}
+	d.remove(id)
 }

@@ -41,6 +41,9 @@ func (d *Dir) Withhold(sandboxID string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailablef("forget %s: %w", TerminatedName, err)
 	}
+	if err := d.forgetProof(sandboxID); err != nil {
+		return err
+	}
 	return d.unlink(sandboxID, ReleaseName)
 }
 

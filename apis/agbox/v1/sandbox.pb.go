@@ -881,7 +881,8 @@ type CreateSpec struct {
 	PidsLimit uint32 `protobuf:"varint,107,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
 	// "all", a count, or a comma-separated list of device IDs. Refused where the engine has none.
 	Gpus string `protobuf:"bytes,108,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	// Name of one of the engine's runtimes, such as "runsc". Empty: the engine's default.
+	// Name of one of the engine's runtimes. It must share file locks with the host, which it proves before READY; otherwise the
+	// create fails with that reason. Empty: the engine's default.
 	Runtime string `protobuf:"bytes,109,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// What happens when the primary ends by itself: "never" (default), "on-failure" (not for exit code 0) or "always".
 	// Restarts wait 1 s, doubling to 5 minutes; 10 minutes of running reset that.
