@@ -20,17 +20,20 @@ func TestWithoutRoomNothingNewBeginsAndAllElseGoesOn(t *testing.T) {
 	refused(t, err, codes.Unavailable, "DISK_FULL", why, nil)
 	_, err = f.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: "known", Command: []string{"true"}})
 	refused(t, err, codes.Unavailable, "DISK_FULL", why, nil)
-	for name, call := range map[string]func() error{
-		"a read":   func() error { _, err := f.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: "known"}); return err },
-		"a cancel": func() error { _, err := f.CancelExec(ctx, &agboxv1.CancelExecRequest{ExecId: "exec1"}); return err },
-		"a stop":   func() error { return f.stop("known") },
-		"a delete": func() error {
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"a read", func() error { _, err := f.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: "known"}); return err }},
+		{"a cancel", func() error { _, err := f.CancelExec(ctx, &agboxv1.CancelExecRequest{ExecId: "exec1"}); return err }},
+		{"a stop", func() error { return f.stop("known") }},
+		{"a delete", func() error {
 			_, err := f.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: "known"})
 			return err
-		},
+		}},
 	} {
-		if err := call(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := c.call(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
