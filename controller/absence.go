@@ -75,16 +75,27 @@ func (a *absences) streamBroke() {
 	clear(a.destroyed)
 }
 
-// seen ends the doubt about a sandbox whose parts are all there, or that is not judged by them any more.
-func (a *absences) seen(id string, o *storev1.Objects) {
+// seen ends the doubt about a sandbox whose parts are all there, or that is not judged by them any more. It reports whether there
+// was one.
+func (a *absences) seen(id string, o *storev1.Objects) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	_, doubted := a.first[id]
 	delete(a.first, id)
 	delete(a.held, id)
 	delete(a.confirmed, id)
 	for _, object := range objectIDs(o) {
 		delete(a.destroyed, object)
 	}
+	return doubted
+}
+
+// doubts reports whether a part of a sandbox was looked for in vain and nothing is proven yet.
+func (a *absences) doubts(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.first[id]
+	return ok
 }
 
 // look notes one look at an absence and returns how long to wait for the one that proves it; 0: this one does.
@@ -201,7 +212,9 @@ func (c *Config) isOf(labels map[string]string, sandboxID string) bool {
 func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) error {
 	rec := *v.rec
 	if !c.inDoubt(v, *w) {
-		c.absences.seen(rec.ID, rec.Objects)
+		if c.absences.seen(rec.ID, rec.Objects) {
+			c.wakeAgentsOf(rec.ID) // they waited
+		}
 		w.Doubt = ""
 		return nil
 	}

@@ -83,13 +83,13 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 func (v *agentView) observeSandbox() {
 	rec := v.rec
 	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
-	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec); v.world.SandboxUp {
+	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec) && !v.absences.doubts(rec.ID); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
 		if l := v.clock.look(); l.hold > 0 {
 			v.world.UpSince = l.now // it is not late by a clock that nobody believes
 		}
 	}
-	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
+	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE
 	v.world.Frozen = rec.Standing == plan.Live && isAsleep(rec.Desired, rec.State)
 	v.world.SandboxWaits = sandboxWaits(rec)

@@ -139,6 +139,7 @@ type player struct {
 	boxes, execs []string
 	harmed       map[string]bool
 	excused      bool // FAILED is a right answer for any sandbox
+	swapped      bool // the engine keeps new containers elsewhere
 }
 
 func (p *player) box(n int) string {
@@ -172,6 +173,7 @@ func (p *player) do(a act) error {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
 		p.boxes = append(p.boxes, id)
+		p.harmed[id] = p.swapped
 		if _, err := p.store.CreateSandbox(ctx, id, "", p.spec(a.n), nil); err != nil {
 			return err
 		}
@@ -266,6 +268,12 @@ func (p *player) do(a act) error {
 	case "swap storage":
 		if p.settled() { // otherwise the other driver may become the right one
 			p.engine.SwapStorage([]string{"vfs", "overlay2"}[a.n%2])
+			p.swapped = a.n%2 == 0
+			for _, id := range p.boxes { // one that is being made may be kept by the other driver
+				if sb, err := p.store.Sandbox(ctx, id); err == nil && sb.Desired.GetObjects().GetPrimaryId() == "" {
+					p.harmed[id] = true
+				}
+			}
 		}
 	case "truth":
 		p.truth()
@@ -329,6 +337,7 @@ func (p *player) settled() bool {
 func (p *player) truth() {
 	p.engine.EmptyLists()
 	p.engine.SwapStorage("overlay2")
+	p.swapped = false
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, false)
 	}

@@ -124,7 +124,7 @@ func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxWaits: rec.Standing == plan.Live && rec.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
 			(rec.Desired == storev1.RunState_RUN_STATE_PAUSE || rec.Desired == storev1.RunState_RUN_STATE_RUN),
 		TakenByDeath: plan.IsDeath(rec.Reason),
-		SandboxEnding: rec.Standing == plan.Gone || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
+		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
 }

@@ -134,7 +134,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 
 // desiredWord is what is wanted; empty when nobody knows.
 func desiredWord(rec plan.Record, sb store.Sandbox) string {
-	if rec.Standing == plan.Gone {
+	if rec.Standing == plan.Gone || rec.Standing == plan.Unswept {
 		return "delete"
 	}
 	return map[storev1.RunState]string{

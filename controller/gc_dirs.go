@@ -64,6 +64,8 @@ func (c *Controller) judgeDir(ctx context.Context, id string) (reason string, un
 		return reasonGone, false, nil
 	case standing == plan.NeverReserved:
 		return reasonUnknown, true, nil
+	case standing == plan.Unswept:
+		return reasonUnswept, true, nil
 	}
 	return "", false, nil
 }

@@ -121,6 +121,20 @@ func (s *simStore) RequestPauseCleanup(ctx context.Context, id string, d time.Du
 	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d, m) })
 }
 
+func (s *simStore) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
+	return s.effect("Store.SetEngineIdentity", func() error { return s.Store.SetEngineIdentity(ctx, id) })
+}
+
+func (e *simEngine) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
+	return simulated(e.simPort, "Engine.InspectNetwork", func() (dockerx.Network, error) { return e.Fake.InspectNetwork(ctx, id) })
+}
+
+func (e *simEngine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
+	return e.effect("Engine.ConnectNetwork "+e.named(containerID), func() error {
+		return e.Fake.ConnectNetwork(ctx, networkID, containerID, aliases)
+	})
+}
+
 func (s *simStore) PurgeSandbox(ctx context.Context, id string) error {
 	return s.effect("Store.PurgeSandbox "+id, func() error { return s.Store.PurgeSandbox(ctx, id) })
 }

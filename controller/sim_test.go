@@ -285,7 +285,7 @@ func (s *sim) next() error {
 var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel stop resume wake wake ", 3) + `
 	agent agent prompt prompt prompt agent_stop agent_start agent_move interrupt delete delete_keeping pause pause demote timeout update update
 	drain undrain detach hurry kill reboot engine_down engine_up engine_up engine_restart engine_restart_live late heal heal
-	clock stop_at_once double_primary`)
+	clock stop_at_once double_primary rename_box disconnect_box recover`)
 
 var strangers = strings.Fields(`kill_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
 
@@ -378,6 +378,7 @@ func (s *sim) rest() error {
 	s.calm = true
 	s.engine.Heal()
 	s.engine.Down(false)
+	s.truth()
 	if err := s.again(); err != nil {
 		return err
 	}
@@ -396,6 +397,9 @@ func (s *sim) rest() error {
 func (s *sim) comesToRest() (err error) {
 	for range restMinutes {
 		s.pass(time.Minute)
+		if daemon := s.daemon.Controller; daemon.Vanished() != "" { // what strangers removed, and the engine's word for it was lost
+			s.calls.Go(func() { _, _ = daemon.ConfirmEngine(context.Background()) })
+		}
 		if err = s.look(func() error { return errors.Join(s.checkAll(), s.check(), s.checkForeign()) }); err == nil {
 			return nil
 		}

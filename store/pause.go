@@ -81,6 +81,9 @@ func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err
 // codeCreateFailed is the error code of a sandbox whose containers were removed when it failed.
 const codeCreateFailed = "SANDBOX_CREATE_FAILED"
 
+// codeContainerMissing is the error code of a sandbox of which nothing was seen that could be stopped.
+const codeContainerMissing = "CONTAINER_MISSING"
+
 // RequestRecover is RequestResume for a resume that may make the network again and reconnect the containers; it also accepts a
 // FAILED sandbox whose create did not fail. Errors: as RequestResume.
 func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, err error) {
@@ -92,7 +95,7 @@ func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, er
 		if !sb.recoverable() {
 			return false, notStopped(id)
 		}
-		return true, t.resumeWith(sb, true)
+		return true, t.resumeBy(sb, true)
 	})
 }
 
@@ -108,15 +111,16 @@ func (sb *Sandbox) recoverable() bool {
 	return sb.isPaused() || sb.isPausing()
 }
 
-func (t *txn) resume(sb *Sandbox) error { return t.resumeWith(sb, false) }
+func (t *txn) resume(sb *Sandbox) error { return t.resumeBy(sb, false) }
 
-// resumeWith may be of a sandbox that failed while a pause was wanted: what is frozen is then thawed by its engine's state.
-func (t *txn) resumeWith(sb *Sandbox, recover bool) error {
+// resumeBy may be of a sandbox that failed while a pause was wanted: what is frozen is then thawed by its engine's state. repairs:
+// the network may be made again.
+func (t *txn) resumeBy(sb *Sandbox, repairs bool) error {
 	if _, err := t.progress(sb, resumed(sb)); err != nil {
 		return err
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
-	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, recover
+	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, repairs
 	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
@@ -129,7 +133,12 @@ func resumed(sb *Sandbox) *storev1.Progress {
 		p.Frozen = true
 		return p
 	}
-	return &storev1.Progress{HooksDone: sb.Progress.GetHooksDone(), Stopping: demoted && sb.Progress.GetStopping()}
+	stopping := demoted && sb.Progress.GetStopping()
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		// The failure may still be stopping what runs, and the engine goes on with a stop whoever waits for it.
+		stopping = !sb.Progress.GetMissing() || sb.ErrorCode != codeContainerMissing
+	}
+	return &storev1.Progress{HooksDone: sb.Progress.GetHooksDone(), Stopping: stopping}
 }
 
 // Demote records that a sandbox whose pause is wanted is to be stopped rather than frozen, and cancels its active execs. No

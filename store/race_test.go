@@ -92,7 +92,7 @@ func pauseNow(s *Store, id string) error {
 	return err
 }
 
-func expireNow(s *Store, _ context.Context, id string) (bool, error) {
+func expireNow(s *Store, _ context.Context, id string) (bool, error) { //nolint:revive // the shape of a method expression
 	return s.RequestExpire(ctx, id, s.moment())
 }
 

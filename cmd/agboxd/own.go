@@ -92,12 +92,12 @@ func resolveAll(paths []string) []string {
 
 // resolve follows the symbolic links of a path; where its end is not there, those of what is.
 func resolve(path string) string {
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
 		if err != nil {
 			return filepath.Clean(path)
 		}
-		return real
+		return target
 	}
 	return filepath.Join(resolve(filepath.Dir(path)), filepath.Base(path))
 }

@@ -98,8 +98,12 @@ func TestDecideInDoubt(t *testing.T) {
 			s.w.Containers = append(s.w.Containers, double)
 		}, "remove-container:c2 next:29m0s"},
 		{"disconnected: connected again", func(s *scene) { s.w.Containers[0].NetworkIDs = nil }, "connect-network:c1 next:29m0s"},
-		{"several networks, and it is on none: none is removed", func(s *scene) {
+		{"several networks, and it is on none: the oldest stays", func(s *scene) {
 			s.r.Objects, s.w.Containers[0].NetworkIDs = nil, nil
+			s.w.Networks = append(s.w.Networks, Network{ID: "n2", Created: now})
+		}, "remove-network:n2 connect-network:c1 next:29m0s"},
+		{"several networks, and it is on one that is not seen: none is removed", func(s *scene) {
+			s.r.Objects, s.w.Containers[0].NetworkIDs = nil, []string{"n0"}
 			s.w.Networks = append(s.w.Networks, Network{ID: "n2", Created: now})
 		}, "connect-network:c1 next:29m0s"},
 

@@ -93,7 +93,7 @@ func pick(r Record, all []Container, id, name string, is func(*Container) bool) 
 }
 
 // pickNetwork chooses a network that a container is attached to, the primary's first, or the one on record, or else the oldest.
-// It is not sure of the oldest while there are containers that could be attached to another one.
+// It is not sure of the oldest while a container is attached to one that is not among them.
 func pickNetwork(id string, attached []Container, networks []Network) (n *Network, sure bool) {
 	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -116,7 +116,8 @@ func pickNetwork(id string, attached []Container, networks []Network) (n *Networ
 	if len(oldestFirst) == 0 {
 		return nil, false
 	}
-	return &oldestFirst[0], len(attached) == 0
+	elsewhere := func(c Container) bool { return len(c.NetworkIDs) > 0 }
+	return &oldestFirst[0], !slices.ContainsFunc(attached, elsewhere)
 }
 
 // offNetwork are the containers that are not attached to the sandbox's network.

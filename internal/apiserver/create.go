@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -91,7 +92,7 @@ func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.
 	broken = append(broken, missing...)
 	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
 	if len(broken) == 0 { // of a path that is none nothing more is said
-		broken = append(refused, judgeCopies(rules.Mounts, spec.GetCopies())...)
+		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))
 	}
 	c := &storev1.Confinement{
 		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit, Covers: covers,

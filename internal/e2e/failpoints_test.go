@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/naming"
 )
 
 // TestKilledAtEveryFailpoint kills the daemon right before and right after every store commit and every engine call, each
@@ -21,14 +23,15 @@ import (
 // passes fails the test.
 func TestKilledAtEveryFailpoint(t *testing.T) {
 	t.Parallel()
-	m := newMortal(t, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\n")
+	m := newMortal(t, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n")
 	t.Logf("%d points", len(m.points))
 	m.rehearse("life", []string{
 		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
-		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten",
+		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
 		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
 	}, m.wholeLife)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
+	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
 		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
@@ -110,6 +113,27 @@ func (m *mortal) deadlines(round string) {
 			m.Errorf("%s holds %s", id, held)
 		}
 	}
+}
+
+// recovers has others take a sandbox off its network and remove that, and brings it back.
+func (m *mortal) recovers(round string) {
+	id := m.box(round, &agboxv1.CreateSpec{})
+	m.await(id, ready)
+	m.run(id, round+"-x", "sh", "-c", "echo x >>/workspace/mark")
+	m.ended(round + "-x")
+	m.eventually("its network is gone", func() error { // a pass may connect it in between
+		_ = exec.Command("docker", "network", "disconnect", "-f", naming.Network(id), naming.Primary(id)).Run()
+		out, err := exec.Command("docker", "network", "rm", naming.Network(id)).CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "No such network") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	m.await(id, failed)
+	must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id, Recover: true}))(m)
+	m.await(id, ready)
+	m.once(id, round+"-again", "/workspace/mark")
+	m.gone(id)
 }
 
 // crewOf is a sandbox for agents.

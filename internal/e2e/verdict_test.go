@@ -118,7 +118,12 @@ func TestAVerdictThatALaterLookContradictsIsWithdrawn(t *testing.T) {
 		t.Fatalf("it failed with %s", code)
 	}
 	l.truth()
-	d.await(id, ready)
+	d.eventually("the verdict is withdrawn", func() error {
+		if s := d.state(id); s != ready {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	})
 	if types := d.types(id); types != "ACCEPTED PREPARING READY FAILED RECOVERED" {
 		t.Errorf("%s", types)
 	}
