@@ -22,7 +22,9 @@ import (
 // goroutines wait, the driver releases one of them, by the seed, and waits again. So one effect at a time happens, and which
 // one depends on nothing but the seed: the scheduler of Go, the order of maps and the choice of a select have no say in it.
 type sched struct {
-	rng *rand.Rand
+	// broken says what happened that must never happen, even if it is mended later.
+	broken error
+	rng    *rand.Rand
 
 	mu      sync.Mutex
 	waiting []*ticket
@@ -222,11 +224,18 @@ func (s *sched) look(ask func() error) error {
 	return ask()
 }
 
+// momentSteps is more than all sandboxes and agents of an episode need in one moment.
+const momentSteps = 20_000
+
 // pass lets time go by and everything that is due happen, in a random order.
 func (s *sched) pass(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
-		for s.step() {
+		for n := 0; s.step(); n++ {
+			if n > momentSteps {
+				s.broken = fmt.Errorf("%d steps in one moment: something is done again and again", n)
+				return
+			}
 		}
 		left := time.Until(end)
 		if left <= 0 {

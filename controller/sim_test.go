@@ -112,8 +112,6 @@ type sim struct {
 	most  int            // sandboxes
 	// foreign are objects that are not this daemon's to touch.
 	foreign []string
-	// broken says what happened that must never happen, even if it is mended later.
-	broken error
 }
 
 func newSim(dir string, seed uint64) *sim {
@@ -285,7 +283,7 @@ func (s *sim) next() error {
 var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel stop resume wake wake ", 3) + `
 	agent agent prompt prompt prompt agent_stop agent_start agent_move interrupt delete delete_keeping pause pause demote timeout update update
 	drain undrain detach hurry kill reboot engine_down engine_up engine_up engine_restart engine_restart_live late heal heal
-	clock stop_at_once double_primary rename_box disconnect_box recover`)
+	clock stop_at_once double_primary empty_lists hide_box swap_storage truth truth truth rename_box disconnect_box recover`)
 
 var strangers = strings.Fields(`kill_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
 

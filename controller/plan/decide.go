@@ -120,7 +120,7 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 }
 
 func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
-	if p, ok := withdraw(r, w); ok {
+	if p, ok := withdraw(r, w, pol, now); ok {
 		return p
 	}
 	p := Plan{}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -132,16 +133,20 @@ func (p Plan) judgedMissing(r Record, code, text string) Plan {
 
 // withdraw takes a verdict of absence back when nothing is missing any more: nothing that runs is stopped for it. The next pass
 // judges the sandbox as if the verdict had never been. Only the very container whose absence was judged contradicts the verdict.
-func withdraw(r Record, w World) (Plan, bool) {
-	before := r
-	before.State = stateBefore(r)
+// A verdict that would be made again at once stands.
+func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	mine, _ := split(r, w)
-	if !r.Progress.GetMissing() || mine.primary == nil || mine.primary.ID != r.Objects.GetPrimaryId() || Lacks(before, w) != "" {
+	if !r.Progress.GetMissing() || mine.primary == nil || mine.primary.ID != r.Objects.GetPrimaryId() {
+		return Plan{}, false
+	}
+	before := r
+	before.State, before.Progress = stateBefore(r), copyOf(r.Progress)
+	before.Progress.Missing = false
+	if again := Decide(before, w, pol, now); again.InDoubt || again.After.Progress.GetMissing() {
 		return Plan{}, false
 	}
 	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))
-	p.After.Progress = copyOf(r.Progress)
-	p.After.Progress.Missing = false
+	p.After.Progress = before.Progress
 	return p, true
 }
 

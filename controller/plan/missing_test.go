@@ -184,6 +184,19 @@ func TestAVerdictOfAbsenceIsMarked(t *testing.T) {
 	}
 }
 
+// A restart after the engine's death lacks a service whose fall was told long ago: the verdict is not taken back and made again.
+func TestAVerdictThatWouldBeMadeAgainIsNotWithdrawn(t *testing.T) {
+	s := served()
+	s.r.Objects = &storev1.Objects{PrimaryId: "c1"}
+	s.without("db")
+	s.container("c1").Status, s.w.Run = "exited", life("b", "2")
+	s.r.State, s.r.ErrorCode = bad, CodeContainerNotRunning
+	s.r.Progress.Missing, s.r.Progress.Services["db"].Mark = true, toldFailed
+	if p := Decide(s.r, s.w, s.p, now); len(p.After.Events) > 0 {
+		t.Errorf("%s", render(p))
+	}
+}
+
 func TestUnseen(t *testing.T) {
 	for _, row := range []struct {
 		name                 string
