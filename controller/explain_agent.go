@@ -66,6 +66,7 @@ func (e *agentExplanation) agentOnlooker() *Controller {
 	cfg.Execs, cfg.Logger = untouchedExecs{cfg.Execs}, slog.New(slog.DiscardHandler)
 	o := &Controller{
 		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, sandboxes: e.sandboxes, agentBoard: e.agentBoard.copied(e.a.ID),
+		absences: e.absences.copied(),
 	}
 	o.settings.Store(e.settings.Load())
 	return o

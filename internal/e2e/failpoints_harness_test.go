@@ -109,7 +109,9 @@ func (m *mortal) revive() {
 			if !again {
 				return
 			}
+			m.mu.Lock()
 			m.launch()
+			m.mu.Unlock()
 		}
 	}()
 }
@@ -120,7 +122,9 @@ func (m *mortal) keep(on bool) func() {
 		m.kept = on
 		m.mu.Unlock()
 		for !on && m.revived != nil { // it may be starting
+			m.mu.Lock()
 			_ = m.cmd.Process.Kill()
+			m.mu.Unlock()
 			select {
 			case <-m.revived:
 				return
