@@ -116,10 +116,11 @@ var errLost = fmt.Errorf("the reply was lost: %w", errdefs.ErrUnavailable)
 // effect is what the daemon does to the world: it waits for its turn before, and before it learns of the outcome.
 func (s *sched) effect(name string, life *simLife, do func() error) error {
 	v := s.await(name, life, true)
+	if v == killed {
+		return errKilled // maybe in the middle of another step
+	}
 	begun := s.steps // no other step is under way
 	switch v {
-	case killed:
-		return errKilled
 	case killBefore:
 		life.die()
 		return errKilled
