@@ -372,6 +372,7 @@ const calmNow = "nothing goes wrong any more"
 
 // rest lets nothing go wrong any more and waits until everything is as wanted.
 func (s *sim) rest() error {
+	synctest.Wait() // the last step is over
 	s.note(calmNow)
 	s.calm = true
 	s.engine.Heal()
