@@ -70,7 +70,7 @@ func stories(events []dockerx.Event) map[string][]string {
 }
 
 var (
-	containerStory = []string{"container create", "container start", "container die 137", "container destroy"}
+	containerStory = []string{"container create", "container start", "container kill", "container die 137", "container destroy"}
 	networkStory   = []string{"network destroy"}
 )
 

@@ -104,6 +104,9 @@ func (f *Fake) tellContainer(c *fakeContainer, action string) {
 	e := dockerx.Event{
 		Type: dockerx.TypeContainer, Action: action, ID: c.detail.ID, Labels: maps.Clone(c.detail.Labels), Time: time.Now().UTC(),
 	}
+	if action == dockerx.ActionKill {
+		e.Signal = 9
+	}
 	if action == dockerx.ActionDie {
 		e.ExitCode = c.detail.ExitCode
 	}

@@ -155,6 +155,9 @@ func (f *Fake) stopTakes(id string) time.Duration {
 func (f *Fake) KillContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpKillContainer, func() error {
 		if c, err := f.find(id); err == nil {
+			if c.detail.Running {
+				f.tellContainer(c, dockerx.ActionKill)
+			}
 			f.end(c, 137, false, true)
 		}
 		return nil
