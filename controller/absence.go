@@ -26,7 +26,7 @@ const (
 	looksApart = 10 * time.Second
 	// looksApartDestroyed is enough where the engine itself told of the removal.
 	looksApartDestroyed = time.Second
-	// maxDestroyed bounds the removals that are remembered. Beyond it they prove nothing; the looks do.
+	// maxDestroyed bounds the removals that are remembered. An older one proves nothing; the looks do.
 	maxDestroyed = 10_000
 )
 
@@ -63,9 +63,10 @@ func (a *absences) told(e dockerx.Event) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.destroyed) < maxDestroyed {
-		a.destroyed[e.ID] = true
+	if len(a.destroyed) >= maxDestroyed {
+		clear(a.destroyed) // most are of containers that agboxd removed
 	}
+	a.destroyed[e.ID] = true
 }
 
 // streamBroke forgets what a stream told: another one may be of another engine, and has a gap before it.

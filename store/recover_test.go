@@ -2,7 +2,6 @@ package store
 
 import (
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -28,7 +27,6 @@ func makeFailed(t *testing.T, s *Store, id, code string) {
 func makeUnswept(t *testing.T, s *Store, id string) {
 	t.Helper()
 	makeFailed(t, s, id, "CONTAINER_MISSING")
-	time.Sleep(time.Millisecond)
 	changed, err := s.RequestCleanup(ctx, id, 1, s.moment())
 	must(t, err)
 	if !changed {

@@ -1,0 +1,22 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+// Removals that agboxd itself asked for are told as well: they must not use up the room for those that prove something.
+func TestTheNewestRemovalsAreRemembered(t *testing.T) {
+	a := newAbsences()
+	for i := range 2*maxDestroyed + 1 {
+		a.told(dockerx.Event{Action: dockerx.ActionDestroy, ID: fmt.Sprint(i)})
+	}
+	if !a.isDestroyed(fmt.Sprint(2 * maxDestroyed)) {
+		t.Error("the newest removal is forgotten")
+	}
+	if n := len(a.destroyed); n > maxDestroyed {
+		t.Errorf("%d removals are remembered", n)
+	}
+}
