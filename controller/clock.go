@@ -14,7 +14,7 @@ import (
 const (
 	// clockLook is how often the clock is looked at when nothing else does: what a deadline is late by after a jump.
 	clockLook = time.Second
-	// clockJump is by how much the wall clock may differ from the time that went by before timers are set anew; less is what NTP
+	// clockJump is by how much the wall clock may differ from the time that went by before timers are reset; less is what NTP
 	// does. What deadlines wait for is larger: clockjump.Tolerance.
 	clockJump = 500 * time.Millisecond
 )

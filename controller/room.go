@@ -19,7 +19,7 @@ func (c *Controller) noRoom() string {
 	return c.cfg.NoRoom()
 }
 
-// RoomReturned has everything looked at that may have failed for want of space, without waiting for its back-off.
+// RoomReturned requeues every key that may have failed because the disk was full, and resets its back-off.
 func (c *Controller) RoomReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxes.queue.Forget(id)

@@ -70,7 +70,7 @@ var growing = map[string]bool{
 	agboxv1.AgentService_PromptAgent_FullMethodName:     true,
 }
 
-// reasonDiskFull is the reason of a call that was refused for want of space. Its code is UNAVAILABLE, as of any trouble of the
+// reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as of any trouble of the
 // store: known clients try again.
 const reasonDiskFull = "DISK_FULL"
 

@@ -98,7 +98,7 @@ func (s *Server) warnings(sb store.Sandbox) (all []string) {
 	for _, c := range covers {
 		has := func(had *storev1.Cover) bool { return had.GetTarget() == c.GetTarget() }
 		if !slices.ContainsFunc(sb.Desired.GetConfinement().GetCovers(), has) {
-			all = append(all, fmt.Sprintf("%s, which is agboxd's own, is seen at %s: a sandbox that is created anew has it covered", c.GetSource(), c.GetTarget()))
+			all = append(all, fmt.Sprintf("%s, which is agboxd's own, is seen at %s: a new sandbox has it covered", c.GetSource(), c.GetTarget()))
 		}
 	}
 	return all

@@ -86,7 +86,7 @@ func (a *auditor) readyInDocker(sb *sandbox, p parts) {
 	}
 }
 
-// serviceInDocker: a service that was last told to be READY runs. One that fell is told of, and the sandbox stays READY.
+// serviceInDocker: a service that was last told to be READY runs. One that failed is recorded with its event, and the sandbox stays READY.
 func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) {
 	mark := sb.progress.GetServices()[s.GetName()].GetMark()
 	if mark != storev1.ServiceMark_SERVICE_MARK_READY || restarts(s.GetRestartPolicy()) {

@@ -48,7 +48,7 @@ type State struct {
 	Slept time.Duration
 	// Since is when the believed clock was last set right, by itself: at a jump that was believed, or when it came back.
 	Since time.Time
-	// Unsure is the first time that may have been read from a clock that was believed after a boot for want of a better one: it
+	// Unsure is the first time that may have been read from a clock that was believed after a boot although it was not synchronised: it
 	// has not been synchronised since. Zero: the clock is better known.
 	Unsure time.Time
 	// Doubt is a clock that is not believed yet.

@@ -383,7 +383,7 @@ func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 		}
 		h.run(maxGraces*grace + time.Second)
 		if h.left() != 0 {
-			t.Fatalf("deadlines wait for ever: %v", h.seen)
+			t.Fatalf("deadlines never stop waiting: %v", h.seen)
 		}
 	})
 }

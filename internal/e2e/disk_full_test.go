@@ -85,7 +85,7 @@ func (d *disk) fill(id string) *agboxv1.CreateExecResponse {
 	return e
 }
 
-// wantDiskFull asserts that err refuses for want of space, in a way that known clients understand.
+// wantDiskFull asserts that err refuses because the disk is full, in a way that known clients understand.
 func wantDiskFull(t testing.TB, err error) {
 	t.Helper()
 	if !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "disk.low_water") {

@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/internal/naming"
 )
 
-var updateGolden = flag.Bool("update", false, "write the golden files of this package anew")
+var updateGolden = flag.Bool("update", false, "rewrite the golden files of this package")
 
 // securityFields is what "docker inspect" says of a container that decides what its processes may do.
 type securityFields struct {

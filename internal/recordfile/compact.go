@@ -30,7 +30,7 @@ func (c *compaction) close() {
 	unix.Close(c.dirfd)
 }
 
-// compact writes a file anew that has become full.
+// compact rewrites a full file.
 func (b *box) compact(l *logFile) error {
 	c, err := b.beginCompaction(l)
 	if c == nil {

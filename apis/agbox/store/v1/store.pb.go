@@ -1072,7 +1072,7 @@ func (x *EngineRun) GetEngineStart() string {
 	return ""
 }
 
-// ClockRecord is what is known of the host's wall clock, from which a start finds a jump that nobody saw. All times are Unix
+// ClockRecord is the last reading of the host's wall clock. A start compares the clock with it to detect a jump. All times are Unix
 // nanoseconds by that clock, all durations nanoseconds.
 type ClockRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1086,7 +1086,7 @@ type ClockRecord struct {
 	Slept int64 `protobuf:"varint,4,opt,name=slept,proto3" json:"slept,omitempty"`
 	// When the believed clock was last set right, by itself.
 	Since int64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
-	// The first time that may have been read from a clock that was believed for want of a better one; 0: none.
+	// The first time that may have been read from a clock that was not synchronised; 0: none.
 	Unsure int64 `protobuf:"varint,6,opt,name=unsure,proto3" json:"unsure,omitempty"`
 	// Set while a clock that has jumped is not believed.
 	Doubt *ClockDoubt `protobuf:"bytes,7,opt,name=doubt,proto3" json:"doubt,omitempty"`
