@@ -268,3 +268,37 @@ func TestHooksSeeEveryStartAndEndInOrder(t *testing.T) {
 		}
 	})
 }
+
+// As Docker 20.10 does: containers of another driver run on, are not seen, and keep no network from being removed.
+func TestSwapStorage(t *testing.T) {
+	bubble(t, func(t *testing.T, f *Fake) {
+		ctx := t.Context()
+		n, err := f.CreateNetwork(ctx, dockerx.NetworkSpec{Name: "n", Labels: running.Labels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := running
+		spec.NetworkID = n.ID
+		id, err := f.CreateOutside(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.StartOutside(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.RemoveNetwork(ctx, n.ID); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("removing a network that is used: %v", err)
+		}
+		f.SwapStorage("vfs")
+		if _, err := f.InspectContainer(ctx, id); !errdefs.IsNotFound(err) {
+			t.Errorf("another driver's container: %v", err)
+		}
+		if err := f.RemoveNetwork(ctx, n.ID); err != nil {
+			t.Errorf("removing its network: %v", err)
+		}
+		f.SwapStorage("overlay2")
+		if d := state(t, f, id); !d.Running {
+			t.Errorf("%+v", d)
+		}
+	})
+}
