@@ -295,6 +295,21 @@ func TestWhenSomethingBegan(t *testing.T) {
 			h.step(day)
 			h.run(time.Hour)
 		}, time.Hour},
+		{"by the right clock, when it comes to where a wrong one was", func(h *host, mark func()) {
+			h.step(100 * time.Second)
+			h.run(10 * time.Second)
+			h.step(-100 * time.Second)
+			h.run(95 * time.Second)
+			mark()
+			h.run(5 * time.Minute)
+		}, 5 * time.Minute},
+		{"while it was ahead, and the right clock comes there too", func(h *host, mark func()) {
+			h.step(100 * time.Second)
+			h.run(2 * time.Second)
+			mark()
+			h.step(-100 * time.Second)
+			h.run(5 * time.Minute)
+		}, 200 * time.Second},
 		{"by a dead battery", func(h *host, mark func()) {
 			h.reboot("two", time.Unix(0, 0), false)
 			h.run(time.Minute)

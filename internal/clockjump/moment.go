@@ -1,6 +1,9 @@
 package clockjump
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // maxSkew is the largest difference tolerated between adjacent readings of one clock.
 const maxSkew = time.Minute
@@ -26,27 +29,42 @@ func (m Moment) CheckedAt(now time.Time) Moment {
 }
 
 // Began returns when something began that the records date t, by the clock as it goes now. It is t, unless t was read from a
-// clock that was wrong, or is still to come: then it is when the clock was set right. A t at which the true clock has been too
-// counts as wrong: what is judged by it is late then, never early. The zero time stays.
+// clock that was wrong, or is still to come: then it is when the clock was set right. When the right clock may have shown t
+// too, it is the later of the two: what is judged by it is late then, never early. The zero time stays.
 func (m Moment) Began(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
-	}
-	for range m.Wrong { // one wrong clock may have been left for another
-		for _, w := range m.Wrong {
-			if !t.Before(w.From) && !t.After(w.To) {
-				t = w.At
-			}
-		}
 	}
 	latest := m.Now
 	if m.latest.After(latest) {
 		latest = m.latest
 	}
-	if t.Sub(latest) > maxSkew && !m.Since.IsZero() && m.Since.Before(m.Now) {
+	times := m.readings(t)
+	began := slices.MinFunc(times, time.Time.Compare)
+	for _, at := range times {
+		if at.After(began) && !at.After(latest) {
+			began = at
+		}
+	}
+	if began.Sub(latest) > maxSkew && !m.Since.IsZero() && m.Since.Before(m.Now) {
 		return m.Since
 	}
-	return t
+	return began
+}
+
+// readings are the times at which something may have begun that the records date t. One wrong clock may have been left for
+// another, so what a clock was left at is looked for among them in turn.
+func (m Moment) readings(t time.Time) []time.Time {
+	times := []time.Time{t}
+	seen := make([]bool, len(m.Wrong))
+	for i := 0; i < len(times); i++ {
+		for j, w := range m.Wrong {
+			if !seen[j] && !times[i].Before(w.From) && !times[i].After(w.To) {
+				seen[j], times = true, append(times, w.At)
+			}
+		}
+	}
+	return times
 }
 
 // Age is how long ago something began that the records date t. It is below zero for what is still to come.
