@@ -4,9 +4,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agbox/agbox/internal/execjournal"
 )
@@ -47,7 +47,7 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 					t.Errorf("the hog: %v, %+v", s.Phase, s.Journal)
 				}
 				if strings.HasPrefix(hog.name, "detached") {
-					time.Sleep(time.Second)
+					c.until("the kernel to kill it", func() bool { return c.oomKills() > 0 })
 				}
 				is := c.look(innocent)
 				t.Logf("innocent: %v, OOM %v", is.Phase, is.Journal.OOM)
@@ -104,4 +104,18 @@ func TestContainerTellsOfKilledChildren(t *testing.T) {
 	if j, _ := c.do(c.request("true")); j.OOMKills != 0 || j.OOMLimitBytes != 0 {
 		t.Errorf("the next one: %+v", j)
 	}
+}
+
+// oomKills is how many processes of the container the kernel killed for memory, as the host sees it: the engine tells only when
+// the container has ended.
+func (c *container) oomKills() int64 {
+	c.Helper()
+	root := "/proc/" + c.inspect("{{.State.Pid}}") + "/root/sys/fs/cgroup/"
+	for _, file := range []string{"memory/memory.oom_control", "memory.events"} {
+		if data, err := os.ReadFile(root + file); err == nil {
+			n, _ := oomCount(string(data))
+			return n
+		}
+	}
+	return 0
 }
