@@ -74,7 +74,7 @@ test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways
 
 DURATION ?= 2m
 SEED ?= 1
-FAULTS ?= kill,proxy,enospc,oom
+FAULTS ?= kill,proxy,enospc,oom,clock
 
 .PHONY: storm
 storm: engine image ## Storm agboxd for DURATION (2m) by SEED (1) with FAULTS, then audit: nothing may be lost (root).

@@ -91,7 +91,8 @@ func TestADeadlineOfTheDayIsNotCounted(t *testing.T) {
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")
 	at := c.at.Add(time.Hour)
-	m := clockjump.Moment{Now: c.at, Wrong: []clockjump.Span{{From: c.at, To: c.at, At: c.at.Add(24 * time.Hour)}}}
+	set := c.at.Add(24 * time.Hour) // right
+	m := clockjump.Moment{Now: set, Wrong: []clockjump.Span{{From: c.at, To: c.at, At: set}}}
 	setTimeout(t, s, "box", Timeout{At: at})
 	if sb := get1(t, s, "box"); !sb.DeadlineBy(m).Equal(at) {
 		t.Errorf("%v", sb.DeadlineBy(m))

@@ -24,7 +24,7 @@ import (
 func main() {
 	duration := flag.Duration("duration", 2*time.Minute, "how long the storm lasts; rest and audit follow")
 	seed := flag.Uint64("seed", 1, "of the schedule")
-	faults := flag.String("faults", "kill,proxy,enospc,oom", "of "+strings.Join(allFaults, ","))
+	faults := flag.String("faults", "kill,proxy,enospc,oom,clock", "of "+strings.Join(allFaults, ","))
 	clients := flag.Int("clients", 3, "users of the API")
 	keep := flag.Bool("keep", false, "keep the directory of evidence although nothing was violated")
 	flag.Parse()
