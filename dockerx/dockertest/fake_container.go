@@ -129,7 +129,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		return nil, fmt.Errorf("no such image: %s: %w", spec.Image, errdefs.ErrNotFound)
 	}
 	for _, c := range f.containers {
-		if f.sees(c) && c.detail.Name == spec.Name {
+		if c.driver == f.driver && c.detail.Name == spec.Name {
 			return nil, fmt.Errorf("the name %s is taken by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
 		}
 	}

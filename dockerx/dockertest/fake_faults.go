@@ -110,7 +110,7 @@ func (f *Fake) SwapStorage(driver string) {
 	})
 }
 
-// HideContainer has a container run on and not be seen, by ID, name or list; or be seen again.
+// HideContainer has a container run on and not be seen, by ID, name or list; or be seen again. It keeps its name.
 func (f *Fake) HideContainer(id string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

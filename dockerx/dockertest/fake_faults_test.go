@@ -302,3 +302,19 @@ func TestSwapStorage(t *testing.T) {
 		}
 	})
 }
+
+func TestAHiddenContainerKeepsItsName(t *testing.T) {
+	bubble(t, func(t *testing.T, f *Fake) {
+		id, err := f.CreateOutside(running)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.HideContainer(id, true)
+		if _, err := f.InspectContainer(t.Context(), id); !errdefs.IsNotFound(err) {
+			t.Errorf("a hidden container: %v", err)
+		}
+		if _, err := f.CreateOutside(running); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("another one of its name: %v", err)
+		}
+	})
+}
