@@ -13,8 +13,9 @@ import (
 type book struct {
 	mu        sync.Mutex
 	counts    map[string]int
-	sandboxes map[string]kind // accepted, by ID
-	execs     map[string]string
+	sandboxes map[string]kind   // accepted, by ID
+	execs     map[string]string // accepted, by ID: the sandbox
+	prompts   []task            // accepted
 	problems  []string
 }
 
@@ -27,6 +28,9 @@ const (
 	wakes       kind = "with auto_resume"
 	small       kind = "with little memory"
 )
+
+// task is a prompt of an agent.
+type task struct{ prompt, agent, sandbox string }
 
 func newBook() *book {
 	return &book{counts: map[string]int{}, sandboxes: map[string]kind{}, execs: map[string]string{}}
@@ -56,6 +60,18 @@ func (b *book) acceptExec(id, sandbox string) {
 	defer b.mu.Unlock()
 	b.execs[id] = sandbox
 	b.counts["execs accepted"]++
+}
+
+func (b *book) acceptPrompt(t task) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prompts = append(b.prompts, t)
+}
+
+func (b *book) acceptedPrompts() []task {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.prompts)
 }
 
 // accepted returns copies.

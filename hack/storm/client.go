@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -26,6 +27,7 @@ const (
 type client struct {
 	n    int
 	api  agboxv1.SandboxServiceClient
+	crew agboxv1.AgentServiceClient
 	book *book
 	rng  *rand.Rand
 	site *site
@@ -40,10 +42,13 @@ type box struct {
 	kind  kind
 	execs []string
 	asked int // execs
+	// agent is empty until the sandbox has one; told are its prompts.
+	agent string
+	told  int
 }
 
-func newClient(n int, s *storm, api agboxv1.SandboxServiceClient) *client {
-	return &client{n: n, api: api, book: s.book, site: s.site, hogs: s.has(faultOOM), rng: s.rng(100 + uint64(n))}
+func newClient(n int, s *storm, conn *grpc.ClientConn) *client {
+	return &client{n: n, api: agboxv1.NewSandboxServiceClient(conn), crew: agboxv1.NewAgentServiceClient(conn), book: s.book, site: s.site, hogs: s.has(faultOOM), rng: s.rng(100 + uint64(n))}
 }
 
 // run acts until ctx ends.
@@ -89,6 +94,8 @@ func (c *client) act(ctx context.Context) {
 			_, err := c.api.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: b.id, CreateSpec: spec})
 			return err
 		})
+	case draw < 94:
+		c.agent(ctx, b)
 	case draw < 98:
 		c.simple(ctx, "read", func(ctx context.Context) error {
 			_, err := c.api.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})

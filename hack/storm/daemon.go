@@ -44,7 +44,7 @@ func (s *site) build(ctx context.Context, small bool) error {
 			return err
 		}
 	}
-	for pkg, tags := range map[string]string{"./cmd/agboxd": "faults", "./cmd/agbox-shim": "", "./hack/storm/program": ""} {
+	for pkg, tags := range map[string]string{"./cmd/agboxd": "faults", "./cmd/agbox-shim": "", "./hack/storm/program": "", "./internal/e2e/testdata/testagent": ""} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", s.bin()+"/", pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

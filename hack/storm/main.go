@@ -94,7 +94,7 @@ func (s *storm) rage(ctx context.Context, conn *grpc.ClientConn, duration time.D
 	api := agboxv1.NewSandboxServiceClient(conn)
 	var wg sync.WaitGroup
 	for n := range clients {
-		wg.Go(func() { newClient(n, s, api).run(ctx) })
+		wg.Go(func() { newClient(n, s, conn).run(ctx) })
 		wg.Go(func() { follow(ctx, api, s.book, n) })
 	}
 	loops := map[string]func(context.Context) error{faultKill: s.kills, faultProxy: s.lie, faultENOSPC: s.fill, faultClock: s.step, faultOutside: s.interfere}

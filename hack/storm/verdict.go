@@ -29,14 +29,15 @@ var memoryCodes = []string{"CONTAINER_OOM", "CONTAINER_DIED"}
 
 // judge is what follows the storm: quiet, rest, the audit, the removal of everything, and the audit again.
 func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
-	api := agboxv1.NewSandboxServiceClient(conn)
+	api, crew := agboxv1.NewSandboxServiceClient(conn), agboxv1.NewAgentServiceClient(conn)
 	ctx = metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100")
-	if err := s.settle(ctx, api, false); err != nil {
+	if err := s.settle(ctx, api, crew, false); err != nil {
 		return err
 	}
 	if err := s.outcomes(ctx, api); err != nil {
 		return err
 	}
+	s.answers(ctx, api, crew)
 	if err := s.audit(ctx, conn, "after the storm"); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 			s.book.problem("delete of %s: %v", id, err)
 		}
 	}
-	if err := s.settle(ctx, api, true); err != nil {
+	if err := s.settle(ctx, api, crew, true); err != nil {
 		return err
 	}
 	if err := s.audit(ctx, conn, "after the deletes"); err != nil {
@@ -56,10 +57,10 @@ func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 }
 
 // settle waits until every sandbox is at rest and no exec runs. What does not come to rest is a violation.
-func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, gone bool) error {
+func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient, gone bool) error {
 	start := time.Now()
 	for {
-		restless, err := s.restless(ctx, api, gone)
+		restless, err := s.restless(ctx, api, crew, gone)
 		if err == nil && len(restless) == 0 {
 			fmt.Printf("at rest after %s\n", time.Since(start).Round(100*time.Millisecond))
 			return nil
@@ -79,20 +80,40 @@ func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, go
 	}
 }
 
-func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, gone bool) ([]string, error) {
+func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient, gone bool) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := api.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})
 	if err != nil {
 		return nil, err
 	}
+	agents, err := crew.ListAgents(ctx, &agboxv1.ListAgentsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	ready := map[string]bool{}
+	for _, sb := range list.GetSandboxes() {
+		ready[sb.GetSandboxId()] = sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY
+	}
 	var restless []string
+	processes := map[string]uint32{} // of agents, by sandbox
+	for _, a := range agents.GetAgents() {
+		idle := a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE
+		starting := a.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
+		busy := a.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
+		if idle || starting || busy {
+			processes[a.GetSandboxId()]++
+		}
+		if ready[a.GetSandboxId()] && (starting || busy || idle && a.GetQueuedPrompts() > 0) {
+			restless = append(restless, fmt.Sprintf("agent %s is %s with %d prompts (%s)", a.GetAgentId(), a.GetState(), a.GetQueuedPrompts(), a.GetStatusMessage()))
+		}
+	}
 	for _, sb := range list.GetSandboxes() {
 		state := sb.GetState()
 		switch {
 		case state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		case gone, state == agboxv1.SandboxState_SANDBOX_STATE_PENDING, state == agboxv1.SandboxState_SANDBOX_STATE_DELETING,
-			sb.GetDesiredState() != "", sb.GetActiveExecs() > 0 && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+			sb.GetDesiredState() != "", sb.GetActiveExecs() > processes[sb.GetSandboxId()] && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 			restless = append(restless, fmt.Sprintf("sandbox %s is %s with %d active execs (%s)", sb.GetSandboxId(), state, sb.GetActiveExecs(), sb.GetStatusMessage()))
 		}
 	}

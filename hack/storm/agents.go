@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// agent gives a sandbox an agent or, if it has one, gives that a prompt.
+func (c *client) agent(ctx context.Context, b *box) {
+	if b.kind == small {
+		return // its processes may be killed for memory
+	}
+	if b.agent == "" {
+		id := "agent-of-" + b.id
+		if c.asked(ctx, "agent", func(ctx context.Context) error {
+			spec := &agboxv1.AgentSpec{SandboxId: b.id, Command: []string{"/storm/testagent", "native"}}
+			_, err := c.crew.CreateAgent(ctx, &agboxv1.CreateAgentRequest{AgentId: id, Spec: spec})
+			return err
+		}) {
+			b.agent = id
+		}
+		return
+	}
+	b.told++
+	t := task{prompt: fmt.Sprintf("prompt-%s-%d", b.id, b.told), agent: b.agent, sandbox: b.id}
+	if c.asked(ctx, "prompt", func(ctx context.Context) error {
+		text := "count 20 30\necho " + answerTo(t)
+		_, err := c.crew.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: t.agent, PromptId: t.prompt, Text: text})
+		return err
+	}) {
+		c.book.acceptPrompt(t)
+	}
+}
+
+// asked makes a call that has an ID: what exists after an answer was lost was accepted.
+func (c *client) asked(ctx context.Context, what string, fn func(context.Context) error) (accepted bool) {
+	switch code, ambiguous := c.call(ctx, fn); {
+	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
+		c.book.count(what + " accepted")
+		return true
+	case code == codes.FailedPrecondition:
+		c.book.count(what + " refused")
+	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
+		c.book.count(what + " unanswered")
+	default:
+		c.book.problem("%s was answered with %s", what, code)
+	}
+	return false
+}
+
+// answerTo is what an agent says at the end of its turn.
+func answerTo(t task) string { return "answer to " + t.prompt + "." }
+
+// answers asks every agent for its conversation: a prompt that was accepted was answered once or, while its agent does not work,
+// still waits. The agents of a deleted sandbox are gone with it.
+func (s *storm) answers(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient) {
+	byAgent := map[string][]task{}
+	for _, t := range s.book.acceptedPrompts() {
+		byAgent[t.agent] = append(byAgent[t.agent], t)
+	}
+	for id, tasks := range byAgent {
+		if err := s.answersOf(ctx, api, crew, id, tasks); err != nil {
+			s.book.problem("conversation of %s: %v", id, err)
+		}
+	}
+}
+
+func (s *storm) answersOf(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient, id string, tasks []task) error {
+	sb, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: tasks[0].sandbox})
+	if err != nil {
+		return err
+	}
+	a, err := crew.GetAgent(ctx, &agboxv1.GetAgentRequest{AgentId: id})
+	if status.Code(err) == codes.NotFound && sb.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+		for range tasks {
+			s.book.count("prompts gone with their sandbox")
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	works := sb.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && a.GetAgent().GetState() == agboxv1.AgentState_AGENT_STATE_IDLE
+	said, err := conversation(ctx, crew, id)
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		n := 0
+		for _, turn := range said {
+			if turn.GetRole() == "assistant" && !turn.GetInterrupted() {
+				n += strings.Count(turn.GetContent(), answerTo(t))
+			}
+		}
+		queue := a.GetAgent().GetQueue()
+		waits := a.GetAgent().GetPromptId() == t.prompt || len(queue) < int(a.GetAgent().GetQueuedPrompts()) ||
+			slices.ContainsFunc(queue, func(q *agboxv1.AgentQueuedPrompt) bool { return q.GetPromptId() == t.prompt })
+		switch {
+		case n == 1:
+			s.book.count("prompts answered")
+		case n == 0 && waits && !works:
+			s.book.count("prompts that wait for their agent")
+		default:
+			s.book.problem("%s of %s was answered %d times; the agent is %s with %d prompts", t.prompt, id, n, a.GetAgent().GetState(), len(queue))
+		}
+	}
+	return nil
+}
+
+const maxPages = 100
+
+// conversation returns all turns that are kept.
+func conversation(ctx context.Context, crew agboxv1.AgentServiceClient, id string) (turns []*agboxv1.ConversationTurn, err error) {
+	var before uint64
+	for range maxPages {
+		resp, err := crew.GetAgentConversation(ctx, &agboxv1.GetAgentConversationRequest{AgentId: id, BeforeSequence: before})
+		if err != nil {
+			return nil, err
+		}
+		turns = append(resp.GetTurns(), turns...)
+		if resp.GetTruncated() {
+			return nil, errors.New("older events were dropped: too many prompts for one agent")
+		}
+		if !resp.GetMore() || len(turns) == 0 {
+			return turns, nil
+		}
+		before = turns[0].GetSequence()
+	}
+	return nil, errors.New("too many pages")
+}
