@@ -2,12 +2,12 @@
 # Plants each bug of controller/testdata/bugs in a copy of the tree and runs the simulation there, which must fail. A patch
 # that does not apply or does not compile fails too: it says nothing any more, and is to be made again.
 #
-#   SIM_BUG_STEPS  300000, the steps within which each bug must be found
+#   SIM_BUG_STEPS  600000, the steps within which each bug must be found
 #   arguments      names of the bugs to plant; none: all
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-steps=${SIM_BUG_STEPS:-300000}
+steps=${SIM_BUG_STEPS:-600000}
 bugs=$PWD/controller/testdata/bugs
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
