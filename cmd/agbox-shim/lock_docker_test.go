@@ -116,15 +116,13 @@ func TestContainerFilesOfADaemonThatIsNotRoot(t *testing.T) {
 	t.Parallel()
 	t.Run("standard", func(t *testing.T) { filesOfADaemonThatIsNotRoot(t) })
 	t.Run("hardened", func(t *testing.T) {
-		filesOfADaemonThatIsNotRoot(t, "--cap-drop=ALL", "--cap-add=CHOWN", "--cap-add=DAC_OVERRIDE", "--cap-add=KILL",
-			"--cap-add=SETGID", "--cap-add=SETPCAP", "--cap-add=SETUID", "--security-opt=no-new-privileges")
+		filesOfADaemonThatIsNotRoot(t, hardenedOptions()...)
 	})
 }
 
 func filesOfADaemonThatIsNotRoot(t *testing.T, options ...string) {
 	c := newContainer(t, options...)
-	const daemon = 4242
-	must(t, os.Chown(c.paths.Logs, daemon, daemon))
+	must(t, os.Chown(c.paths.Logs, daemonUID, daemonUID))
 	r := c.sh("echo x; sleep 1000")
 	r.User = "other"
 	c.says(c.start(r), "x\n")
@@ -133,7 +131,7 @@ func filesOfADaemonThatIsNotRoot(t *testing.T, options ...string) {
 	} {
 		var st syscall.Stat_t
 		must(t, syscall.Stat(filepath.Join(c.paths.Logs, name), &st))
-		if st.Uid != daemon || st.Mode&0o7777 != mode {
+		if st.Uid != daemonUID || st.Mode&0o7777 != mode {
 			t.Errorf("%s belongs to %d, mode %o", name, st.Uid, st.Mode&0o7777)
 		}
 	}
@@ -141,7 +139,7 @@ func filesOfADaemonThatIsNotRoot(t *testing.T, options ...string) {
 	c.ended(r)
 	var st syscall.Stat_t
 	must(t, syscall.Stat(filepath.Join(c.paths.Logs, execjournal.JournalName(r.ExecID)), &st))
-	if st.Uid != daemon || st.Mode&0o7777 != 0o600 {
+	if st.Uid != daemonUID || st.Mode&0o7777 != 0o600 {
 		t.Errorf("the end belongs to %d, mode %o", st.Uid, st.Mode&0o7777)
 	}
 }

@@ -16,10 +16,11 @@ const (
 // risky is taken from every container: packet sockets to spoof neighbours with, and device files. Package managers need neither.
 var risky = []string{"MKNOD", "NET_RAW"}
 
-// forInit is what PID 1 of a hardened sandbox and the supervisors of its execs work with; no command inherits any of it.
+// forInit is what PID 1 of a hardened sandbox and the supervisors of its execs work with; no command inherits any of it. A test
+// of cmd/agbox-shim removes each in turn and shows what breaks.
 //
-//	CHOWN         gives the working directory, pipes and outboxes to the user of commands
-//	DAC_OVERRIDE  writes journals and logs into a directory that belongs to the daemon's user
+//	CHOWN         gives the working directory and pipes to the user of commands
+//	DAC_OVERRIDE  writes journals into a directory of the daemon's user, enters directories of commands' users, and sets OOM scores
 //	KILL          ends commands of other users
 //	SETGID        starts commands as their user
 //	SETPCAP       empties the bounding set of commands
