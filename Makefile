@@ -63,6 +63,11 @@ test-long: test-tools ## Run the tests of which test-unit runs a sample: propert
 test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
 	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
 
+.PHONY: test-packages
+test-packages: test-tools engine image build ## Install packages with apt, dnf, pip and sudo in sandboxes of both profiles (root).
+	hack/packages-image.sh
+	go test -race -count=1 -timeout 20m -tags docker -run TestPackageManagers ./internal/e2e -packages agbox-packages:dev
+
 .PHONY: test-engine-latest
 test-engine-latest: test-tools build ## Run the Docker tests on the engine of engine-latest, in its network namespace (root).
 	hack/engine-latest.sh run hack/base-image.sh
