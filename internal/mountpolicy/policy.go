@@ -1,5 +1,5 @@
-// Package mountpolicy decides which paths of the host a sandbox may have, and what of agboxd's own is covered in it. It looks at
-// nothing: paths are given without symbolic links, as the checks of hostfiles leave them.
+// Package mountpolicy decides which host paths a sandbox may mount or copy, and which of agboxd's own paths are covered in it. It is
+// pure: callers pass paths without symbolic links, as the checks of hostfiles return them.
 package mountpolicy
 
 import (
@@ -9,44 +9,44 @@ import (
 	"strings"
 )
 
-// Policy is what the daemon's configuration and its places make of the rules below. The zero Policy knows no places of its own.
+// Policy is the daemon's configuration and the places that the rules below protect. The zero Policy has no places of its own.
 type Policy struct {
 	// Own are agboxd's directories and files: data, sockets, logs, backups, configuration. Absolute, without symbolic links.
 	Own []string
-	// Engine are the engine's sockets and directories beside those of the table. As Own.
+	// Engine are the engine's sockets and directories beside those in system. As Own.
 	Engine []string
-	// EngineData is where the engine keeps its data, if elsewhere than the table says: nothing below it is given. As Own.
+	// EngineData is the engine's data directory, if it is not in system: a source below it is refused. As Own.
 	EngineData string
-	// AllowSystem lifts the rules about the engine and the system, and no other.
+	// AllowSystem lifts the rules about the engine and the system only.
 	AllowSystem bool
-	// Allow are the roots outside of which nothing is given; empty: no such bound. As Own.
+	// Allow are the roots outside of which every source is refused; empty: no such bound. As Own.
 	Allow []string
 }
 
-// Use is how a sandbox wants to have a path.
+// Use is how a sandbox uses a path.
 type Use struct {
 	Writable bool
-	// Tool: a built-in tool names it, and not the spec. Socket: it is a socket.
+	// Tool: a built-in tool names the path, not the spec. Socket: the path is a socket.
 	Tool, Socket bool
 }
 
-// area is a part of the host that is the system's.
+// area is a part of the host that belongs to the system.
 type area struct {
 	path string
-	// readable: may be had read-only.
+	// readable: a read-only mount is accepted.
 	readable bool
 	what     string
 }
 
-// system is complete in the sense that what is not below one of these is users' data. "/" and what holds an area count as the area.
+// system lists the areas; everything else on a host is users' data. A source that contains an area, such as "/", counts as that area.
 var system = []area{
 	{"/proc", false, "the kernel's"},
 	{"/sys", false, "the kernel's"},
 	{"/dev", false, "the host's devices"},
 	{"/boot", false, "the host's kernel"},
 	{"/efi", false, "the host's boot loader"},
-	{"/run", false, "where sockets of the system are"},
-	{"/var/run", false, "where sockets of the system are"},
+	{"/run", false, "where the system keeps its sockets"},
+	{"/var/run", false, "where the system keeps its sockets"},
 	{"/var/lib/docker", false, "the container engine's"},
 	{"/var/lib/containerd", false, "the container engine's"},
 	{"/var/lib/containers", false, "the container engine's"},
@@ -63,18 +63,18 @@ var system = []area{
 	{"/libx32", true, "the system's programs"},
 }
 
-// userSockets are engines' below /run/user/<uid>.
+// userSockets are the sockets and directories of engines below /run/user/<uid>.
 var userSockets = []string{"docker.sock", "docker", "dockerd-rootless", "containerd", "containerd-rootless", "podman", "buildkit", "containers"}
 
-// Refuses says why a sandbox may not have source, as the end of a sentence that begins with the path, or returns "".
+// Refuses returns why a sandbox may not use source, as the rest of a sentence that starts with the path; "": it may.
 func (p Policy) Refuses(source string, use Use) (why string) {
 	for _, own := range p.Own {
 		if within(source, own) {
-			return "lies in " + own + ", which is agboxd's own: it is never given to a sandbox"
+			return "lies in " + own + ", which is agboxd's own: no sandbox may use it"
 		}
 	}
 	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(root string) bool { return within(source, root) }) {
-		return "lies outside of mounts.allow of the daemon's configuration: " + strings.Join(p.Allow, ", ")
+		return "lies outside of mounts.allow in the daemon's configuration: " + strings.Join(p.Allow, ", ")
 	}
 	if p.AllowSystem {
 		return ""
@@ -91,7 +91,7 @@ func (p Policy) refusesSystem(source string, use Use) string {
 	}
 	for _, e := range p.Engine {
 		if within(source, e) || within(e, source) {
-			return fmt.Sprintf("is, or holds, %s, which is the container engine's: it makes root on this host", e)
+			return fmt.Sprintf("is, or holds, %s, which is the container engine's: whoever uses it is root on this host", e)
 		}
 	}
 	if p.EngineData != "" && within(source, p.EngineData) {
@@ -114,7 +114,7 @@ func (p Policy) refusesSystem(source string, use Use) string {
 		}
 		switch {
 		case within(source, a.path) && a.readable:
-			return fmt.Sprintf("lies in %s, %s: only read-only", a.path, a.what)
+			return fmt.Sprintf("lies in %s, %s: it can be mounted only read-only", a.path, a.what)
 		case within(source, a.path):
 			return fmt.Sprintf("lies in %s, %s", a.path, a.what)
 		case within(a.path, source):
@@ -124,7 +124,7 @@ func (p Policy) refusesSystem(source string, use Use) string {
 	return ""
 }
 
-// belowUserRuntime returns the rest of a path strictly below /run/user/<uid>.
+// belowUserRuntime returns the part of a path behind /run/user/<uid>/.
 func belowUserRuntime(p string) (rest string, ok bool) {
 	after, ok := strings.CutPrefix(p, "/run/user/")
 	if !ok {
@@ -134,8 +134,8 @@ func belowUserRuntime(p string) (rest string, ok bool) {
 	return rest, ok && rest != "" && uid != "" && strings.Trim(uid, "0123456789") == ""
 }
 
-// Covers returns the paths below source, relative to it, that are agboxd's own, without those that lie below another one: sorted.
-// A source that Refuses refuses has none.
+// Covers returns agboxd's own paths below source, relative to it and sorted, without those that lie below another one. Callers ask
+// Refuses first.
 func (p Policy) Covers(source string) (below []string) {
 	for _, own := range p.Own {
 		if own != source && within(own, source) {
@@ -154,14 +154,14 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// Aliases returns all paths under which what one of the given paths names is seen on the host, those paths included. A directory may
-// be mounted at several places: what lies at one of them lies at the others too. mountinfo is the text of /proc/self/mountinfo.
+// Aliases returns the given paths and all other paths of the same files and directories on the host: bind mounts give one directory
+// several paths. mountinfo is the text of /proc/self/mountinfo.
 func Aliases(paths []string, mountinfo string) []string {
 	mounts := parse(mountinfo)
 	all := slices.Clone(paths)
 	for _, p := range paths {
 		at := -1
-		for i, m := range mounts { // of two at one place the later one is seen
+		for i, m := range mounts { // of two mounts on one point the later one hides the other
 			if within(p, m.point) && (at < 0 || len(m.point) >= len(mounts[at].point)) {
 				at = i
 			}
