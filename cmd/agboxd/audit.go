@@ -38,10 +38,10 @@ func auditCommand() *cobra.Command {
 	var o auditOptions
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Check records, containers and files against the crash contract", Args: usageArgs(cobra.NoArgs),
-		Long: "Check every invariant of docs/crash-contract.md: in a copy of the database, in the engine, and in the state directory. Nothing is\n" +
-			"changed. A daemon that runs is asked for the copy; without one the file is read. What the daemon may be about to mend is looked at\n" +
-			"again until it has persisted for --patience; with a daemon that does not run it stays a warning.\n" +
-			"Exit codes: 0 no violation, 1 violations, 2 the audit could not look.",
+		Long: "Check every invariant of docs/crash-contract.md: in a copy of the database, in the engine, and in the state directory. The audit\n" +
+			"changes nothing. A running daemon supplies the copy; without one the audit reads the file. A difference that the running daemon may\n" +
+			"still repair is a violation only if it persists for --patience; without a daemon it is a warning.\n" +
+			"Exit codes: 0 no violation, 1 violations, 2 the audit could not run.",
 		Example: "  agboxd audit\n  agboxd audit -o json | jq '.violations[]'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runAudit(cmd, o)
@@ -50,7 +50,7 @@ func auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, `"text" or "json"`)
 	cmd.Flags().StringVar(&o.ledger, "ledger", "", "directory in which test programs note their starts and ends")
-	cmd.Flags().DurationVar(&o.patience, "patience", 10*time.Second, "how long a difference that the daemon may mend must persist")
+	cmd.Flags().DurationVar(&o.patience, "patience", 10*time.Second, "how long a difference that the daemon may still repair must persist")
 	return cmd
 }
 

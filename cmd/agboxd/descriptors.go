@@ -51,19 +51,19 @@ func (d descriptors) check() check {
 	open, err := os.ReadDir("/proc/self/fd")
 	switch {
 	case err == nil && len(open) > d.limit/10*9:
-		c.warning = fmt.Sprintf("%d of %d are open; raise LimitNOFILE of the service, or find out who holds connections", len(open), d.limit)
+		c.warning = fmt.Sprintf("%d of %d are open; raise LimitNOFILE of the service, or find the clients that hold connections", len(open), d.limit)
 	case d.limit < leastDescriptors:
 		c.warning = fmt.Sprintf("the limit of open files is %d; raise LimitNOFILE of the service to %d or more", d.limit, leastDescriptors)
 	}
 	return c
 }
 
-// watches is the line of /readyz about inotify, whose instances and watches all processes of a user share, those in containers too.
+// watches is the line of /readyz about inotify. All processes of a user, those in containers included, share its instances and watches.
 func watches(unwatched int) check {
 	c := check{name: "inotify"}
 	if unwatched > 0 {
-		c.warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; their execs are looked at several times a second. "+
-			"Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches, or find out who holds them", unwatched)
+		c.warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; agboxd polls their execs several times a second. "+
+			"Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches, or find the processes that hold them", unwatched)
 	}
 	return c
 }

@@ -138,7 +138,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
 			explained := s.has(faultOutside) || s.has(faultOOM) && k == small && slices.Contains(memoryCodes, sb.GetErrorCode())
 			if !explained {
-				s.book.problem("sandbox %s is FAILED and nobody harmed it: %s: %s", id, sb.GetErrorCode(), sb.GetErrorMessage())
+				s.book.problem("sandbox %s is FAILED without a fault that explains it: %s: %s", id, sb.GetErrorCode(), sb.GetErrorMessage())
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 		}
 		s.book.count("execs " + end)
 		if e.GetErrorCode() == "EXEC_LOST" && !s.has(faultOutside) && (sandboxes[sandbox] != small || !s.has(faultOOM)) && !failed[sandbox] {
-			s.book.problem("exec %s of %s is EXEC_LOST and nobody harmed it", id, sandbox)
+			s.book.problem("exec %s of %s is EXEC_LOST without a fault that explains it", id, sandbox)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ type Source func(ctx context.Context, f *os.File) (running bool, err error)
 
 // Options bound an audit. The zero value is usable.
 type Options struct {
-	// Patience is how long a difference that the daemon may be about to mend must persist, unchanged, before it is a violation.
+	// Patience is how long a difference that the daemon may still repair must persist, unchanged, before it is a violation.
 	// 0: 10 s. It should exceed the daemon's resync of whatever is watched.
 	Patience time.Duration
 	// Interval between two looks. 0: 2 s.
@@ -50,7 +50,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run audits a site. It looks once, and again while there are differences that the daemon may be about to mend. It changes nothing.
+// Run audits a site, and repeats it while there are differences that the daemon may still repair. It changes nothing.
 // An error means that it could not look, which is no verdict.
 func Run(ctx context.Context, site Site, source Source, o Options) (Report, error) {
 	o = o.withDefaults()

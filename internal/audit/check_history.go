@@ -16,7 +16,7 @@ const (
 	eventRecovered = agboxv1.EventType_SANDBOX_RECOVERED
 )
 
-// isExec reports whether events of this type tell of an exec.
+// isExec reports whether events of this type are about an exec.
 func isExec(t agboxv1.EventType) bool { return t >= eventStarted && t <= eventCancelled }
 
 // sequence checks I4: no gap but what the bound on the history dropped, and each event is what its key says.
@@ -146,7 +146,7 @@ func (a *auditor) execs(sb *sandbox) {
 		t.n++
 		a.oneOfTwo(sb, t, ev)
 		if sb.execs[id] == nil {
-			a.say(hard, "I6", "exec "+id, "", "event %d of sandbox %s tells of it, and there is no record of it", ev.key, sb.id)
+			a.say(hard, "I6", "exec "+id, "", "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
 		}
 	}
 	for id, e := range sb.execs {
@@ -196,7 +196,7 @@ func (a *auditor) exec(sb *sandbox, e *execution, t told) {
 	}
 	if e.end == nil {
 		if t.end.SandboxEvent != nil {
-			say("event %d tells of its end, and none is on record", t.end.key)
+			say("event %d reports its end, and none is on record", t.end.key)
 		}
 		if sb.gone() {
 			say("it has no end, and its sandbox is deleted")
@@ -225,13 +225,13 @@ func (a *auditor) execEnd(e *execution, t told, forgotten uint64) {
 	state := agboxv1.ExecState(e.end.GetState())
 	if t.end.SandboxEvent == nil {
 		if e.end.GetSequence() > forgotten {
-			say("its end %s is on record, and no event tells of it", state)
+			say("its end %s is on record, and no event reports it", state)
 		}
 		return
 	}
 	d := t.end.GetExec()
 	if e.end.GetSequence() != t.end.key {
-		say("its end is recorded with event %d, and event %d tells of it", e.end.GetSequence(), t.end.key)
+		say("its end is recorded with event %d, and event %d reports it", e.end.GetSequence(), t.end.key)
 	}
 	if want := endStates[t.end.GetEventType()]; state != want || d.GetExecState() != want {
 		say("its end is recorded as %s, and event %d says %s", state, t.end.key, t.end.GetEventType())

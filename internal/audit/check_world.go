@@ -97,7 +97,7 @@ func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) 
 			return
 		}
 	}
-	a.say(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is told to be READY, and its container does not run", s.GetName())
+	a.say(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is reported READY, and its container does not run", s.GetName())
 }
 
 // stoppedInDocker checks I15.

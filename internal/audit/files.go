@@ -256,7 +256,7 @@ func decodeJournal(root *os.Root, id string) (journalFile, error) {
 	case len(data) > maxJournalBytes:
 		j.problem = "the journal is too large"
 	case err != nil:
-		j.problem = "the journal is no JSON: " + err.Error()
+		j.problem = "the journal is not JSON: " + err.Error()
 	case j.ExecID != id:
 		j.problem = fmt.Sprintf("the journal is of exec %q", j.ExecID)
 	case j.State != "started" && j.State != "ended" && j.State != "closed":

@@ -65,7 +65,7 @@ func readLedgerFile(path string, all map[string]ledgerEntry) error {
 			e.ended, e.code = true, code
 			all[w[1]] = e
 		default:
-			return fmt.Errorf("%s:%d: %q is no line of a ledger", path, n, lines.Text())
+			return fmt.Errorf("%s:%d: %q is not a line of a ledger", path, n, lines.Text())
 		}
 	}
 	return lines.Err()

@@ -106,14 +106,14 @@ var databaseViolations = []planted{
 	}), "I6 exec led-1: event 6 of sandbox web ends it again"},
 	{"an end that no event tells of", early(func(p *place) {
 		p.put("exec-status:web", "act-1", p.message(&storev1.ExecEnd{State: 4, Sequence: 9}))
-	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event tells of it"},
-	{"an end that is not recorded", early(func(p *place) { delete(p.db["exec-status:web"], "led-1") }), "I6 exec led-1: event 5 tells of its end, and none is on record"},
+	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event reports it"},
+	{"an end that is not recorded", early(func(p *place) { delete(p.db["exec-status:web"], "led-1") }), "I6 exec led-1: event 5 reports its end, and none is on record"},
 	{"another exit code than was told", early(func(p *place) {
 		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.ExitCode = 3 })
 	}), "I6 exec led-1: its end is recorded with exit code 3"},
 	{"an event of no exec", early(func(p *place) {
 		p.editEvent("web", 6, func(e *agboxv1.SandboxEvent) { e.GetExec().ExecId = "nobody" })
-	}), "I6 exec nobody: event 6 of sandbox web tells of it, and there is no record of it"},
+	}), "I6 exec nobody: event 6 of sandbox web is about it, and it has no record"},
 	{"a reference to nothing", early(func(p *place) { p.put("exec-refs", "act-1", p.message(&storev1.ExecRef{SandboxId: "still"})) }), "I6 exec act-1: it is referred to as of sandbox"},
 }
 
@@ -194,7 +194,7 @@ var worldViolations = []planted{
 	{"READY without a container", late(func(p *place) { p.world.containers = p.world.containers[1:] }), "I14 sandbox web: it is READY and has 0 primary containers"},
 	{"READY without its network", late(func(p *place) { p.world.networks = p.world.networks[1:] }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
 	{"READY and detached", late(func(p *place) { p.one("web", "primary").Settings.Networks = nil }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
-	{"a service that fell untold", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is told to be READY, and its container does not run"},
+	{"a service that fell untold", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is reported READY, and its container does not run"},
 	{"STOPPED and running", late(func(p *place) { p.one("still", "primary").State = "running" }), "I15 sandbox still: it is STOPPED, and container agbox-primary-still is running"},
 	{"STOPPED and gone", late(func(p *place) { p.one("still", "primary").Labels[labelComponent] = "service" }), "I15 sandbox still: it is STOPPED, and its primary container is gone"},
 	{"PAUSED and running", late(func(p *place) { p.one("cold", "primary").State = "running" }), "I16 sandbox cold: it is PAUSED (demoted: false), and container agbox-primary-cold is running"},

@@ -13,7 +13,7 @@ type severity int
 const (
 	// hard: no moment in the life of a correct daemon shows it.
 	hard severity = iota
-	// flux: the daemon may be about to mend it.
+	// flux: the daemon may still repair it.
 	flux
 	// note: it is worth a look and breaks no invariant.
 	note
@@ -38,9 +38,9 @@ func (f Finding) String() string { return f.Invariant + " " + f.Object + ": " + 
 // Report is the verdict of an audit.
 type Report struct {
 	Violations []Finding `json:"violations"`
-	// Warnings are differences that the daemon may be about to mend, and what breaks no invariant.
+	// Warnings are differences that the daemon may still repair, and what breaks no invariant.
 	Warnings []Finding `json:"warnings"`
-	// Counts say how much was looked at, by kind. A clean report over nothing proves nothing.
+	// Counts say how many objects were checked, by kind. A clean report over nothing proves nothing.
 	Counts map[string]int `json:"counts"`
 }
 
@@ -64,7 +64,7 @@ func (r Report) Write(w io.Writer) {
 	slices.SortFunc(names, func(a, b string) int {
 		return strings.Compare(a[strings.IndexByte(a, ' '):], b[strings.IndexByte(b, ' '):])
 	})
-	fmt.Fprintln(w, "looked at "+strings.Join(names, ", "))
+	fmt.Fprintln(w, "checked "+strings.Join(names, ", "))
 	fmt.Fprintf(w, "%d violations, %d warnings\n", len(r.Violations), len(r.Warnings))
 }
 

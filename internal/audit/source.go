@@ -38,7 +38,7 @@ func FromFile(path string) Source {
 	}
 }
 
-// FromDaemon takes a backup from a running daemon. Errors: those of the call; a stream that is no whole backup.
+// FromDaemon copies the database of a running daemon. Errors: those of the call; an incomplete stream.
 func FromDaemon(client agboxv1.AdminServiceClient) Source {
 	return func(ctx context.Context, f *os.File) (bool, error) {
 		stream, err := client.Backup(ctx, &agboxv1.BackupRequest{})
@@ -68,7 +68,7 @@ const (
 	backupSum    = sha256.Size
 )
 
-var errNoBackup = errors.New("what the daemon sent is no whole backup")
+var errNoBackup = errors.New("the daemon sent an incomplete backup")
 
 // unpacker takes the database out of a backup without logs, as it comes.
 type unpacker struct {

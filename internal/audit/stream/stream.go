@@ -96,7 +96,7 @@ func Header(first []byte) (key string, lines int, ok bool) {
 }
 
 // ErrNoStream says that the output does not begin with the header of a stream.
-var ErrNoStream = errors.New("the output is no stream")
+var ErrNoStream = errors.New("the output is not a stream")
 
 // Result says how far the output agrees with the stream that it announces.
 type Result struct {
