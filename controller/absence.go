@@ -264,14 +264,14 @@ func hasPrimary(w plan.World) bool {
 
 func displayName(sb store.Sandbox) string { return orElse(sb.Name, sb.ID) }
 
-// vanishedTogether is what is said of sandboxes that no verdict is made about.
+// vanishedTogether is the line of /readyz about sandboxes whose verdict waits for an operator.
 func vanishedTogether(names []string) string {
 	slices.Sort(names)
 	shown := strings.Join(names[:min(len(names), 3)], ", ")
 	if len(names) > 3 {
 		shown += ", ..."
 	}
-	return fmt.Sprintf("%d sandboxes vanished from the engine together (%s), and it told of no removal: nothing is judged; "+
+	return fmt.Sprintf("%d sandboxes vanished from the engine together (%s) without removal events: agboxd neither fails nor deletes them; "+
 		"run `agbox engine confirm` if they are gone for good", len(names), shown)
 }
 

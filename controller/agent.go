@@ -113,19 +113,19 @@ func (c *Controller) watchAgents(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.log.Error("agents are not watched; they are looked at", "err", err)
+		c.log.Error("inotify is unavailable; polling the output of agents", "err", err)
 		c.pollAgents(ctx)
 	}
 }
 
-// agentPoll is how often the output of an agent is looked at that the kernel does not watch. With more agents than pollAtOnce each is
-// looked at more rarely.
+// agentPoll is the interval at which the output of agents is polled while the kernel does not watch it. It grows with every pollAtOnce
+// agents.
 const (
 	agentPoll  = 100 * time.Millisecond
 	pollAtOnce = 20
 )
 
-// pollAgents has all agents looked at again and again, until it is time to ask the kernel for a watch again.
+// pollAgents enqueues all agents periodically until it is time to ask the kernel for a watch again.
 func (c *Controller) pollAgents(ctx context.Context) {
 	for begun := time.Now(); time.Since(begun) < watchRetry; {
 		n := len(c.cfg.Store.LiveAgentIDs())

@@ -144,9 +144,9 @@ func (c *Controller) tellOfClock(l look, events []clockjump.Event) {
 	for _, e := range events {
 		switch e.Kind {
 		case clockjump.Returned:
-			c.log.Info("the clock is back; deadlines wait no more for it", "by", e.By.String(), "until", until)
+			c.log.Info("the clock jumped back; deadlines wait for it no longer", "by", e.By.String(), "until", until)
 		case clockjump.Believed:
-			c.log.Info("the clock is believed", "now", l.now, "until", until)
+			c.log.Info("the clock is accepted as it is", "now", l.now, "until", until)
 		default:
 			c.cfg.Metrics.ClockJumped(string(e.Kind))
 			c.log.Warn("the clock jumped, or the host slept or booted; deadlines wait", "kind", string(e.Kind), "by", e.By.String(), "until", until)

@@ -41,7 +41,7 @@ func (k *clockRecorder) keep(ctx context.Context, s clockjump.State, r clockjump
 	}
 	err := k.store.SetClock(ctx, recordOfClock(s))
 	if err != nil && !k.failed && ctx.Err() == nil {
-		k.log.Warn("what is known of the clock is not on record; it is tried again", "err", err)
+		k.log.Warn("the clock could not be recorded; retrying", "err", err)
 	}
 	k.written, k.at, k.failed = true, r.SinceBoot, err != nil
 }
@@ -51,7 +51,7 @@ func (c *Controller) clockOnRecord() clockjump.State {
 	rec, err := c.cfg.Store.Clock(context.Background())
 	switch {
 	case err != nil:
-		c.log.Error("the record of the clock can't be read; it is as if there were none", "err", err)
+		c.log.Error("the record of the clock can't be read; ignoring it", "err", err)
 	case rec != nil:
 		return clockOf(rec)
 	case len(c.cfg.Store.LiveIDs()) == 0 && !c.cfg.Store.RebuildPending():

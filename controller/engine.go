@@ -117,7 +117,7 @@ func (l *engineLink) set(s linkState) {
 	l.cfg.Metrics.EngineUp(s.problem == "")
 	switch {
 	case changed && s.problem != "":
-		l.log.Warn("engine can't be judged by", "reason", s.problem)
+		l.log.Warn("engine state unknown", "reason", s.problem)
 	case changed:
 		l.log.Info("engine is back", "engine_version", s.info.Version, "live_restore", s.info.LiveRestore)
 	}
@@ -155,7 +155,7 @@ type movedError struct{ was, is *storev1.EngineIdentity }
 
 func (e *movedError) Error() string {
 	return fmt.Sprintf("the Docker engine now keeps its containers in %s with storage driver %s, and before in %s with %s: it does "+
-		"not show those of this daemon, and nothing is judged until it is as before, or until `agbox engine confirm` says that they "+
+		"not show those of this daemon; agboxd changes no sandbox until dockerd runs as before, or `agbox engine confirm` says that they "+
 		"are gone", e.is.GetDataRoot(), e.is.GetStorageDriver(), e.was.GetDataRoot(), e.was.GetStorageDriver())
 }
 
@@ -274,7 +274,7 @@ func (l *engineLink) checkSame(ctx context.Context, run *storev1.EngineRun) erro
 		return err
 	}
 	if !proto.Equal(l.cfg.run(info), run) {
-		return fmt.Errorf("it was restarted while it was looked at: %w", errdefs.ErrUnavailable)
+		return fmt.Errorf("the engine was restarted during the observation: %w", errdefs.ErrUnavailable)
 	}
 	if err := l.checkIdentity(ctx, info); err != nil {
 		return err
@@ -301,7 +301,7 @@ func (l *engineLink) checkIdentity(ctx context.Context, info dockerx.Info) error
 		if !all {
 			return &movedError{was, is}
 		}
-		l.log.Warn("the engine keeps its containers elsewhere than before, and shows them all", "storage_driver", info.Driver,
+		l.log.Warn("the engine moved its containers, and lists all of them", "storage_driver", info.Driver,
 			"data_root", info.DataRoot)
 	}
 	return l.cfg.Store.SetEngineIdentity(ctx, is)

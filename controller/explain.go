@@ -153,10 +153,10 @@ func (e *explanation) waiting() string {
 		return "no verdict: " + e.redact(message(e.blind))
 	case e.plan.Unknown:
 		if e.rec.Standing == plan.Unswept {
-			return "cleanup_ttl deleted the sandbox after a failure while the engine may not have shown it; what there is of it is left " +
-				"alone until somebody removes it (agbox gc --unknown)"
+			return "cleanup_ttl deleted the sandbox after a failure, and the engine may have hidden its containers then; they stay until " +
+				"`agbox gc --unknown --yes` removes them"
 		}
-		return "this store never knew the sandbox; what there is of it is left alone until somebody removes it (agbox gc --unknown)"
+		return "this store never knew the sandbox; its Docker objects stay until `agbox gc --unknown --yes` removes them"
 	case status != "":
 		if what, ok := strings.CutPrefix(status, retrying); ok {
 			return retrying + e.redact(what)

@@ -85,7 +85,7 @@ func (c *Controller) watchQuotas(ctx context.Context) {
 				continue
 			}
 			if err := c.measure(id); err != nil {
-				c.log.Warn("a sandbox is not measured", "sandbox_id", id, "err", err)
+				c.log.Warn("measuring the files of a sandbox failed", "sandbox_id", id, "err", err)
 			}
 			if !sleep(ctx, quotaPause) {
 				return

@@ -91,7 +91,7 @@ func (c *Controller) resync(ctx context.Context) error {
 		switch {
 		case p.Unknown:
 			unknown++
-			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted unseen; they are left alone", "sandbox_id", id)
+			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
 		case err != nil, !p.Idle(), c.status.get(id) != p.Waiting:
 			c.sandboxes.add(id) // its own pass says what is wrong, or that nothing is any more
 		case p.Next > 0:

@@ -73,7 +73,7 @@ sequences other than colours instead of obeying them, unless --raw. A file or a 
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
-	cmd.Flags().BoolVar(&o.raw, "raw", false, "let the terminal obey all escape sequences in the output")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal as they are")
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "")
 	for _, hidden := range []string{"stdin", "tty"} {

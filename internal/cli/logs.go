@@ -37,7 +37,7 @@ A terminal shows escape sequences of the output instead of obeying them, unless 
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the command ends")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
-	cmd.Flags().BoolVar(&o.raw, "raw", false, "let the terminal obey escape sequences in the output")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal as they are")
 	return cmd
 }
 

@@ -216,7 +216,7 @@ func (w *Watcher) makeBallast(size int64) bool {
 	if isFull(err) {
 		return false
 	}
-	w.o.Logger.Error("there is no ballast: commits on a full disk have the reserve in the database only", "err", err)
+	w.o.Logger.Error("there is no ballast: on a full disk commits have only the reserve in the database", "err", err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.useless = true

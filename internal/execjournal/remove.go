@@ -16,12 +16,12 @@ import (
 // removeBudget bounds one call of Remove; a container can leave millions of files.
 const removeBudget = 500 * time.Millisecond
 
-// UnfinishedError says that there is more than one call can remove; call again. Removed counts what this call has removed.
+// UnfinishedError says that a call reached its limit and files are left; call again. Removed counts the files that this call removed.
 type UnfinishedError struct{ Removed int }
 
 // Error implements error.
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("there is more than one call can remove; %d files and directories are gone", e.Removed)
+	return fmt.Sprintf("%d files and directories are removed, and there are more: call again", e.Removed)
 }
 
 // Unavailable marks the class of the error for errdefs.

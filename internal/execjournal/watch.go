@@ -54,7 +54,7 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 }
 
 // errNoInstance says that fs.inotify.max_user_instances is used up.
-var errNoInstance = errors.New("the kernel gives no inotify instance")
+var errNoInstance = errors.New("no inotify instance is left")
 
 // watchOnce is Watch with one inotify instance.
 func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID string)) error {

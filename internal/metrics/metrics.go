@@ -106,16 +106,16 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
 		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
 		records:      f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
-		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that are written to, by what is on them.", "disk"),
-		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water, and nothing new is accepted.", "disk"),
-		released:     f.counter("agboxd_disk_ballast_released_total", "Commits that found no room on the disk and were given the ballast's."),
+		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that agboxd and the engine write to, by what is on them.", "disk"),
+		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water and new sandboxes and execs are refused.", "disk"),
+		released:     f.counter("agboxd_disk_ballast_released_total", "Times that a commit found the disk full and the ballast was released."),
 		drains:       f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
 		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts given to agents, those given again included."),
 		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
 		agentChanges: f.counters("agboxd_agent_transitions_total", "Changes of the state of agents by trigger.", "trigger"),
 		queue:        newQueueMetrics(f),
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots whose clock is not known to be right, by kind.", "kind"),
-		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which nothing is stopped or deleted because its time has passed, since the clock jumped; 0: no wait."),
+		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: no wait."),
 	}
 	m.zero(sets)
 	return m
