@@ -66,6 +66,7 @@ func (c *Controller) startHelper(h helper) error {
 	r := h.request
 	r.ExecID, r.Nonce = execID, nonce
 	r.LogLimitBytes, r.LogLimitAction = c.inForce().LogLimit, execjournal.LogLimitDrop
+	r.OutboxLimitBytes = c.logLimitOf(h.sandboxID, c.inForce())
 	r.CancelGraceMillis = c.inForce().CancelGrace.Milliseconds()
 	if r.Inbox {
 		if err := c.feedHelper(h.sandboxID, execID, h.stdin); err != nil {

@@ -102,7 +102,8 @@ func (c *Controller) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 	}
 	if _, _, agent := agentstate.OfExec(ex.ID); agent {
 		// What an agent says is its conversation: nothing of it is dropped. The next process has a log of its own.
-		r.Inbox, r.LogLimitAction, r.LogLimitBytes = true, execjournal.LogLimitKill, s.LogLimit
+		r.Inbox, r.LogLimitAction, r.OutboxLimitBytes = true, execjournal.LogLimitKill, r.LogLimitBytes
+		r.LogLimitBytes = s.LogLimit
 	}
 	return r
 }

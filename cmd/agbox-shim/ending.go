@@ -19,10 +19,7 @@ func (s *supervisor) endable() bool {
 // finish stores what the command wrote and then records its end. When the disk is full it is called again later.
 func (s *supervisor) finish(buf []byte) {
 	j := s.result()
-	for _, st := range s.streams {
-		if st == nil {
-			continue
-		}
+	for _, st := range s.copied() {
 		stored := st.drain(buf)
 		if err := st.sync(); err != nil {
 			stored = false
@@ -77,10 +74,8 @@ func (s *supervisor) retry(now time.Time) {
 		return
 	}
 	s.retryAt = time.Time{}
-	for _, st := range s.streams {
-		if st != nil {
-			st.flush()
-		}
+	for _, st := range s.copied() {
+		st.flush()
 	}
 }
 
@@ -95,4 +90,16 @@ func (s *supervisor) idle() bool {
 		}
 	}
 	return s.alone
+}
+
+// lastWords takes what was written into the outbox until now, and removes it. It returns false as long as a full disk is to be waited for.
+func (s *supervisor) lastWords(buf []byte) bool {
+	if s.words == nil {
+		return true
+	}
+	if !s.words.drain(buf) && !s.giveUp && !s.stopping {
+		return false
+	}
+	s.words.remove()
+	return true
 }

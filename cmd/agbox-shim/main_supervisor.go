@@ -131,10 +131,10 @@ func (s *mainSupervisor) loop() int {
 		if s.exited && s.retryAt.IsZero() && s.stored(buf) {
 			return s.code()
 		}
-		if s.retryAt.IsZero() && anyPending(s.streams) {
+		if s.retryAt.IsZero() && anyPending(s.streams[:]) {
 			s.later()
 		}
-		copyOutput(s.sig, nil, s.streams, s.retryAt, buf)
+		copyOutput(s.sig, nil, s.streams[:], s.retryAt, buf)
 	}
 }
 

@@ -47,9 +47,11 @@ func (s *supervisor) input(at places, who passwd.Identity) (int, *startError) {
 	if !s.request.Inbox {
 		return openNull()
 	}
-	if err := makeOutbox(at.out, s.request.ExecID); err != nil {
+	words, err := makeOutbox(at.out, s.request.ExecID, s.request.OutboxLimitBytes)
+	if err != nil {
 		return -1, cannotRun("%v", err)
 	}
+	s.words = words
 	s.in = &feeder{ctl: s.ctl, logs: s.logDir, id: s.request.ExecID, pipe: -1, inbox: -1}
 	fd, err := s.in.open(who)
 	if err != nil {

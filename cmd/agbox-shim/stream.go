@@ -135,9 +135,9 @@ func (s *stream) drain(buf []byte) bool {
 }
 
 // anyPending tells whether the disk did not take something.
-func anyPending(streams [2]*stream) bool {
+func anyPending(streams []*stream) bool {
 	for _, st := range streams {
-		if st != nil && len(st.pending) > 0 {
+		if len(st.pending) > 0 {
 			return true
 		}
 	}
@@ -146,11 +146,11 @@ func anyPending(streams [2]*stream) bool {
 
 // copyOutput sleeps until a signal, output, room for input, or due (zero: never), and copies what there is: one piece of each
 // stream, so that a flood delays no signal.
-func copyOutput(sig *signals, in *feeder, streams [2]*stream, due time.Time, buf []byte) {
+func copyOutput(sig *signals, in *feeder, streams []*stream, due time.Time, buf []byte) {
 	fds := []unix.PollFd{{Fd: int32(sig.fd), Events: unix.POLLIN}}
 	polled := []*stream{nil}
 	for _, st := range streams {
-		if st != nil && st.readable() {
+		if st.readable() {
 			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
 			polled = append(polled, st)
 		}

@@ -28,6 +28,7 @@ type supervisor struct {
 	request execjournal.Request
 	streams [2]*stream // nil if the command never started
 	in      *feeder    // nil without an inbox
+	words   *outbox    // nil without an inbox
 	kill    killer
 	oom     int64 // OOM kills when the command started
 
@@ -57,7 +58,8 @@ func (s *supervisor) loop() {
 		if !s.recorded && s.endable() {
 			s.finish(buf)
 		}
-		if s.recorded && s.idle() {
+		s.words.settle()
+		if s.recorded && s.idle() && s.lastWords(buf) {
 			return
 		}
 		s.wait(buf)
@@ -127,12 +129,16 @@ func (s *supervisor) over() bool {
 	return false
 }
 
-// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation, and is kept.
+// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation, and is kept; its
+// outbox takes no more.
 func (s *supervisor) heedQuota() {
-	if s.request.Inbox {
+	if full, err := execjournal.Exists(s.ctl, execjournal.FullName); err != nil || !full {
 		return
 	}
-	if full, err := execjournal.Exists(s.ctl, execjournal.FullName); err != nil || !full {
+	if s.request.Inbox {
+		if s.words != nil {
+			s.words.close()
+		}
 		return
 	}
 	for _, st := range s.streams {
@@ -144,14 +150,28 @@ func (s *supervisor) heedQuota() {
 
 // wait sleeps until a signal, output, room for input, or the next due time, and copies what there is.
 func (s *supervisor) wait(buf []byte) {
-	if s.retryAt.IsZero() && anyPending(s.streams) {
+	if s.retryAt.IsZero() && anyPending(s.copied()) {
 		s.later()
 	}
 	due := earlier(s.retryAt, s.in.due())
 	if s.kill.why != notEnding && !s.alone {
 		due = earlier(due, s.kill.due)
 	}
-	copyOutput(s.sig, s.in, s.streams, due, buf)
+	copyOutput(s.sig, s.in, s.copied(), due, buf)
+}
+
+// copied are the streams that are copied into files; a command that never started has none.
+func (s *supervisor) copied() []*stream {
+	all := make([]*stream, 0, len(s.streams)+1)
+	for _, st := range s.streams {
+		if st != nil {
+			all = append(all, st)
+		}
+	}
+	if s.words != nil {
+		all = append(all, s.words.stream)
+	}
+	return all
 }
 
 // earlier returns the earlier of two times, of which a zero one is never.

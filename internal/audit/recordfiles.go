@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,6 +58,11 @@ func readRunDir(path string) (*runDir, error) {
 	if d.outboxes, err = sizesIn(root, "out/agents", ".ndjson"); err != nil {
 		return nil, err
 	}
+	words, err := sizesIn(root, "out/agents", ".words")
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(d.outboxes, words)
 	err = d.frames(filepath.Join(path, "record"), "AGBS", func(p []byte) error {
 		d.record = &storev1.SandboxRecord{}
 		return proto.Unmarshal(p, d.record)

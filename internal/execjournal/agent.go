@@ -16,12 +16,15 @@ import (
 //	├──<exec_id>.inbox                                                  daemon; what standard input is, only ever appended to
 //	└──<exec_id>.inbox.closed                                           daemon; empty: standard input ends where the inbox does
 //	<runRoot>/<16 hex>/out/agents/         /run/agbox/out/agents/       (rw)
-//	└──<exec_id>.ndjson                                                 the outbox: made by the shim, written by anybody inside
+//	├──<exec_id>.ndjson                                                 shim: a FIFO that anybody inside may write lines to
+//	└──<exec_id>.words                                                  shim: what it read there, up to Request.OutboxLimitBytes
 //	<outputRoot>/<sandbox_id>/             /var/log/agents-sandbox/     (rw)
 //	└──<exec_id>.ack                                                    shim; decimal: bytes of the inbox that were handed over
 //
 // The shim reads an inbox once, from its start to its end, into a pipe. A supervisor that dies closes the pipe, and its tree
 // is killed; nobody reads the inbox again. So an inbox need not survive the host, and nothing of it is flushed.
+//
+// Shims of the first releases have no words: there the .ndjson is a regular file with mode 0666, and it is the outbox.
 
 // AgentsDir is the directory of outboxes inside out.
 const AgentsDir = "agents"
@@ -37,6 +40,7 @@ const (
 	closedSuffix = ".inbox.closed"
 	ackSuffix    = ".ack"
 	outboxSuffix = ".ndjson"
+	wordsSuffix  = ".words"
 	// maxAckBytes is more than any number needs.
 	maxAckBytes = 32
 )
@@ -50,8 +54,11 @@ func ClosedName(execID string) string { return execID + closedSuffix }
 // AckName is the file in the log directory that says how much of the inbox was handed over.
 func AckName(execID string) string { return execID + ackSuffix }
 
-// OutboxName is the file in out/agents.
+// OutboxName is the file in out/agents that programs write to.
 func OutboxName(execID string) string { return execID + outboxSuffix }
+
+// WordsName is the file in out/agents that holds what the shim read from the outbox.
+func WordsName(execID string) string { return execID + wordsSuffix }
 
 // InboxID returns whose inbox a file of ctl/exec belongs to.
 func InboxID(name string) (execID string, ok bool) {

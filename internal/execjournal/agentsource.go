@@ -54,14 +54,21 @@ func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	return openRegular(dir, agentFile(execID, src))
+	fd := -1
+	for _, name := range sourceNames(execID, src) {
+		if fd, err = openRegular(dir, name); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return fd, err
 }
 
-func agentFile(execID string, src Source) string {
+// sourceNames are the names that a source may have: the first that exists is the source.
+func sourceNames(execID string, src Source) []string {
 	if src == Outbox {
-		return OutboxName(execID)
+		return []string{WordsName(execID), OutboxName(execID)}
 	}
-	return StdoutName(execID)
+	return []string{StdoutName(execID)}
 }
 
 // openAgentDir opens the directory of a source. That of the outboxes lies where the container can put a symlink in its

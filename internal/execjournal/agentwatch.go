@@ -148,8 +148,10 @@ func (d *Dir) addAgent(w *agentWatcher, k agentKey) error {
 			return err
 		}
 		err = w.addDir(dir, k.sandboxID)
-		if err == nil {
-			err = w.addFile(dir, agentFile(k.execID, src), k)
+		for _, name := range sourceNames(k.execID, src) {
+			if err == nil {
+				err = w.addFile(dir, name, k)
+			}
 		}
 		unix.Close(dir)
 		if err != nil {

@@ -64,7 +64,7 @@ func TestWatchAgentsTellsWhatIsWritten(t *testing.T) {
 	}
 	for _, id := range []string{"before.1", "a.1", "b.1"} {
 		for _, path := range []string{
-			filepath.Join(p.Logs, StdoutName(id)), filepath.Join(p.Out, AgentsDir, OutboxName(id)),
+			filepath.Join(p.Logs, StdoutName(id)), filepath.Join(p.Out, AgentsDir, OutboxName(id)), filepath.Join(p.Out, AgentsDir, WordsName(id)),
 		} {
 			for range 3 { // it comes, and then it grows
 				appendTo(t, path, "x\n")

@@ -122,7 +122,7 @@ func (w *agentWatcher) lookup(ev event) (k agentKey, came bool) {
 
 // agentOwner returns the exec whose output, outbox or acknowledged offset a file of that name is.
 func agentOwner(name string) (string, bool) {
-	for _, suffix := range []string{StdoutName(""), outboxSuffix, ackSuffix} {
+	for _, suffix := range []string{StdoutName(""), wordsSuffix, outboxSuffix, ackSuffix} {
 		if id, ok := strings.CutSuffix(name, suffix); ok {
 			return id, ValidExecID(id)
 		}

@@ -97,7 +97,7 @@ func (r Request) problem() string {
 		return "cwd is not an absolute path"
 	case len(r.User) > 256 || !printable(r.User):
 		return "user is not a name or a number"
-	case r.LogLimitBytes < 0:
+	case r.LogLimitBytes < 0 || r.OutboxLimitBytes < 0:
 		return "log_limit_bytes is negative"
 	case r.LogLimitAction != "" && r.LogLimitAction != LogLimitKill && r.LogLimitAction != LogLimitDrop:
 		return "log_limit_action is neither kill nor drop"

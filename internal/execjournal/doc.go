@@ -20,7 +20,7 @@
 //	   ├──full                                                         daemon; empty: the sandbox's quota is used up
 //	   ├──release                                                      daemon; empty: PID 1 may begin
 //	   └──.<exec_id>.*.tmp                                             daemon
-//	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw, for later)
+//	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw) outboxes of agents; root's alone
 //	<runRoot>/<16 hex>/                   none: only ctl and out are mounted
 //	├──record                                                          daemon: package recordfile
 //	├──execs                                                           daemon: package recordfile

@@ -87,6 +87,9 @@ type Request struct {
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
 	// Inbox: standard input is what the daemon appends to the exec's inbox, instead of nothing, and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
+	// OutboxLimitBytes bounds the outbox; 0 means no limit. What follows is dropped, whatever LogLimitAction says. Shims of the
+	// first releases do not know the field.
+	OutboxLimitBytes int64 `json:"outbox_limit_bytes,omitempty"`
 }
 
 // version is the lowest one that says all that r asks for.
