@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
 	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/ipcbounds"
 	"github.com/agbox/agbox/internal/naming"
 )
 
@@ -75,17 +76,29 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	if err != nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
 	}
+	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
 		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), workingDir),
 		Labels: labels, Mounts: mounts, NetworkID: networkID,
 		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
+		Shm: shm, Sysctls: sysctls,
 		Ports:      portSpecs(spec.GetPorts()),
 		StopSignal: "SIGTERM", // what the shim heeds, whatever the image says
 		// The image's own would be run as root, beside the shim, and before the release.
 		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
 		Security:    profile.Primary(p.profile()),
 	}, nil
+}
+
+// lastingMemory bounds what outlives processes by the memory limit of the accept, and not of now: the API server judges updates by it.
+func lastingMemory(c *storev1.Confinement) (*dockerx.Shm, map[string]string) {
+	limit := c.GetPrimaryMemoryBytes()
+	if limit == 0 {
+		return nil, nil
+	}
+	b := ipcbounds.Of(limit)
+	return &dockerx.Shm{Bytes: b.ShmBytes, Files: b.ShmFiles}, b.Sysctls()
 }
 
 // entrypoint is the shim's command line. What depends on daemon's settings and is not in it can change later.

@@ -3,6 +3,7 @@ package dockerx
 import (
 	"encoding/hex"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +72,8 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 		Init:          s.Init,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		ShmSize:       s.Limits.shmBytes(),
+		Tmpfs:         s.tmpfs(),
+		Sysctls:       s.Sysctls,
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		Resources:     s.resources(),
 		StorageOpt:    s.storageOptions(),
@@ -80,6 +83,17 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 		CapAdd:        s.Security.CapAdd,
 		SecurityOpt:   s.Security.options(),
 	}
+}
+
+// shmTarget is where programs expect a tmpfs.
+const shmTarget = "/dev/shm"
+
+// tmpfs is how a container gets a /dev/shm with a limit on files, which the engine's own has not. The engine refuses two mounts in one place.
+func (s *ContainerSpec) tmpfs() map[string]string {
+	if s.Shm == nil || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return path.Clean(m.Target) == shmTarget }) {
+		return nil
+	}
+	return map[string]string{shmTarget: fmt.Sprintf("size=%d,nr_inodes=%d", s.Shm.Bytes, s.Shm.Files)}
 }
 
 func (s Security) options() []string {

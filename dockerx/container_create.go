@@ -34,6 +34,10 @@ type ContainerSpec struct {
 	// Healthcheck replaces the image's own. Nil: the image's.
 	Healthcheck *Healthcheck
 	Limits      Limits
+	// Shm replaces the engine's /dev/shm, unless something is mounted there. Nil: the engine's, with half of Limits.MemoryBytes at most.
+	Shm *Shm
+	// Sysctls are kernel settings of the container's own namespaces.
+	Sysctls map[string]string
 	// DiskBytes bounds the writable layer. 0: no bound. Info.DiskLimit says whether the engine can.
 	DiskBytes int64
 	// GPUs is "all", a count, or a comma-separated list of device IDs. Empty: none.
@@ -44,6 +48,9 @@ type ContainerSpec struct {
 	Ports    []Port
 	Security Security
 }
+
+// Shm is a /dev/shm of so many bytes and files.
+type Shm struct{ Bytes, Files int64 }
 
 // Security is what the processes of a container may do. The zero value is the engine's default.
 type Security struct {

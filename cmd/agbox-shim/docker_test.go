@@ -26,19 +26,22 @@ type container struct {
 	name string
 }
 
-var builtShim = sync.OnceValues(func() (string, error) {
+var builtShim = sync.OnceValues(func() (string, error) { return build("agbox-shim", ".") })
+
+// build makes a static program and returns its directory.
+func build(name, source string) (string, error) {
 	dir, err := os.MkdirTemp("", "shim-bin-")
 	if err != nil {
 		return "", err
 	}
 	atExit(func() { os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "agbox-shim"), ".")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the shim: %w: %s", err, out)
+		return "", fmt.Errorf("build %s: %w: %s", name, err, out)
 	}
 	return dir, os.Chmod(dir, 0o755)
-})
+}
 
 // testImage has busybox, the users that the tests name, and nothing else.
 var testImage = sync.OnceValues(func() (string, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -96,6 +97,7 @@ func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.
 	}
 	c := &storev1.Confinement{
 		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit, Covers: covers,
+		PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
 	}
 	return &store.Resolved{Tools: tools, Confinement: c}, broken
 }

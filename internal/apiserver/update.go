@@ -32,6 +32,9 @@ func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 		return nil, err
 	}
 	u := update{Server: s, id: req.GetSandboxId(), next: next}
+	if err := u.fits(ctx); err != nil {
+		return nil, err
+	}
 	if req.GetDryRun() {
 		return u.dryRun(ctx)
 	}

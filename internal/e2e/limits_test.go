@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/naming"
 )
@@ -86,11 +88,11 @@ func TestLimitsHoldInTheKernelAndChangeInPlace(t *testing.T) {
 	}
 	d.wantLimits(id, "100000/100000 100663296 200", "50000/100000 100663296 200")
 	d.halt(id)
-	d.update(id, limited(0.2, "32MiB", 128))
+	d.update(id, limited(0.2, "60MiB", 128))
 	d.kill() // what was accepted is applied whatever dies
 	d.start()
 	d.resume(id)
-	d.wantLimits(id, "20000/100000 33554432 128", "10000/100000 33554432 128")
+	d.wantLimits(id, "20000/100000 62914560 128", "10000/100000 62914560 128")
 	if after := d.inspect(naming.Primary(id)); after.ID != before.ID {
 		t.Errorf("the container was replaced")
 	}
@@ -98,6 +100,39 @@ func TestLimitsHoldInTheKernelAndChangeInPlace(t *testing.T) {
 		t.Errorf("%s", rows)
 	}
 	d.remove(id)
+}
+
+// TestAMemoryLimitIsNotLoweredBelowWhatOutlivesProcesses: the least limit is named, and with it PID 1 lives although everything that is
+// fixed in the container is full.
+func TestAMemoryLimitIsNotLoweredBelowWhatOutlivesProcesses(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	for made, least := range map[string]string{"256MiB": "124MiB", "": "72MiB"} {
+		spec := func(limit string) *agboxv1.CreateSpec {
+			return &agboxv1.CreateSpec{Image: baseImage, MemoryLimit: limit}
+		}
+		id := d.create(spec(made))
+		d.await(id, ready)
+		_, err := d.UpdateSandbox(d.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: spec("48MiB")})
+		if !isCode(err, codes.FailedPrecondition) || !strings.Contains(err.Error(), "choose "+least+" or more, or apply with --replace") {
+			t.Fatalf("made with %q: %v", made, err)
+		}
+		d.update(id, spec(least))
+		d.exec(id, "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=64k")
+		for range 2 {
+			st := d.ended(d.exec(id, "tail", "/dev/zero").GetExecId())
+			if !st.GetOomKilled() {
+				t.Errorf("made with %q: the hog: %v", made, st)
+			}
+		}
+		for range 5 {
+			d.sh(id, "true")
+		}
+		if d.state(id) != ready {
+			t.Errorf("made with %q: %v", made, d.state(id))
+		}
+		d.remove(id)
+	}
 }
 
 func TestTheEndForWantOfMemoryIsNamed(t *testing.T) {

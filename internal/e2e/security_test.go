@@ -31,7 +31,8 @@ type securityFields struct {
 	Sysctls                                                map[string]string
 	IpcMode, PidMode, UTSMode, UsernsMode, Cgroup, Runtime string
 	OomScoreAdj                                            int
-	PidsLimit, Memory                                      int64
+	PidsLimit, Memory, ShmSize                             int64
+	Tmpfs                                                  map[string]string
 	MaskedPaths, ReadonlyPaths                             []string
 	NetworkMode                                            string
 	RestartPolicy                                          struct{ Name string }
@@ -75,8 +76,11 @@ func TestWhatTheEngineSaysOfEachProfile(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	got := map[string]securityFields{}
-	for _, profile := range []string{"standard", "hardened"} {
-		id := d.create(withProfile(profile, &agboxv1.CreateSpec{Image: baseImage, OptionalServices: []*agboxv1.ServiceSpec{web("db", 0)}}))
+	for name, memory := range map[string]string{"standard": "", "hardened": "", "standard 48MiB": "48MiB"} {
+		profile, _, _ := strings.Cut(name, " ")
+		db := web("db", 0)
+		db.MemoryLimit = memory
+		id := d.create(withProfile(profile, &agboxv1.CreateSpec{Image: baseImage, MemoryLimit: memory, OptionalServices: []*agboxv1.ServiceSpec{db}}))
 		d.await(id, ready)
 		d.eventually("the service", func() error {
 			if d.inspectIfThere(naming.Service(id, "db")).ID == "" {
@@ -84,8 +88,8 @@ func TestWhatTheEngineSaysOfEachProfile(t *testing.T) {
 			}
 			return nil
 		})
-		got[profile] = d.secured(naming.Primary(id))
-		got[profile+" service"] = d.secured(naming.Service(id, "db"))
+		got[name] = d.secured(naming.Primary(id))
+		got[name+" service"] = d.secured(naming.Service(id, "db"))
 		if p := d.sandbox(id).GetSecurityProfile(); p != profile {
 			t.Errorf("the profile is said to be %q", p)
 		}

@@ -432,8 +432,11 @@ type Confinement struct {
 	Covers []*Cover `protobuf:"bytes,2,rep,name=covers,proto3" json:"covers,omitempty"`
 	// The memory limit in bytes of each container whose spec has none; 0: none.
 	MemoryLimitBytes int64 `protobuf:"varint,3,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The memory limit in bytes of the primary as it was at the accept; 0: none. /dev/shm and System V memory of its container go by it,
+	// and can't be changed later. Unset: accepted before it was recorded.
+	PrimaryMemoryBytes *int64 `protobuf:"varint,4,opt,name=primary_memory_bytes,json=primaryMemoryBytes,proto3,oneof" json:"primary_memory_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Confinement) Reset() {
@@ -483,6 +486,13 @@ func (x *Confinement) GetCovers() []*Cover {
 func (x *Confinement) GetMemoryLimitBytes() int64 {
 	if x != nil {
 		return x.MemoryLimitBytes
+	}
+	return 0
+}
+
+func (x *Confinement) GetPrimaryMemoryBytes() int64 {
+	if x != nil && x.PrimaryMemoryBytes != nil {
+		return *x.PrimaryMemoryBytes
 	}
 	return 0
 }
@@ -1945,11 +1955,13 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x12#\n" +
 	"\rdeadline_from\x18\x11 \x01(\x03R\fdeadlineFrom\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
-	"\arecover\x18\x10 \x01(\bR\arecover\"\x84\x01\n" +
+	"\arecover\x18\x10 \x01(\bR\arecover\"\xd4\x01\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
-	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\"K\n" +
+	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\x125\n" +
+	"\x14primary_memory_bytes\x18\x04 \x01(\x03H\x00R\x12primaryMemoryBytes\x88\x01\x01B\x17\n" +
+	"\x15_primary_memory_bytes\"K\n" +
 	"\x05Cover\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x12\n" +
@@ -2181,6 +2193,7 @@ func file_agbox_store_v1_store_proto_init() {
 	if File_agbox_store_v1_store_proto != nil {
 		return
 	}
+	file_agbox_store_v1_store_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,0 +1,128 @@
+// Command hog takes memory of the kernel that outlives its processes, until the kernel refuses or kills it.
+//
+//	hog segments | attached | queues | semaphores | mqueues | files
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	hogs := map[string]func() int{
+		"segments": segments, "attached": attached, "queues": queues, "semaphores": semaphores, "mqueues": mqueues, "files": files,
+	}
+	n := hogs[os.Args[1]]()
+	fmt.Println(os.Args[1], n)
+	if len(os.Args) > 2 {
+		time.Sleep(time.Hour) // it is to be killed
+	}
+}
+
+const segment = 1 << 20
+
+// segments makes segments, fills them and leaves them.
+func segments() (n int) {
+	for ; ; n++ {
+		data := newSegment()
+		if data == nil {
+			return n
+		}
+		if err := unix.SysvShmDetach(data); err != nil {
+			return n
+		}
+	}
+}
+
+// attached makes segments, fills them and keeps them.
+func attached() (n int) {
+	for newSegment() != nil {
+		n++
+	}
+	return n
+}
+
+func newSegment() []byte {
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, segment, unix.IPC_CREAT|0o600)
+	if err != nil {
+		return nil
+	}
+	data, err := unix.SysvShmAttach(id, 0, 0)
+	if err != nil {
+		return nil
+	}
+	for i := range data {
+		data[i] = 1
+	}
+	return data
+}
+
+// queues fills message queues with the smallest messages, which take the most memory for their bytes.
+func queues() (n int) {
+	msg := struct {
+		kind int64
+		text [8]byte
+	}{kind: 1}
+	for {
+		id, _, errno := unix.Syscall(unix.SYS_MSGGET, unix.IPC_PRIVATE, unix.IPC_CREAT|0o600, 0)
+		if errno != 0 {
+			return n
+		}
+		for ; ; n++ {
+			_, _, errno := unix.Syscall6(unix.SYS_MSGSND, id, uintptr(unsafe.Pointer(&msg)), 1, unix.IPC_NOWAIT, 0, 0)
+			if errno != 0 {
+				break
+			}
+		}
+	}
+}
+
+func semaphores() (n int) {
+	for ; ; n++ {
+		size := uintptr(32000)
+		for ; size > 0; size /= 2 {
+			if _, _, errno := unix.Syscall(unix.SYS_SEMGET, unix.IPC_PRIVATE, size, unix.IPC_CREAT|0o600); errno == 0 {
+				break
+			}
+		}
+		if size == 0 {
+			return n
+		}
+	}
+}
+
+func mqueues() (n int) {
+	attr := struct{ flags, maxMsg, msgSize, cur, _, _, _, _ int64 }{maxMsg: 10, msgSize: 8192}
+	text := make([]byte, 8192)
+	for i := 0; ; i++ {
+		name, _ := unix.BytePtrFromString("q" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(i))
+		fd, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_RDWR|unix.O_NONBLOCK, 0o600,
+			uintptr(unsafe.Pointer(&attr)), 0, 0)
+		if errno != 0 {
+			return n
+		}
+		for range 10 {
+			_, _, errno := unix.Syscall6(unix.SYS_MQ_TIMEDSEND, fd, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)), 0, 0, 0)
+			if errno == 0 {
+				n++
+			}
+		}
+		_ = unix.Close(int(fd))
+	}
+}
+
+// files makes empty files in /dev/shm: they count for no byte of its size.
+func files() (n int) {
+	for ; ; n++ {
+		fd, err := unix.Open(fmt.Sprintf("/dev/shm/%d-%d", os.Getpid(), n), unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL, 0o600)
+		if err != nil {
+			return n
+		}
+		_ = unix.Close(fd)
+	}
+}
