@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,7 @@ import (
 type fence struct {
 	dir, lock *os.File
 	journal   execjournal.Journal
+	once      sync.Once
 }
 
 // fence takes the lock and links the journal, or fails because somebody else did. As the shim, it does not even lock what has a
@@ -46,6 +48,9 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 		f.free()
 		return nil, err
 	}
+	b.mu.Lock()
+	b.fences = append(b.fences, f)
+	b.mu.Unlock()
 	return f, nil
 }
 
@@ -59,5 +64,10 @@ func (f *fence) end(j execjournal.Journal) error {
 }
 
 func (f *fence) free() {
-	_ = errors.Join(f.lock.Close(), f.dir.Close())
+	f.unlock()
+	_ = f.dir.Close()
+}
+
+func (f *fence) unlock() {
+	f.once.Do(func() { _ = f.lock.Close() })
 }

@@ -208,6 +208,7 @@ type fakeBox struct {
 	termOnce               sync.Once
 
 	mu      sync.Mutex
+	fences  []*fence
 	cancels map[string]chan struct{}
 	inboxes map[string]chan struct{}
 	frozen  bool
@@ -322,8 +323,14 @@ func (s *fakeShim) died(d dockerx.ContainerDetail) {
 	b := s.boxes[d.ID]
 	delete(s.boxes, d.ID)
 	s.mu.Unlock()
-	if b != nil {
-		close(b.dead)
+	if b == nil {
+		return
+	}
+	close(b.dead)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.fences { // the kernel frees them before anybody hears of the end
+		f.unlock()
 	}
 }
 

@@ -70,6 +70,7 @@ type Fake struct {
 	editInfo   func(*dockerx.Info)
 
 	history []dockerx.Event
+	untold  []dockerx.Event // since the last hooks ran
 	streams map[*stream]bool
 
 	faults map[string][]fault
@@ -111,7 +112,7 @@ func (f *Fake) empty() {
 	f.networks = map[string]*dockerx.Network{}
 	f.volumes = map[string]map[string]string{}
 	f.images = map[string]dockerx.Image{}
-	f.history = nil
+	f.history, f.untold = nil, nil
 }
 
 // Close ends pulls and streams, drops late operations, and waits for those under way.
@@ -152,6 +153,7 @@ func (f *Fake) runHooks() {
 		f.mu.Lock()
 	}
 	f.hooking = false
+	f.spread()
 }
 
 // newID returns one that looks like Docker's: 64 hex digits. Called with mu held.

@@ -87,17 +87,23 @@ func (f *Fake) take(s *stream) (batch []dockerx.Event, ended bool) {
 
 // tell is called with mu held.
 func (f *Fake) tell(e dockerx.Event) {
-	if f.down {
-		return
+	if !f.down {
+		f.untold = append(f.untold, e)
 	}
-	f.history = append(f.history, e)
+}
+
+// spread has the streams see what happened. The hooks have run by then: a container's processes are gone, locks and all, before
+// its engine tells of its end. Called with mu held.
+func (f *Fake) spread() {
+	f.history = append(f.history, f.untold...)
 	if over := len(f.history) - historyLimit; over > 0 {
 		f.history = f.history[over:]
 	}
 	for s := range f.streams {
-		s.queue = append(s.queue, e)
+		s.queue = append(s.queue, f.untold...)
 		s.signal()
 	}
+	f.untold = nil
 }
 
 func (f *Fake) tellContainer(c *fakeContainer, action string) {

@@ -74,7 +74,7 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 		f.life, f.begun = f.life+1, f.clock().UTC()
 		f.live = liveRestore
 		f.cutConnections()
-		f.history = nil
+		f.history, f.untold = nil, nil
 		if liveRestore {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (f *Fake) Replace() {
 func (f *Fake) SwapStorage(driver string) {
 	_ = f.locked(func() error {
 		f.life, f.begun = f.life+1, f.clock().UTC()
-		f.driver, f.history = driver, nil
+		f.driver, f.history, f.untold = driver, nil, nil
 		f.cutConnections()
 		return nil
 	})
