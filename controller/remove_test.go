@@ -27,7 +27,7 @@ func (h *hostileExecs) Remove(sandboxID string) error {
 	if n := h.removing.Add(1); n > h.most.Load() {
 		h.most.Store(n)
 	}
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // simulated time, as all sleeps in a bubble: one slice of a removal
 	h.removing.Add(-1)
 	return &execjournal.UnfinishedError{Removed: 1000}
 }

@@ -77,7 +77,7 @@ func startAbused(t *testing.T, limits string) *abused {
 		if time.Now().After(deadline) {
 			t.Fatal("the daemon does not serve")
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // between two tries: a daemon that starts announces nothing to wait for
 	}
 	return a
 }

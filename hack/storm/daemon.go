@@ -151,7 +151,7 @@ func (d *daemon) kill(away time.Duration) error {
 	defer d.mu.Unlock()
 	_ = d.cmd.Process.Kill() // gone already is as good
 	<-d.done
-	time.Sleep(away)
+	time.Sleep(away) // the fault itself: a daemon that is away for so long
 	return d.launch()
 }
 

@@ -31,6 +31,9 @@ func withFaults(t *testing.T) *daemon {
 	return d
 }
 
+// nothingHappens is long enough for readings of the clock and a pass of every sandbox. That no deadline acts in it is no event to wait for.
+const nothingHappens = 2 * time.Second
+
 // setClock sets the clock of the daemon, see hostclock.Change.
 func (d *daemon) setClock(change string) {
 	d.Helper()
@@ -74,11 +77,11 @@ func TestAJumpOfTheClockDeletesNothing(t *testing.T) {
 
 	d.setClock(`{"step": "48h"}`)
 	d.wantPage("/readyz", http.StatusOK, "[!]clock: the host's clock jumped by 48h0m0s; deadlines wait until ")
-	time.Sleep(2 * time.Second) // in which nothing may happen
+	time.Sleep(nothingHappens)
 	intact()
 	d.restart()
 	d.wantPage("/readyz", http.StatusOK, "[!]clock: the host's clock jumped by 48h0m0s; deadlines wait until ")
-	time.Sleep(2 * time.Second) // nor here
+	time.Sleep(nothingHappens)
 	intact()
 	d.setClock(`{}`)
 	d.wantPage("/readyz", http.StatusOK, "[+]clock ok")
@@ -87,7 +90,7 @@ func TestAJumpOfTheClockDeletesNothing(t *testing.T) {
 	d.setClock(`{"slept": "48h"}`)
 	d.wantPage("/readyz", http.StatusOK, "[!]clock: the host slept; deadlines wait until ")
 	d.wantPage("/metrics", http.StatusOK, `agboxd_clock_jumps_total{kind="suspend"} 1`, `agboxd_clock_jumps_total{kind="boot"} 0`)
-	time.Sleep(2 * time.Second) // nor now
+	time.Sleep(nothingHappens)
 	intact()
 	d.resume(frozen)
 	if st := d.ended(counts.GetExecId()); st.GetState() != finished {

@@ -27,7 +27,7 @@ func engineOnASmallDisk(t *testing.T, size string) (dir string) {
 	})
 	script := "mkdir $0/d && truncate -s " + size + " $0/i && mkfs.ext4 -q -m 0 $0/i && mount -o loop $0/i $0/d"
 	if out, err := exec.Command("sh", "-c", script, home).CombinedOutput(); err != nil {
-		t.Skipf("%v\n%s", err, out)
+		t.Skipf("mount an ext4 image, which needs CAP_SYS_ADMIN and loop devices: %v\n%s", err, out)
 	}
 	return dir
 }

@@ -54,7 +54,7 @@ func newDisk(t testing.TB, conf, mount string) *disk {
 	cmd := exec.Command("sh", "-ec", "mkdir $DATA; "+mount)
 	cmd.Env = append(os.Environ(), "HOME="+home, "DATA="+data)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("%v\n%s", err, out)
+		t.Skipf("mount a file system, which needs CAP_SYS_ADMIN and, for ext4, loop devices: %v\n%s", err, out)
 	}
 	d := prepared(t, home)
 	d.conf, d.http = conf, freeAddress(t)

@@ -149,7 +149,7 @@ func persist(ctx context.Context, method string, req, reply any, cc *grpc.Client
 		err := call(ctx, method, req, reply, cc, opts...)
 		switch code := status.Code(err); {
 		case code == codes.Unavailable && ctx.Err() == nil:
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // between two tries: the daemon is dead, and another goroutine starts it
 			continue
 		case try > 0 && (code == codes.AlreadyExists || code == codes.FailedPrecondition || code == codes.NotFound && strings.Contains(method, "/Delete")):
 			return nil

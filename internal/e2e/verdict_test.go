@@ -36,7 +36,8 @@ func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
 	})
 	d.kill() // what it knows must not be in its memory alone
 	d.start()
-	time.Sleep(20 * time.Second) // twice cleanup_ttl: the verdicts that must not come
+	// Twice cleanup_ttl, in which wrong verdicts and deletes would come: that they do not is no event to wait for.
+	time.Sleep(20 * time.Second)
 	for _, id := range []string{running, halted} {
 		if s := d.state(id); s != ready {
 			t.Errorf("%s is %s while its engine shows others", id, s)
@@ -89,7 +90,7 @@ func TestEmptyListsDestroyNothing(t *testing.T) {
 			x := d.exec(running, "sh", "-c", "sleep 20; exit 6")
 			d.started(x)
 			l.tell(nothing(paths...))
-			time.Sleep(14 * time.Second) // longer than the two looks of a verdict
+			time.Sleep(14 * time.Second) // longer than the two looks of a verdict, whose absence is no event to wait for
 			l.truth()
 			if st := d.ended(x.GetExecId()); st.GetExitCode() != 6 {
 				t.Errorf("the exec: %s, code %d, %s", st.GetState(), st.GetExitCode(), st.GetError())
@@ -156,7 +157,8 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 	}
 	d.kill()
 	d.docker("rm", "-f", naming.Primary(one), naming.Primary(two))
-	time.Sleep(12 * time.Second) // longer ago than the engine is asked for events: its own word would be proof
+	// agboxd asks the engine for the events of the last 10 s when it starts, and the removals among them would be proof.
+	time.Sleep(12 * time.Second)
 	d.start()
 	d.eventually("readyz says it", func() error {
 		if body := d.readyz(); !strings.Contains(body, "2 sandboxes vanished") {

@@ -11,7 +11,7 @@ func TestTheClocksOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := c.Read()
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // the time that the clocks must measure
 	b := c.Read()
 	if a.BootID == "" || a.BootID != b.BootID || a.BootID != c.BootID() {
 		t.Errorf("boot IDs %q, %q", a.BootID, b.BootID)

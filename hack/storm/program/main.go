@@ -36,7 +36,7 @@ func run(id, ledger string, lines int, pause time.Duration, code int, hog bool) 
 		return err
 	}
 	err = stream.Write(os.Stdout, id, lines, func(int) error {
-		time.Sleep(pause)
+		time.Sleep(pause) // spreads the stream over the life of the program
 		return nil
 	})
 	if err != nil {

@@ -36,11 +36,9 @@ func TestAnyChangeOfAStreamIsFound(t *testing.T) {
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0: // one byte changed
 			data[at] ^= 1
-		case 1: // one byte lost
+		case 1: // one byte lost; without the last one it would be a cut
+			at = min(at, len(whole)-2)
 			data = append(data[:at], data[at+1:]...)
-			if bytes.HasPrefix(whole, data) {
-				t.Skip("the last byte: a cut, not a change")
-			}
 		case 2: // a piece twice
 			piece := bytes.Clone(data[:at])
 			data = append(data, piece...)
