@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,33 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/smalldisk"
 )
 
 // newSmallBox has a log directory on a file system of its own, of 256 KiB.
 func newSmallBox(t *testing.T, args ...string) *box {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	b := newBox(t)
-	if err := unix.Mount("tmpfs", b.paths.Logs, "tmpfs", 0, "size=256k,mode=755"); err != nil {
-		t.Skipf("mount: %v", err) // a container without CAP_SYS_ADMIN
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(b.paths.Logs, unix.MNT_DETACH)) })
+	smalldisk.Mount(t, b.paths.Logs, "size=256k,mode=755")
 	b.args = args
 	return b.boot()
-}
-
-func (b *box) fill() string {
-	b.Helper()
-	path := filepath.Join(b.paths.Logs, "filler")
-	f, err := os.Create(path)
-	must(b, err)
-	defer f.Close()
-	for err == nil {
-		_, err = f.Write(bytes.Repeat([]byte("x"), 4096))
-	}
-	return path
 }
 
 func TestFullDiskDelaysButLosesNothing(t *testing.T) {
@@ -81,7 +63,7 @@ func TestFullDiskKeepsAResultWithoutOutput(t *testing.T) {
 	b := newSmallBox(t)
 	r := b.start(b.sh("echo up; while ! test -e " + b.paths.Logs + "/filler; do sleep 0.02; done; sleep 0.2; exit 9"))
 	b.says(r, "up\n")
-	b.fill()
+	smalldisk.Fill(t, b.paths.Logs)
 	if j := b.ended(r); j.ExitCode != 9 || j.LogLost {
 		t.Errorf("%+v", j)
 	}
@@ -90,7 +72,7 @@ func TestFullDiskKeepsAResultWithoutOutput(t *testing.T) {
 func TestFullDiskStartsNothingUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
 	b := newSmallBox(t)
-	filler := b.fill()
+	filler := smalldisk.Fill(t, b.paths.Logs)
 	marker := filepath.Join(t.TempDir(), "ran")
 	r := b.start(b.request("touch", marker))
 	b.until("init to have tried", func() bool {

@@ -1,18 +1,15 @@
 package diskspace
 
 import (
-	"bytes"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/agbox/agbox/internal/smalldisk"
 )
 
 const mib = 1 << 20
@@ -66,14 +63,8 @@ func TestDefaultsGoByTheSizeOfTheDisk(t *testing.T) {
 // smallDisk is a file system of its own.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("mount: %v", err) // a container without CAP_SYS_ADMIN
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	smalldisk.Mount(t, dir, "size="+size)
 	return dir
 }
 
@@ -82,21 +73,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func fill(t *testing.T, dir string) string {
-	t.Helper()
-	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
-	must(t, err)
-	defer f.Close()
-	for err == nil {
-		_, err = f.Write(bytes.Repeat([]byte("x"), 4096))
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func newWatcher(dir string) *Watcher {
@@ -113,7 +89,7 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 	if why := w.NoRoom(); why != "" || w.ballast.held() < mib {
 		t.Fatalf("%q, the ballast holds %d", why, w.ballast.held())
 	}
-	filler := fill(t, dir)
+	filler := smalldisk.Fill(t, dir)
 	w.Look()
 	if why := w.NoRoom(); !strings.Contains(why, "of the data directory has 0.0 MiB left, less than disk.low_water (1.6 MiB)") {
 		t.Fatal(why)
@@ -158,7 +134,7 @@ func TestWhatACrashLeavesOfTheBallast(t *testing.T) {
 
 func TestAFullDiskAtTheStartIsLowAndNoMore(t *testing.T) {
 	dir := smallDisk(t, "8m")
-	filler := fill(t, dir)
+	filler := smalldisk.Fill(t, dir)
 	w := newWatcher(dir)
 	if w.NoRoom() == "" || w.MakeRoom() {
 		t.Fatal("there is neither room nor ballast")

@@ -1,7 +1,6 @@
 package execjournal
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,34 +9,20 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/smalldisk"
 )
 
 // onAFullDisk is a Dir on a small file system of its own, and what fills it.
 func onAFullDisk(t *testing.T, before func(d *Dir)) (d *Dir, p Paths, filler string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	root := t.TempDir()
-	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("mount: %v", err) // a container without CAP_SYS_ADMIN
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(root, unix.MNT_DETACH)) })
+	smalldisk.Mount(t, root, "size=1m")
 	d = New(filepath.Join(root, "logs"), filepath.Join(root, "s"))
 	p, err := d.Prepare("box1")
 	must(t, err)
 	before(d)
-	filler = filepath.Join(root, "filler")
-	f, err := os.Create(filler)
-	must(t, err)
-	defer f.Close()
-	for err == nil {
-		_, err = f.Write(bytes.Repeat([]byte("x"), 4096))
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
-	return d, p, filler
+	return d, p, smalldisk.Fill(t, root)
 }
 
 func fullRequest(inbox bool) Request {
