@@ -269,31 +269,37 @@ func TestHooksSeeEveryStartAndEndInOrder(t *testing.T) {
 	})
 }
 
+// startedOnNetwork returns the IDs of a new network and of a running container on it.
+func startedOnNetwork(t *testing.T, f *Fake) (network, container string) {
+	t.Helper()
+	n, err := f.CreateNetwork(t.Context(), dockerx.NetworkSpec{Name: "n", Labels: running.Labels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := running
+	spec.NetworkID = n.ID
+	if container, err = f.CreateOutside(spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.StartOutside(container); err != nil {
+		t.Fatal(err)
+	}
+	return n.ID, container
+}
+
 // As Docker 20.10 does: containers of another driver run on, are not seen, and keep no network from being removed.
 func TestSwapStorage(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		ctx := t.Context()
-		n, err := f.CreateNetwork(ctx, dockerx.NetworkSpec{Name: "n", Labels: running.Labels})
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec := running
-		spec.NetworkID = n.ID
-		id, err := f.CreateOutside(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.StartOutside(id); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.RemoveNetwork(ctx, n.ID); !errdefs.IsFailedPrecondition(err) {
+		n, id := startedOnNetwork(t, f)
+		if err := f.RemoveNetwork(ctx, n); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("removing a network that is used: %v", err)
 		}
 		f.SwapStorage("vfs")
 		if _, err := f.InspectContainer(ctx, id); !errdefs.IsNotFound(err) {
 			t.Errorf("another driver's container: %v", err)
 		}
-		if err := f.RemoveNetwork(ctx, n.ID); err != nil {
+		if err := f.RemoveNetwork(ctx, n); err != nil {
 			t.Errorf("removing its network: %v", err)
 		}
 		f.SwapStorage("overlay2")

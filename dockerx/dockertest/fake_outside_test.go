@@ -26,19 +26,7 @@ func TestWhatOthersDo(t *testing.T) {
 				told = append(told, e.Action)
 			})
 		}()
-		n, err := f.CreateNetwork(ctx, dockerx.NetworkSpec{Name: "n", Labels: running.Labels})
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec := running
-		spec.NetworkID = n.ID
-		id, err := f.CreateOutside(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.StartOutside(id); err != nil {
-			t.Fatal(err)
-		}
+		n, id := startedOnNetwork(t, f)
 		f.MarkOOM(id)
 		if d := state(t, f, id); !d.Running || !d.OOMKilled {
 			t.Errorf("%+v", d)
@@ -51,7 +39,7 @@ func TestWhatOthersDo(t *testing.T) {
 			t.Errorf("start of a paused container: %v", err)
 		}
 		f.PauseOutside(id, false)
-		f.RemoveNetworkOutside(n.ID)
+		f.RemoveNetworkOutside(n)
 		if d := state(t, f, id); !d.Running || len(d.Networks) != 0 {
 			t.Errorf("%+v", d)
 		}

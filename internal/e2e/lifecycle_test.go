@@ -182,6 +182,12 @@ func TestAStoppedSandboxThatSomebodyStartedIsStoppedAgain(t *testing.T) {
 	}
 }
 
+// removeNetwork removes the network of a running sandbox, as a user would by hand.
+func (d *daemon) removeNetwork(id string) {
+	d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
+	d.docker("network", "rm", naming.Network(id))
+}
+
 func TestDeathsFromOutsideFailTheSandboxByName(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
@@ -189,12 +195,9 @@ func TestDeathsFromOutsideFailTheSandboxByName(t *testing.T) {
 		harm func(id string)
 		code string
 	}{
-		"killed":  {func(id string) { d.docker("kill", naming.Primary(id)) }, "CONTAINER_DIED"},
-		"removed": {func(id string) { d.docker("rm", "-f", naming.Primary(id)) }, "CONTAINER_MISSING"},
-		"network removed": {func(id string) {
-			d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
-			d.docker("network", "rm", naming.Network(id))
-		}, "NETWORK_MISSING"},
+		"killed":          {func(id string) { d.docker("kill", naming.Primary(id)) }, "CONTAINER_DIED"},
+		"removed":         {func(id string) { d.docker("rm", "-f", naming.Primary(id)) }, "CONTAINER_MISSING"},
+		"network removed": {d.removeNetwork, "NETWORK_MISSING"},
 	} {
 		id := d.create(nil)
 		d.await(id, ready)

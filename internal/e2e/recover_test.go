@@ -28,11 +28,8 @@ func TestFailedSandboxesAreBroughtBack(t *testing.T) {
 		harm func(id string)
 		code string
 	}{
-		"killed": {func(id string) { d.docker("kill", naming.Primary(id)) }, "CONTAINER_DIED"},
-		"network removed": {func(id string) {
-			d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
-			d.docker("network", "rm", naming.Network(id))
-		}, "NETWORK_MISSING"},
+		"killed":          {func(id string) { d.docker("kill", naming.Primary(id)) }, "CONTAINER_DIED"},
+		"network removed": {d.removeNetwork, "NETWORK_MISSING"},
 	} {
 		id := d.create(nil)
 		d.await(id, ready)
