@@ -24,18 +24,18 @@ import (
 const (
 	// looksApart is longer than an engine has been seen to answer wrongly while it restarts (8 s).
 	looksApart = 10 * time.Second
-	// looksApartDestroyed is enough where the engine itself told of the removal.
+	// looksApartDestroyed is the same where the engine sent an event of the removal.
 	looksApartDestroyed = time.Second
 	// maxDestroyed bounds the removals that are remembered. An older one proves nothing; the looks do.
 	maxDestroyed = 10_000
 )
 
-// absences are the parts that the engine does not show, since when, and what the engine told of their removal. It is gone with
-// the process: then the looks begin again.
+// absences are the parts that the engine does not show, since when, and the removals that the engine's events report. They are kept in
+// memory: after a restart the proof of an absence starts over.
 type absences struct {
 	mu    sync.Mutex
 	first map[string]firstLook // by sandbox ID
-	// destroyed are the engine's IDs of which the present stream of events told the removal.
+	// destroyed are the IDs of objects whose removal the present stream of events has reported.
 	destroyed map[string]bool
 	// held are the sandboxes that vanished together and wait for an operator, with their names; confirmed are those that one
 	// gave up.
@@ -56,7 +56,7 @@ func newAbsences() *absences {
 	}
 }
 
-// told notes what the engine's events say of removals.
+// told records a removal that an event of the engine reports.
 func (a *absences) told(e dockerx.Event) {
 	if e.Action != dockerx.ActionDestroy {
 		return
@@ -69,7 +69,7 @@ func (a *absences) told(e dockerx.Event) {
 	a.destroyed[e.ID] = true
 }
 
-// streamBroke forgets what a stream told: another one may be of another engine, and has a gap before it.
+// streamBroke drops the removals of the ended stream: the next one may come from another engine, and has a gap before it.
 func (a *absences) streamBroke() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,7 +91,7 @@ func (a *absences) seen(id string, o *storev1.Objects) bool {
 	return doubted
 }
 
-// doubts reports whether a part of a sandbox was looked for in vain and nothing is proven yet.
+// doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
 func (a *absences) doubts(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *absences) look(id, what string, run *storev1.EngineRun, destroyed bool)
 	return max(0, apart-time.Since(f.at))
 }
 
-// isDestroyed reports whether the engine told of the removal of one of the objects.
+// isDestroyed reports whether an event reported the removal of one of the objects.
 func (a *absences) isDestroyed(objects ...string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,7 +154,7 @@ func (a *absences) confirm() []string {
 	return ids
 }
 
-// copied knows what this one does; what becomes of the one is nothing to the other.
+// copied returns an independent copy.
 func (a *absences) copied() *absences {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,7 +171,7 @@ func objectIDs(o *storev1.Objects) []string {
 	return ids
 }
 
-// lookFor looks by ID and by name for what the lists do not show, and adds what it finds to w.
+// lookFor inspects by ID and by name the parts that the lists do not show, and adds those that exist to w.
 func (c *Controller) lookFor(ctx context.Context, rec plan.Record, w *plan.World) error {
 	containers, networks := plan.Unseen(rec, *w)
 	for _, key := range containers {
@@ -208,8 +208,8 @@ func (c *Config) isOf(labels map[string]string, sandboxID string) bool {
 	return c.isOurs(labels) && labels[naming.SandboxID] == sandboxID
 }
 
-// judgeAbsence decides whether what is missing is proven to be gone; if it is, it clears w.Doubt, and otherwise says there why it
-// is not. An engine that is not the one from before proves nothing: ErrUnavailable.
+// judgeAbsence decides whether the absence of the missing parts is proven. If so it clears w.Doubt; otherwise w.Doubt gives the reason.
+// Errors: ErrUnavailable when the engine is not the one from before, which proves nothing.
 func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) error {
 	rec := *v.rec
 	if !c.inDoubt(v, *w) {
@@ -297,7 +297,7 @@ func (c *Controller) contradiction(ctx context.Context, rec plan.Record, w plan.
 	return ""
 }
 
-// vanished names the live sandboxes other than id whose primary the engine does not list either, and told of no removal of.
+// vanished names the live sandboxes other than id whose primary the engine does not list either, without an event of its removal.
 func (c *Controller) vanished(ctx context.Context, id string) ([]string, error) {
 	listed, err := c.cfg.listContainers(ctx, "")
 	if err != nil {

@@ -86,7 +86,7 @@ func (v *agentView) observeSandbox() {
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec) && !v.absences.doubts(rec.ID); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
 		if l := v.clock.look(); l.hold > 0 {
-			v.world.UpSince = l.now // it is not late by a clock that nobody believes
+			v.world.UpSince = l.now // a clock in doubt makes no turn late
 		}
 	}
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||

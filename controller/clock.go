@@ -28,18 +28,18 @@ type clock struct {
 	mu     sync.Mutex
 	state  clockjump.State
 	last   clockjump.Reading
-	awake  time.Time // wall time after the last jump, or at the start: nobody knows what the clock did before
+	awake  time.Time // wall time after the last jump, or at the start: earlier readings are unknown
 	jumps  int
-	events []clockjump.Event // that nobody has taken yet
+	events []clockjump.Event // not taken yet
 }
 
-// look is one look at the clock. Whatever is decided in a pass is decided by one.
+// look is one reading of the clock. A pass decides everything by one reading.
 type look struct {
 	now    time.Time
 	moment clockjump.Moment
-	// awake is when the clock last jumped, or when this daemon began.
+	// awake is when the clock last jumped, or when this daemon started.
 	awake time.Time
-	// hold is for how long deadlines wait.
+	// hold is how long deadlines still wait.
 	hold time.Duration
 }
 
@@ -102,14 +102,14 @@ func (c *clock) jumped() int {
 	return c.jumps
 }
 
-// known is what is known of the clock.
+// known returns the present state of the clock.
 func (c *clock) known() clockjump.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
-// take returns what is known of the clock, and what happened to it since it was last asked for.
+// take returns the state of the clock, its last reading, and the events since the previous take.
 func (c *clock) take() (clockjump.State, clockjump.Reading, []clockjump.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +118,8 @@ func (c *clock) take() (clockjump.State, clockjump.Reading, []clockjump.Event) {
 	return c.state, c.last, events
 }
 
-// watchClock has everything looked at after a jump, for timers that were set before it go off at the wrong moment, and when
-// deadlines wait no more. It keeps the record of the clock.
+// watchClock enqueues every sandbox after a jump, because timers that were set before it fire at the wrong moment, and again when
+// deadlines wait no longer. It keeps the record of the clock.
 func (c *Controller) watchClock(ctx context.Context) {
 	seen, record := c.clock.jumped(), clockRecorder{store: c.cfg.Store, log: c.log}
 	for alive := true; alive; alive = sleep(ctx, clockLook) {

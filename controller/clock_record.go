@@ -17,7 +17,7 @@ const (
 	clockRecordSoon = time.Minute
 )
 
-// clockRecorder writes what is known of the clock. It belongs to one goroutine.
+// clockRecorder writes the state of the clock to the store. It belongs to one goroutine.
 type clockRecorder struct {
 	store interface {
 		SetClock(ctx context.Context, rec *storev1.ClockRecord) error

@@ -282,8 +282,8 @@ func (l *engineLink) checkSame(ctx context.Context, run *storev1.EngineRun) erro
 	return l.checkMarker(ctx)
 }
 
-// checkIdentity compares where the engine keeps its containers with what is on record. Another place is taken over where the
-// engine shows every sandbox that it should, as after a data root was moved by its operator.
+// checkIdentity compares the engine's storage driver and data root with those on record. It records different ones if the engine lists
+// every recorded sandbox, as after an operator moved the data root.
 func (l *engineLink) checkIdentity(ctx context.Context, info dockerx.Info) error {
 	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
 	was, err := l.cfg.Store.EngineIdentity(ctx)

@@ -6,8 +6,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// killBoard keeps which containers somebody killed through the engine since their last start, as its events tell. It is
-// evidence only: what came while nobody listened, and is not among the events that the engine still has, is missing.
+// killBoard keeps which containers were killed through the engine since their last start, by the engine's events. A kill is missing
+// if its event came while agboxd did not listen and the engine has dropped it since.
 type killBoard struct {
 	mu     sync.Mutex
 	killed map[string]bool // by container ID

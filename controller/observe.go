@@ -15,17 +15,17 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// unproven is the doubt about what only the lists were asked for.
+// unproven is the doubt about a part that was looked for in the lists only.
 const unproven = "looking by ID and by name for what the engine's lists do not show"
 
-// view is what is observed of one sandbox, and by what it is judged.
+// view is the record of one sandbox, and the reading of the clock by which a pass decides.
 type view struct {
 	rec *plan.Record
 	sb  store.Sandbox
 	at  look
 }
 
-// inDoubt reports whether a decision depends on whether what w does not show is gone.
+// inDoubt reports whether the decision depends on the absence of parts that w does not show.
 func (c *Controller) inDoubt(v view, w plan.World) bool {
 	return c.decide(*v.rec, v.sb, w, v.at).InDoubt
 }
@@ -82,7 +82,7 @@ func (c *Controller) examineAbsence(ctx context.Context) error {
 	return nil
 }
 
-// sameEngine makes sure that the engine is ours, keeps its containers where it did, and is in the life in which it was looked at.
+// sameEngine checks that the engine is ours, has the recorded storage driver and data root, and was not restarted since the observation.
 func (c *Controller) sameEngine(ctx context.Context, run *storev1.EngineRun) error {
 	if err := c.link.checkSame(ctx, run); err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)

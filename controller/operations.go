@@ -26,7 +26,7 @@ type operation struct {
 	// done is closed at the end, after err was set.
 	done chan struct{}
 	err  error
-	// awaited says that a pass waits for the end, which is then told to it and to nobody else. Guarded by operations.mu.
+	// awaited says that a pass waits for the end and gets its error, instead of the next start. Guarded by operations.mu.
 	awaited bool
 }
 
@@ -64,8 +64,8 @@ func (o *operations) begin(ctx context.Context, key opKey, fn func(context.Conte
 	return op
 }
 
-// await starts an operation and waits for its end, for d at most: then, or if it was under way already, ended is false, and its end
-// adds the key. The error of an earlier one that nobody waited for is returned instead of a start.
+// await starts an operation and waits up to d for its end. ended is false when d has passed, or when the operation was already running; its
+// end then enqueues the key. If an earlier run ended with an error that no pass has seen, await returns that error and starts nothing.
 func (o *operations) await(ctx context.Context, key opKey, d time.Duration, fn func(context.Context) error) (ended bool, err error) {
 	if _, err := o.outcome(key); err != nil {
 		return true, err

@@ -14,7 +14,7 @@ import (
 const proveFlag = "--prove"
 
 // proveRuntime makes sure, before anything runs, that a runtime which the spec names can run commands: PID 1 has set up what its
-// supervisors need, and holds a lock that can be seen from here. Whether an exec lives is told by its lock alone. The engine's default
+// supervisors need, and holds a lock that can be seen from here. The daemon tells by that lock alone whether an exec is alive. The engine's default
 // runtime needs no proof of its own and is not slowed down. Errors: invalid argument is the verdict that it can't; unavailable: not
 // known yet, and so is whatever the engine answers.
 func (p *pass) proveRuntime(ctx context.Context, id string) error {

@@ -17,7 +17,7 @@ const (
 	quotaBack = 0.9
 )
 
-// quotas knows what the logs of each sandbox take, as they were last measured. It is derived, and gone with the process.
+// quotas holds the last measured size of each sandbox's logs. It is derived, and kept in memory only.
 type quotas struct {
 	mu   sync.Mutex
 	seen map[string]execjournal.Usage
@@ -28,7 +28,7 @@ func newQuotas() *quotas {
 	return &quotas{seen: map[string]execjournal.Usage{}, full: map[string]bool{}}
 }
 
-// quotaOf is what one sandbox may take: what is configured, and never more than half of the disk; 0: no limit.
+// quotaOf returns the quota of one sandbox in bytes: the configured one, and at most half of the disk. 0: no limit.
 func quotaOf(configured, disk int64) int64 {
 	if configured > 0 && disk > 0 {
 		return min(configured, disk/2)

@@ -155,7 +155,7 @@ func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (ma
 // purgeBatch bounds how many histories one resync purges.
 const purgeBatch = 100
 
-// purge drops the history of sandboxes that were deleted long enough ago, by a clock that is believed. Their IDs stay reserved.
+// purge drops the history of sandboxes that were deleted long enough ago, by a clock that is not in doubt. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
 	retention, l := c.inForce().EventRetention, c.clock.look()
 	if retention <= 0 || l.hold > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/agentstate"
 )
 
-// roomLook is when an agent that waits for room on the disk is looked at again, if RoomReturned is not called before.
+// roomLook is when an agent that waits for room on the disk is requeued, if RoomReturned is not called before.
 const roomLook = 5 * time.Second
 
 // noRoom says in one sentence why the disk has no room; empty when it has.
@@ -32,8 +32,8 @@ func (c *Controller) RoomReturned() {
 	c.askResync()
 }
 
-// freeSpace drops the logs of execs of a sandbox that is being deleted, while the disk has no room: they would go with it
-// anyway, and the rest of the delete may need what they take. The logs of agents stay: what they said goes on record first.
+// freeSpace drops the logs of execs of a sandbox that is being deleted, while the disk has no room: the
+// delete removes them anyway, and may need their space. The logs of agents stay until their output is on record.
 func (c *Controller) freeSpace(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_DELETE || c.noRoom() == "" {
 		return

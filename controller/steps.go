@@ -112,8 +112,8 @@ func (p *pass) connect(ctx context.Context, s plan.Step) error {
 	return p.cfg.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
 }
 
-// objects are the engine's IDs of the parts if they are to be recorded with r: once the sandbox has come up, when they are not
-// those on record. Nil: nothing to record.
+// objects returns the engine's IDs of the parts if r must record them: when the sandbox has come up and they differ from those on
+// record. Nil: nothing to record.
 func (p *pass) objects(r plan.Report) *storev1.Objects {
 	state := p.rec.State
 	for _, e := range r.Events {

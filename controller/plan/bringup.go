@@ -63,7 +63,7 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseResume)
 	b.p.Waiting = "resuming"
-	if r.Recover && len(w.Stopping) > 0 { // of the failure; it would end what is started here
+	if r.Recover && len(w.Stopping) > 0 { // stops of the failure are still running, and would end the containers that this resume starts
 		b.p.Waiting = "waiting for a stop to end"
 		return b.p
 	}
@@ -182,7 +182,7 @@ func (b *bringUp) missing() string {
 	return ""
 }
 
-// reconnect attaches what is off the sandbox's network to it again, or to the one that this pass makes.
+// reconnect attaches disconnected containers to the sandbox's network, or to the one that this pass makes.
 func (b *bringUp) reconnect() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
 		b.p.add(Step{Kind: ConnectNetwork, ID: c.ID, Network: b.mine.networkID(), Service: c.Service, Reason: BecauseDisconnected})

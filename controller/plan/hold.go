@@ -2,8 +2,8 @@ package plan
 
 import "time"
 
-// due reports whether the deadline kind is to be acted on when so much is left of it; if not, the plan looks again in time. After
-// a jump of the clock none is: what falls due then waits until the clock is believed.
+// due reports whether the plan acts on the deadline kind, of which left remains; if not, it requeues the sandbox for the deadline. After
+// a jump of the clock no deadline is due until the clock is accepted.
 func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
 	switch {
 	case left > 0:

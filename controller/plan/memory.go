@@ -26,8 +26,8 @@ func Meanwhile(kills, limitBytes int64) string {
 	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", kills, OutOfMemory(limitBytes))
 }
 
-// death describes the end of a container. The engine's OOM flag is sticky: it tells of any process in this run. It counts for
-// an exit by KILL, unless an exec explains the flag and somebody is known to have killed the container.
+// death describes the end of a container. The engine's OOM flag is sticky: any process of this run may have set it. It counts
+// for an exit by KILL, unless an exec explains the flag and an event says that the container was killed from outside.
 func death(c Container, execOOM bool, what string) (code, text string) {
 	explained := execOOM && c.KilledOutside
 	if c.OOMKilled && c.ExitCode == 137 && !explained {

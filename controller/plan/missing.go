@@ -44,14 +44,14 @@ func (r Record) hadPrimary() bool {
 	return r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
 }
 
-// hadService reports whether the container of a service was made, and its fall has not been told.
+// hadService reports whether the container of a service was made and no failure of it is recorded.
 func (r Record) hadService(s Service) bool {
 	sp := progressOf(r.Progress, s.Name)
 	made := sp.GetStarted() || s.Required && r.hadPrimary()
 	return made && sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
 }
 
-// Unseen are the engine's IDs, and the names, under which parts are looked for that are on record and not in w.
+// Unseen returns the engine's IDs and the names of parts that are on record and not in w.
 func Unseen(r Record, w World) (containers, networks []string) {
 	if r.Standing != Live {
 		return nil, nil
@@ -124,14 +124,14 @@ func ObjectsOf(r Record, w World) *storev1.Objects {
 // reasonWithdrawn is the reason of a SANDBOX_RECOVERED.
 const reasonWithdrawn = "verdict_withdrawn"
 
-// judgedMissing is p with the failure of a sandbox of which a part is gone, as far as anybody can tell.
+// judgedMissing returns p with the failure of a sandbox that lacks a part. withdraw reverts it if the part is seen again.
 func (p Plan) judgedMissing(r Record, code, text string) Plan {
 	p.After.Progress = copyOf(r.Progress)
 	p.After.Progress.Missing = true
 	return p.with(failed(code, text))
 }
 
-// withdraw takes a verdict of absence back when nothing is missing any more: nothing that runs is stopped for it. The next pass
+// withdraw reverts a verdict of absence when no part is missing any more: nothing that runs is stopped for it. The next pass
 // judges the sandbox as if the verdict had never been. Only the very container whose absence was judged contradicts the verdict.
 // A verdict that would be made again at once stands.
 func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
@@ -150,7 +150,7 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	return p, true
 }
 
-// stateBefore is what a sandbox that was judged missing had been, by what is wanted of it.
+// stateBefore is the state of a sandbox before a verdict of absence, derived from its intent.
 func stateBefore(r Record) agboxv1.SandboxState {
 	switch {
 	case r.Desired == storev1.RunState_RUN_STATE_STOP:

@@ -66,7 +66,7 @@ func split(r Record, w World) (parts, []Step) {
 }
 
 // pick chooses the container that is a part of the spec, among those that its labels call so: the one on record, the one with
-// its name, or, after a create, the only one: somebody may have renamed it.
+// its name, or, after a create, the only one: a user may have renamed it.
 func pick(r Record, all []Container, id, name string, is func(*Container) bool) *Container {
 	var only, named *Container
 	n := 0

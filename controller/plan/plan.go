@@ -129,12 +129,12 @@ type World struct {
 	Run *storev1.EngineRun
 	// Hook is the next hook that has not ended well; nil when there is none to run.
 	Hook *Hook
-	// Doubt says why what the engine does not show is not known to be gone; empty: it is. Then it was looked for by ID and by
-	// name, twice apart in time, on an engine that keeps its containers where it did.
+	// Doubt says why the absence of missing parts is not proven. Empty: it is, by two looks apart in time, by ID and by name, on an engine
+	// with the recorded storage driver and data root.
 	Doubt string
 	// LookAgain is when a look may end the doubt; zero: only something else ends it.
 	LookAgain time.Duration
-	// Terminated: PID 1 of the primary was asked to end by a TERM in its present or last run.
+	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
 	// Stopping are the IDs of the containers that the engine is asked to stop now.
 	Stopping []string
@@ -158,7 +158,7 @@ type Container struct {
 	Inspected bool
 	ExitCode  int
 	OOMKilled bool
-	// KilledOutside: the engine told that somebody sent it KILL. It may have been, and not be known.
+	// KilledOutside: an event says that a KILL was sent to it through the engine. False proves nothing: events can be missed.
 	KilledOutside         bool
 	StartedAt, FinishedAt time.Time
 	Limits                Limits
@@ -219,7 +219,7 @@ type Policy struct {
 	// AwakeSince is when the clock last jumped, as it does when the host wakes from sleep, or when the daemon began to look
 	// at it. What had no time to happen before that is not late.
 	AwakeSince time.Time
-	// Hold is for how long nothing is stopped, demoted or deleted because its time has passed: the clock jumped. 0: it is believed.
+	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act.
 	Hold time.Duration
 	// HookTimeout bounds one hook.
 	HookTimeout time.Duration

@@ -94,7 +94,7 @@ func (b *bringUp) ended() Plan {
 	return b.broughtBack()
 }
 
-// reasonStoppedOutside is the reason of the stop that somebody else did.
+// reasonStoppedOutside is the reason of a stop that agboxd did not do.
 const reasonStoppedOutside = "stopped_from_outside"
 
 // stoppedOutside reports an orderly end that this daemon did not ask for, such as docker stop: a TERM to PID 1. Without a main

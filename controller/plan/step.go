@@ -50,8 +50,8 @@ const (
 	Expire Kind = "expire"
 	// Demote asks the store to have a paused sandbox stopped rather than frozen.
 	Demote Kind = "demote"
-	// StopDead asks the store to take a sandbox for a stopped one: a paused one whose memory is lost, or one whose primary
-	// somebody else has stopped. Step.Words is the reason told.
+	// StopDead records a sandbox as stopped: a paused one whose memory is lost, or one whose primary was stopped from outside.
+	// Step.Words is the reason in the event.
 	StopDead Kind = "stop-dead"
 	// PauseCleanup asks the store for the delete of a sandbox that has been demoted for too long.
 	PauseCleanup Kind = "pause-cleanup"
@@ -107,7 +107,7 @@ const (
 	BecauseOutside        Reason = "started-from-outside"
 	BecauseStoppedOutside Reason = "stopped-from-outside"
 	BecauseNotInSpec      Reason = "not-in-spec"
-	BecauseDisconnected   Reason = "disconnected"  // somebody took the container off its network, or removed that
+	BecauseDisconnected   Reason = "disconnected"  // the container was disconnected from its network, or the network removed
 	BecauseOrphan         Reason = "orphan"        // the sandbox is deleted
 	BecauseMountSwapped   Reason = "mount-swapped" // a mount is not what its source names; nothing has run yet
 	// Of what is done to no sandbox:

@@ -44,7 +44,7 @@ func logOf(name string) (execID string, ok bool) {
 	return "", false
 }
 
-// truncate empties a regular file and returns what it took on disk.
+// truncate empties a regular file and returns the bytes that it took on disk.
 func truncate(dirfd int, name string) (int64, error) {
 	h, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

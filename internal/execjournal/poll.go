@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Where the kernel gives no more inotify instances or watches, which all processes of a user share, log directories are looked at
-// instead: at most so often while something happens in them, at least so often while nothing does. One look is one stat.
+// Intervals at which log directories are polled where no inotify instance or watch is left, which all processes of a user share: the
+// shortest one while a directory changes, and the longest one while it does not. A poll is one stat.
 const (
 	pollSoonest = 10 * time.Millisecond
 	pollLatest  = 100 * time.Millisecond
-	// pollFresh is far above the granularity of a directory's time: what happened in the same instant as a look is told again.
+	// pollFresh is far above the granularity of a directory's time: a change at the instant of a poll is reported again.
 	pollFresh = 50 * time.Millisecond
-	// pollRetry is how often the kernel is asked again.
+	// pollRetry is the interval at which Watch asks the kernel for a watch again.
 	pollRetry = 5 * time.Second
 )
 
-// poller looks at the log directories that the kernel does not watch.
+// poller polls the log directories that the kernel does not watch.
 type poller struct {
 	mu    sync.Mutex
 	boxes map[string]*polled // by sandbox ID
-	added chan struct{}      // holds a word when there is a new one
+	added chan struct{}      // has an element when a directory was added
 }
 
 // polled is one directory.
@@ -37,7 +37,7 @@ func newPoller() *poller {
 	return &poller{boxes: map[string]*polled{}, added: make(chan struct{}, 1)}
 }
 
-// add has a directory looked at. What happens from now on is told.
+// add polls a directory from now on. Changes from now on are reported.
 func (p *poller) add(sandboxID, path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *poller) stir(sandboxID string) {
 	}
 }
 
-// ids are the sandboxes that are looked at.
+// ids returns the sandboxes whose directories are polled.
 func (p *poller) ids() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +81,7 @@ func (p *poller) ids() []string {
 	return ids
 }
 
-// changedAt is when a name last came into a directory or left it; zero when it can't be told.
+// changedAt is when an entry of a directory was last added or removed; zero when that is unknown.
 func changedAt(path string) time.Time {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func changedAt(path string) time.Time {
 	return info.ModTime()
 }
 
-// run tells of changes until ctx ends.
+// run reports changes until ctx ends.
 func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
 	timer := time.NewTimer(pollRetry)
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
 	}
 }
 
-// look looks at what is due, and returns what has changed and when the next one is due.
+// look polls the directories that are due. It returns the changed ones, and the time until the next poll.
 func (p *poller) look(now time.Time) (changed []string, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

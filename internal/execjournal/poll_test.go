@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestWhatIsNotWatchedIsLookedAt: changes of a directory are told within moments, at the tick of another as well, and a quiet one
-// costs ten looks a second at most.
-func TestWhatIsNotWatchedIsLookedAt(t *testing.T) {
+// TestDirectoriesWithoutAWatchArePolled: changes are reported soon, also two within one tick of the directory's time, and a quiet directory
+// costs at most ten polls a second.
+func TestDirectoriesWithoutAWatchArePolled(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chtimes(dir, time.Now(), time.Now().Add(-time.Hour)))
 	p := newPoller()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FullName is the file in ctl/exec that says that the sandbox has used up its quota: what its commands print from then on is
-// dropped. The daemon makes it, empty, and takes it back.
+// FullName is an empty file in ctl/exec. While it exists the sandbox has used up its quota, and the output of its commands is dropped. The
+// daemon creates and removes it.
 const FullName = "full"
 
 // Bounds of one Usage: a container can fill its directories with names, and make them deep.

@@ -32,8 +32,8 @@ type watcher struct {
 // Watch calls notify, from two goroutines at most, whenever a journal in a watched log directory was put into place or an exec was
 // lost, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec at all:
 // once at the start, and after an overflow. A notification is only a reason to Look: execID may be one that does not
-// exist. notify must not block. What the kernel gives no inotify instance or watch for is looked at some ten times a second and more
-// often while execs come and go; see Unwatched. At most one Watch may run.
+// exist. notify must not block. A directory for which no inotify instance or watch is left is polled ten times a second, and more
+// often while execs start and end; see Unwatched. At most one Watch may run.
 func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +98,7 @@ func (d *Dir) AddWatch(sandboxID string) error {
 	return d.watchOrPoll(sandboxID)
 }
 
-// watchOrPoll watches one log directory, or has it looked at where the kernel gives no watch. d.mu is held.
+// watchOrPoll watches one log directory, or polls it where the kernel gives no watch. d.mu is held.
 func (d *Dir) watchOrPoll(sandboxID string) error {
 	logs := d.Paths(sandboxID).Logs
 	if d.watcher == nil {
@@ -118,7 +118,7 @@ func (d *Dir) watchOrPoll(sandboxID string) error {
 	return nil
 }
 
-// pollAll has everything looked at that should be watched.
+// pollAll polls every directory that should be watched.
 func (d *Dir) pollAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +141,7 @@ func (d *Dir) watchPolled(ctx context.Context, notify func(sandboxID, execID str
 	}
 }
 
-// Unwatched is the number of sandboxes whose log directories are looked at since the kernel does not watch them.
+// Unwatched is the number of sandboxes whose log directories are polled because the kernel does not watch them.
 func (d *Dir) Unwatched() int { return len(d.polls.ids()) }
 
 func (d *Dir) forgetWatch(sandboxID string) {
