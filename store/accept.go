@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Resolved is what was found out about this host and its configuration at the accept of a create, for the sandbox's whole life.
+// Resolved holds the properties of this host and its configuration that a create resolves at its accept, for the sandbox's whole life.
 type Resolved struct {
 	Tools       []*storev1.ToolMount
 	Confinement *storev1.Confinement

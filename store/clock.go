@@ -27,7 +27,7 @@ func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
 	return rec, err
 }
 
-// SetClock records what is known of the host's clock. Errors: ErrUnavailable.
+// SetClock records the state of the host's clock. Errors: ErrUnavailable.
 func (s *Store) SetClock(ctx context.Context, rec *storev1.ClockRecord) error {
 	rec = proto.CloneOf(rec)
 	return s.update(ctx, func(t *txn) error { return t.put(bucketMeta, keyClock, rec) })

@@ -32,7 +32,7 @@ func (s *Store) commit(g *group, tx *bolt.Tx) error {
 		return s.afterFailedCommit(err)
 	}
 	s.reserve.again()
-	s.extendReserve() // before anybody else takes it
+	s.extendReserve() // before another writer on the disk takes the space
 	if tx, err = s.stageAgain(g); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Store) commit(g *group, tx *bolt.Tx) error {
 	return nil
 }
 
-// stageAgain applies what the requests of g staged to a new transaction. Nobody else writes, so what they saw still holds.
+// stageAgain applies the staged changes of g to a new transaction. There is one writer, so what they read is still current.
 func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 	return tx, nil
 }
 
-// extendReserve keeps the reserve ahead of what is used of the file.
+// extendReserve keeps the reserve allocated behind the last used page of the file.
 func (s *Store) extendReserve() {
 	if s.reserve.want <= 0 {
 		return

@@ -113,11 +113,11 @@ func (c *checker) meta() error {
 		}
 	}
 	if v := get(c.tx, bucketMeta, []byte(keyEngineIdentity)); v != nil {
-		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // it was told
+		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // noted reports it
 	}
 	_ = c.drain() // it was told
 	if v := get(c.tx, bucketMeta, []byte(keyClock)); v != nil {
-		_ = c.noted(bucketMeta, keyClock, "", decode(v, &storev1.ClockRecord{})) // it was told
+		_ = c.noted(bucketMeta, keyClock, "", decode(v, &storev1.ClockRecord{})) // noted reports it
 	}
 	return nil
 }

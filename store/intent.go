@@ -48,7 +48,7 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 }
 
 // RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run, is idle as
-// Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl before m, which is when somebody found so:
+// Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl before m, the moment of the caller's decision:
 // that of its spec at that time, or idleFor where it has none. Otherwise, or when that is not positive, it changes nothing.
 // Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (changed bool, err error) {
@@ -85,7 +85,7 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 const reasonCleanup = "cleanup_ttl"
 
 // RequestCleanup asks for the removal of a sandbox, with reason cleanup_ttl, if at the time of the commit it is STOPPED
-// and wanted so, or FAILED, and has been since at least after before m, which is when somebody found so. See Unswept for one that
+// and wanted so, or FAILED, and has been since at least after before m, the moment of the caller's decision. See Unswept for one that
 // failed after its create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {

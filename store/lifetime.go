@@ -145,7 +145,7 @@ func timeoutEvent(at int64) *agboxv1.SandboxEvent {
 }
 
 // RequestExpire does what the spec's on_timeout says, with reason timeout, if at the time of the commit the sandbox is READY
-// and wanted to run, and its deadline had come at m, which is when somebody found so. Otherwise it changes nothing. Errors:
+// and wanted to run, and its deadline had passed at m, the moment of the caller's decision. Otherwise it changes nothing. Errors:
 // SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {

@@ -27,7 +27,7 @@ func (s *Store) SetMarkerWritten(ctx context.Context) error {
 	})
 }
 
-// EngineIdentity returns where the engine kept its containers when it was last taken for ours; nil before that was recorded.
+// EngineIdentity returns the storage driver and data root of the engine when it was last accepted as ours; nil before the first record.
 // Errors: ErrDataLoss, ErrUnavailable.
 func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error) {
 	var found *storev1.EngineIdentity

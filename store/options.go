@@ -26,10 +26,10 @@ type Options struct {
 	// Observe is called once per commit, from the writer: how long it took, how many accepted writes it held, and its
 	// error. Nil is fine.
 	Observe func(commit time.Duration, writes int, err error)
-	// ReserveBytes of disk space are kept allocated beyond what is used of the file, for commits on a full disk; 0: none.
+	// ReserveBytes of disk space are kept allocated behind the last used page of the file, for commits on a full disk; 0: none.
 	ReserveBytes int64
 	// MakeRoom is called from the writer when a commit found no room on the disk. True: there may be room now, and the commit
-	// is tried once more. Nil: nobody can make room.
+	// is tried once more. Nil: the commit fails.
 	MakeRoom func() bool
 	// Mirror; nil: none.
 	Mirror Mirror

@@ -113,8 +113,8 @@ func (sb *Sandbox) recoverable() bool {
 
 func (t *txn) resume(sb *Sandbox) error { return t.resumeBy(sb, false) }
 
-// resumeBy may be of a sandbox that failed while a pause was wanted: what is frozen is then thawed by its engine's state. repairs:
-// the network may be made again.
+// resumeBy records a resume. A sandbox that failed while a pause was wanted may be frozen; the pass thaws it by the engine's state.
+// repairs: the network may be recreated.
 func (t *txn) resumeBy(sb *Sandbox, repairs bool) error {
 	if _, err := t.progress(sb, resumed(sb)); err != nil {
 		return err
@@ -135,7 +135,7 @@ func resumed(sb *Sandbox) *storev1.Progress {
 	}
 	stopping := demoted && sb.Progress.GetStopping()
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
-		// The failure may still be stopping what runs, and the engine goes on with a stop whoever waits for it.
+		// The failure may still be stopping containers, and the engine completes a stop that no caller waits for.
 		stopping = !sb.Progress.GetMissing() || sb.ErrorCode != codeContainerMissing
 	}
 	return &storev1.Progress{HooksDone: sb.Progress.GetHooksDone(), Stopping: stopping}
@@ -178,7 +178,7 @@ func (t *txn) demote(sb *Sandbox) error {
 }
 
 // RequestPauseCleanup asks for the removal of a sandbox, with reason stopped_gc, if at the time of the commit it is PAUSED, not
-// wanted otherwise, and was demoted at least after before m, which is when somebody found so. Otherwise, or when after is not
+// wanted otherwise, and was demoted at least after before m, the moment of the caller's decision. Otherwise, or when after is not
 // positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {

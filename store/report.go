@@ -17,9 +17,9 @@ import (
 // also records the time of deletion; after it the sandbox is no longer live. A SANDBOX_READY begins the sandbox's lifetime.
 // What was asked for never changes here, nor does the generation. A report without anything new writes nothing. Errors:
 // ErrAborted when the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for
-// events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED that nobody asked for, a
-// SANDBOX_STOPPED of one that is to hold still, a SANDBOX_RECOVERED of one that is not FAILED, or a SANDBOX_DELETED while execs are active or it has agents; ErrDataLoss;
-// ErrUnavailable.
+// events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED without such an intent, a
+// SANDBOX_STOPPED of one that is wanted paused, a SANDBOX_RECOVERED of one that is not FAILED, or a SANDBOX_DELETED while execs are
+// active or it has agents; ErrDataLoss; ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve keeps blocks of the file allocated beyond its last used page, so that commits go on when the disk is full: bbolt
-// grows its file sparsely, and the first write to a hole is what would find no room. Only the writer uses it, and Open before
+// reserve keeps blocks of the file allocated behind its last used page, so that commits succeed on a full disk: bbolt
+// grows its file sparsely, and without the reserve the first write to a hole would find no room. Only the writer uses it, and Open before
 // there is a writer.
 //
-// Allocating changes neither the content nor the length of the file, so a crash at any moment leaves nothing to mend, and
-// what is allocated already costs a later call nothing.
+// Allocating changes neither the content nor the length of the file, so a crash at any moment needs no repair, and
+// a later call skips allocated blocks.
 type reserve struct {
 	file    *os.File
 	want    int64 // bytes ahead; 0: none
@@ -41,7 +41,7 @@ func openReserve(path string, want int64) (*reserve, error) {
 	return r, nil
 }
 
-// extend allocates ahead of used, in steps of half the reserve. Without room for all it takes what there is. It never fails: a
+// extend allocates ahead of used, in steps of half the reserve. Without room for all of it, it allocates as much as fits. It never fails: a
 // file system that can't allocate has no reserve.
 func (r *reserve) extend(used int64, now time.Time) {
 	if r.want <= 0 || r.end >= used+r.want/2 || now.Before(r.retryAt) {

@@ -3,8 +3,8 @@
 // package is an empty one that the compiler inlines away, and AGBOX_FAULTS is not read.
 //
 // A point is named KIND.OPERATION.WHEN: "engine.create_container.before", "store.Report.after". After an engine call the
-// engine has answered and nobody has seen the answer; after a commit the records are on disk, and neither its caller nor any
-// reader knows.
+// engine has answered and the caller has not seen the answer; after a commit the records are on disk, and neither its caller nor a
+// reader has seen them.
 package fault
 
 // The kinds of points.

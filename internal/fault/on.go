@@ -21,8 +21,8 @@ const Enabled = true
 
 // Names of the files in the directory that EnvDir names. Each holds one line per entry and is only appended to.
 const (
-	// PlanFile holds what is to happen: "POINT kill", "POINT error" or "POINT delay DURATION", each once, at the first hit of
-	// that point by any process that has not happened yet.
+	// PlanFile has one fault per line: "POINT kill", "POINT error" or "POINT delay DURATION". Each happens once, at the first hit of
+	// that point by any process.
 	PlanFile = "plan"
 	// DoneFile holds the points whose action happened. A line is on disk before its action: a kill happens once.
 	DoneFile = "done"
@@ -30,7 +30,7 @@ const (
 	HitFile = "hit"
 )
 
-// ErrInjected is what an armed point returns. Its class is errdefs.ErrUnavailable: an outcome that nobody knows.
+// ErrInjected is what an armed point returns. Its class is errdefs.ErrUnavailable: an unknown outcome.
 var ErrInjected = fmt.Errorf("injected by a failpoint: %w", errdefs.ErrUnavailable)
 
 // Action is what happens at an armed point.
@@ -157,7 +157,7 @@ func lines(path string) []string {
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
-// note appends a line. A test that can't be told what happened must not go on.
+// note appends a line. It panics on an error, because a test must not continue without that line.
 func note(file, point string) {
 	if points.dir == "" {
 		return

@@ -23,12 +23,12 @@ const EnvFile = "AGBOX_FAULT_CLOCK"
 type Change struct {
 	// Step is by how much the wall clock is wrong, as a Go duration: a step of the clock.
 	Step string `json:"step,omitempty"`
-	// Slept is for how long the host has been suspended so far, as a Go duration: the wall clock and CLOCK_BOOTTIME have gone
-	// on, CLOCK_MONOTONIC has not.
+	// Slept is how long the host has been suspended so far, as a Go duration: the wall clock and CLOCK_BOOTTIME advanced,
+	// CLOCK_MONOTONIC did not.
 	Slept string `json:"slept,omitempty"`
 	// BootID replaces the kernel's: a reboot, for the clock alone.
 	BootID string `json:"boot_id,omitempty"`
-	// Synced is what the kernel says of the clock; absent: what it does say.
+	// Synced replaces the kernel's answer whether the clock is synchronised; absent: the kernel's own.
 	Synced *bool `json:"synced,omitempty"`
 }
 

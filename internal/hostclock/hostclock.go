@@ -23,7 +23,7 @@ type Times struct {
 	Wall time.Time
 	// SinceBoot is CLOCK_BOOTTIME, which counts while the host is suspended; Awake is CLOCK_MONOTONIC, which does not.
 	SinceBoot, Awake time.Duration
-	// BootID is the kernel's boot ID, or what Open was told.
+	// BootID is the kernel's boot ID, or the one that Open was given.
 	BootID string
 	// Synced: the kernel holds the wall clock for synchronised. False when it does not say, as under a filter of system calls.
 	Synced bool

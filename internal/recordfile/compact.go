@@ -16,8 +16,8 @@ import (
 // errShrunk: somebody else has written to the file.
 var errShrunk = fmt.Errorf("the file is shorter than what was written: %w", errdefs.ErrDataLoss)
 
-// compaction is the writing anew of one file: of what was in it up to upTo the long part, with the sync, is done without the
-// box's lock, and what is appended meanwhile is copied at the end.
+// compaction rewrites one file. It writes and syncs the frames up to upTo without the box's lock, and copies those that were appended
+// meanwhile at the end, under the lock.
 type compaction struct {
 	dirfd     int
 	old, temp *os.File
@@ -101,7 +101,7 @@ func (l *logFile) copyCounting(old, temp *os.File, upTo int64) (base int64, err 
 	return base, temp.Sync()
 }
 
-// swap puts the new file in the place of the old one, with what was appended to that meanwhile.
+// swap replaces the old file by the new one, with the frames that were appended to the old one meanwhile.
 func (b *box) swap(l *logFile, c *compaction, base int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

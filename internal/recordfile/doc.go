@@ -14,21 +14,21 @@
 //	12  uint32    CRC-32C of the 12 bytes before and of the payload
 //
 // Behind the last frame is the end mark: a header "AGBZ", version 1, without a payload. Each append overwrites it with its frame and
-// writes it anew behind that, so a file that was cut anywhere, also between two frames, has none. A file in which a write failed
-// has none either, until one succeeds: what it holds is not the newest.
+// writes a new mark behind that, so a file that was cut anywhere, also between two frames, has none. A file in which a write failed
+// has none either, until one succeeds: its last frame is not the newest.
 //
 // Both files are only appended to, so whatever a crash tears is behind the last good frame. An append costs some five
 // microseconds; a new file in the place of the old one, which was tried, costs thirty times that on ext4, and without an
-// fsync a power failure may leave neither of the two. A file that has grown far beyond what still counts in it is
-// written anew, synced and then renamed, in the background.
+// fsync a power failure may leave neither of the two. A file that has grown far beyond its current frames is
+// rewritten, synced and then renamed, in the background.
 //
 // Invariants:
 //
 //   - A method of Dir that returns has handed the change to the kernel, so it survives the end of our process. A power
 //     failure may take the last half second: Run syncs in the background, never a caller.
-//   - A record is never wrong: it is the newest, or one before it if the newest is torn, and that is told. So is a record that is
-//     older than what its execs tell of. Of a power failure only a file that is as it was half a second before shows nothing.
-//   - What could not be written is kept and tried again, until something newer takes its place.
+//   - A record is never wrong: it is the newest, or an earlier one if the newest is torn, and the reader reports that. The reader also
+//     reports a record that is older than its execs. One loss is not visible: a power failure may leave a whole file of half a second before.
+//   - A change that could not be written is kept and retried, until a newer one replaces it.
 //   - Once Gone, a sandbox has no record file. One that is being deleted gets no new directory, so that none comes back
 //     after execjournal has removed it.
 package recordfile

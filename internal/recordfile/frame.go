@@ -130,7 +130,7 @@ var endMark = func() []byte {
 	return b
 }()
 
-// errNoEnd: what was behind the last frame is lost, and may have been another one.
+// errNoEnd: bytes behind the last frame are lost, and may have been another frame.
 var errNoEnd = fmt.Errorf("the end of the file is missing: %w", errdefs.ErrDataLoss)
 
 // marked reports whether f, which has size bytes, ends with the mark, and how many bytes are before that.

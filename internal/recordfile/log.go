@@ -105,8 +105,8 @@ func (l *logFile) append(dirfd int, b []byte) error {
 		return errMoved
 	}
 	if _, err := f.WriteAt(slices.Concat(b, endMark), l.size); err != nil {
-		// What is torn must go, or the next frame would be behind it. If it does not go, the next look cuts it off. Until a
-		// write succeeds there is no mark: what is in the file is not the newest.
+		// A torn frame must be cut off, or the next frame would follow it. If that fails, the next learn cuts it off. Until a
+		// write succeeds there is no mark: the last frame is not the newest.
 		l.known, l.mark = f.Truncate(l.size) == nil, 0
 		return err
 	}
@@ -119,8 +119,8 @@ func (l *logFile) append(dirfd int, b []byte) error {
 	return nil
 }
 
-// learn looks at a file that another process has left, and cuts off what that has torn. What of it is not the newest is put
-// behind it next.
+// learn reads a file of an earlier process and cuts off a torn frame. The next write appends the records that are newer than the
+// file.
 func (l *logFile) learn(dirfd int) error {
 	if l.known {
 		return nil

@@ -246,7 +246,7 @@ func TestARecordThatIsOlderThanItsExecsIsTorn(t *testing.T) {
 	wantOnly(t, root, record("box", 5), started, over)
 }
 
-// A daemon that finds its database again makes whole what it finds torn, also where that has the newest.
+// A daemon with its database repairs torn files, also one that has the newest record.
 func TestTheNextProcessMarksTheEndAgain(t *testing.T) {
 	root, records, execs, recordEnds, execEnds := history(t)
 	must(t, os.WriteFile(fileOf(root, "box", execjournal.RecordName), records[:recordEnds[4]], 0o600))

@@ -59,9 +59,9 @@ func (g Gatherer) GatherKnown(known []Known) Input {
 }
 
 // Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
-// then, 16 at a time, what is needed of sandboxes that neither the store nor a record file knows for certain. A container that can't be
+// then, 16 at a time, inspections of sandboxes whose state neither the store nor a record file proves. A container that can't be
 // inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
-// instance nobody knows. Errors: those of the lists.
+// unknown instance. Errors: those of the lists.
 func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	in := g.GatherKnown(known)
 	containers, err := g.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})

@@ -47,20 +47,20 @@ func (o Output) Rebuilt() []store.Rebuilt {
 	return list
 }
 
-// Plan decides what becomes of everything that was found. It changes nothing of its input.
+// Plan decides about everything that was found. It does not change its input.
 //
 //	record file                            as it says
-//	record file that is torn               what is to be deleted is; otherwise as the engine shows, with the record's spec and
+//	record file that is torn               deleted if that was wanted; otherwise as the engine shows, with the record's spec and
 //	                                       name, if its containers have that spec; FAILED and STOPPED if it does not run
 //	nothing but its network or services    FAILED, CONTAINER_MISSING
-//	primary created, never started         PENDING: the create goes on
+//	primary created, never started         PENDING: the create continues
 //	  started, not released yet            PENDING: resumed, or created on where hooks have not all run
 //	  running                              READY; FAILED when it was cut off in a hook
 //	  paused                               PAUSED, frozen
 //	  ended by the engine's or host's end  READY under another life: the controller restarts it, or fails it, as configured
 //	  ended, code 0 or 143                 STOPPED: as a stop of ours leaves it
 //	  ended, killed for memory             FAILED, CONTAINER_OOM
-//	  ended otherwise                      FAILED, CONTAINER_DIED; STOPPED where its restart_policy would bring it back, as a
+//	  ended otherwise                      FAILED, CONTAINER_DIED; STOPPED where its restart_policy would restart it, as a
 //	                                       stop may have ended it
 //	  dead or being removed                FAILED, CONTAINER_MISSING
 //	not ours, or not readable              skipped

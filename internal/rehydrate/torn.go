@@ -13,16 +13,16 @@ import (
 	"github.com/agbox/agbox/internal/naming"
 )
 
-// NeedsEngine reports that the record alone must not be believed: what its sandbox is now was told behind what could be read. It
-// may have been stopped since. An intent to delete is never taken back.
+// NeedsEngine reports that the record alone must not be trusted: later changes of its sandbox, such as a stop, could not be read. An
+// intent to delete is final and needs no engine.
 func (k Known) NeedsEngine() bool { return k.Torn && !k.leaves() }
 
 func (k Known) leaves() bool {
 	return k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// fromTorn makes a record of what a torn file and the engine tell. What the sandbox is, and is to be, the engine decides: a
-// missing file would give the same. Only what rests by the record, and does not run, rests as the record says.
+// fromTorn builds a record from a torn file and the engine's objects. The engine decides the state and the intent, as for a missing
+// file. A sandbox that the record says is at rest, and that does not run, keeps the state of the record.
 func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
 	old := in.fromFile(k, now)
 	r := in.begin(f, p, now)
@@ -44,7 +44,7 @@ func wasUp(rec *storev1.SandboxRecord) bool {
 	return rec.GetState() != int32(agboxv1.SandboxState_SANDBOX_STATE_PENDING) || rec.GetDesired().GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
 }
 
-// takeSpec takes the record's if that is what the containers were made from, or nobody can tell.
+// takeSpec takes the record's spec if the containers were made from it, or if that is unknown.
 func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
 	r.spec, r.tools = proto.CloneOf(rec.GetSpec()), rec.GetDesired().GetToolMounts()
 	c := r.p.primary
@@ -62,8 +62,8 @@ func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
 	}
 }
 
-// rests reports whether rec says that the sandbox is FAILED, or is to be STOPPED, and the primary, which is there, shows nothing
-// else. Nothing but a delete leads from there without a start.
+// rests reports whether the primary does not run and rec says FAILED; or rec says that STOPPED is wanted, and the primary exists. Such a
+// sandbox changes only by a start or a delete.
 func (r *rebuild) rests(rec *storev1.SandboxRecord) bool {
 	c := r.p.primary
 	down := c == nil || c.State == dockerx.StateCreated || c.State == dockerx.StateExited
@@ -99,7 +99,7 @@ func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	}
 }
 
-// lostEvents is far more than may have been told behind the last record that could be read.
+// lostEvents is far above the number of events that may follow the last readable record.
 const lostEvents = 1 << 16
 
 // stale is a record behind which newer ones may be missing: no number of an event is given twice, and no clock leads to a

@@ -1,5 +1,5 @@
-// Package faultlist generates the list of all failpoints from the source, so that a store commit or an engine call that is
-// added later is on it without anybody's doing.
+// Package faultlist generates the list of all failpoints from the source, so that it includes each
+// store commit and engine call that is added later.
 package faultlist
 
 import (
