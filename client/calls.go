@@ -30,9 +30,9 @@ func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selecto
 	return resp.GetSandboxes(), err
 }
 
-// RecoverSandbox is ResumeSandbox, and also brings back a FAILED sandbox whose primary container exists: a network that is gone is
-// made again, no container is. Errors besides: FailedPrecondition that names what is missing. A daemon that does not know it
-// resumes only.
+// RecoverSandbox is ResumeSandbox, and also restarts a FAILED sandbox whose primary container exists: the daemon recreates a missing
+// network, but no container. Errors besides: FailedPrecondition that names the missing container. An older daemon only
+// resumes.
 func (c *Client) RecoverSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID, Recover: true})
 	return err

@@ -11,7 +11,7 @@ import (
 
 // detachingVersion is the API version from which on an engine may detach a container from its network when a start fails, such
 // as by a host port in use (seen with 1.56), and let the next start succeed without a network and without ports. 20.10 keeps
-// what was asked for.
+// both.
 const detachingVersion = "1.44"
 
 // startAttached starts a container on the network that it was created on, and leaves it there when the start fails. Where the

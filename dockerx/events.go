@@ -33,7 +33,7 @@ const (
 	ActionCreate  = "create"
 	ActionStart   = "start"
 	ActionDie     = "die"  // PID 1 ended; ExitCode is set
-	ActionKill    = "kill" // somebody had the engine send it a signal; Signal is set
+	ActionKill    = "kill" // a client had the engine send it a signal; Signal is set
 	ActionOOM     = "oom"  // the OOM killer met some process of the container
 	ActionPause   = "pause"
 	ActionUnpause = "unpause"

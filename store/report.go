@@ -96,7 +96,7 @@ func (t *txn) report(id string, r Report) error {
 		return fmt.Errorf("report on sandbox %s: SANDBOX_RECOVERED of one that is %s: %w", id, sb.State, errdefs.ErrFailedPrecondition)
 	}
 	if has(r.Events, unwanted) {
-		return fmt.Errorf("report on sandbox %s: %s, and nobody wants that: %w", id, unwanted, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("report on sandbox %s: %s is not wanted: %w", id, unwanted, errdefs.ErrFailedPrecondition)
 	}
 	learned, err := t.learn(sb, r)
 	if err != nil {

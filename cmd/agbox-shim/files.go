@@ -27,8 +27,8 @@ func readRequest(ctl int, id string) (execjournal.Request, error) {
 	return execjournal.DecodeRequest(data, id)
 }
 
-// openLog opens a log for appending, which nobody else may read until shareLog. ErrMalformed: something else is in its
-// place.
+// openLog opens a log for appending. Other users may not read it until shareLog. ErrMalformed: its name belongs to something else than a
+// regular file.
 func openLog(logs int, name string) (int, error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(logs, name, flags, execjournal.PrivateMode)

@@ -35,7 +35,7 @@ type initProcess struct {
 	sig   *signals
 	inbox inbox
 
-	score    oomScore // ours
+	score    oomScore // of PID 1
 	starting starting
 	mainPid  int  // supervisor of the main process; 0: there is none
 	released bool // nothing of the sandbox's own is started before
@@ -126,7 +126,7 @@ func (p *initProcess) loop() int {
 	}
 }
 
-// noteTerm leaves a trace that this end was asked for: the daemon tells docker stop from a crash by it.
+// noteTerm leaves a file that says that PID 1 got a TERM. By it the daemon tells docker stop from a crash.
 func (p *initProcess) noteTerm() {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Open(filepath.Join(p.places.logs, execjournal.TerminatedName), flags, 0o600)

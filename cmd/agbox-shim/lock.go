@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
-// lock takes the lock of an exec. The file is locked before it has its name, and nobody but root may open it, so no command
-// can be there first. EWOULDBLOCK: somebody holds it.
+// lock takes the lock of an exec. The file is locked before it has its name, and only root may open it, so no command can lock it first.
+// EWOULDBLOCK: another process holds it.
 func (p *initProcess) lock(id string) (int, error) {
 	temp, name := execjournal.TempName(id, "lock"), execjournal.LockName(id)
 	fd, err := newLock(p.logs, temp)
@@ -58,8 +58,8 @@ func newLock(dir int, temp string) (int, error) {
 	return fd, nil
 }
 
-// oldLock takes the lock that an earlier supervisor of the exec left, which had not begun. -1 without an error: what is there
-// is no lock of ours, since it is no regular file, or others may open it and hold what proves nothing.
+// oldLock takes the lock that an earlier supervisor of the exec left, which had started no command. -1 without an error: the file is not
+// ours, because it is not a regular file, or because other users may open it, so that its lock proves nothing.
 func oldLock(dir int, name string) (int, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, fs.ErrNotExist) {

@@ -18,8 +18,8 @@ func memoryLimit() int64 {
 	return n
 }
 
-// memoryFree is how much this container may use beside what it uses now, its page cache included, which the kernel could take
-// back. Without a limit it is more than any machine has.
+// memoryFree returns the bytes between the container's limit and its present use. The use includes page cache, which the kernel could
+// reclaim. Without a limit it is more than any machine has.
 func memoryFree() int64 {
 	limit := memoryLimit()
 	used, ok := memoryFile("memory.usage_in_bytes", "memory.current", limitBytes)

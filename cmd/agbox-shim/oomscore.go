@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When the container's memory is used up, the kernel kills the process with the highest score: what it uses, in thousandths of
-// the limit, and what is added here. PID 1 and supervisors keep the score that the engine gave PID 1, which is 0. It is never
+// When the container's memory is used up, the kernel kills the process with the highest score: its memory, in thousandths of
+// the limit, plus oom_score_adj, which is set here. PID 1 and supervisors keep the score that the engine gave PID 1, which is 0. It is never
 // lowered: that needs a capability that containers lack, and commands would inherit the minimum.
 const (
-	// commandScore is added for every command and what it starts: as long as one of them lives, no shim is killed.
+	// commandScore is added for every command and its children: while one of them lives, the kernel kills no shim.
 	commandScore = 500
-	// startingScore is added for a supervisor until its command runs, and so inherited by the command until it gets its own.
-	// Starting takes memory. Where no command is left that could be killed for it, this supervisor goes, of which little is
-	// lost, and not PID 1.
+	// startingScore is added for a supervisor until its command runs. The command inherits it until it gets its own.
+	// Starting takes memory: if no command is left to kill, the kernel kills this supervisor, which loses little, and not PID 1.
 	startingScore = 250
 	maxScore      = 1000
 )
@@ -41,7 +40,7 @@ func startingOOMScore() oomScore {
 	return s
 }
 
-// settle gives the command its score, and this supervisor its own; init hears that it started. pid is 0 where no command runs.
+// settle sets the scores of the command and of this supervisor, and tells init that the command runs. pid is 0 where no command runs.
 func (s oomScore) settle(pid int) {
 	if pid > 0 {
 		s.set(pid, commandScore)
@@ -64,7 +63,7 @@ func scoreOf(pid int) (oomScore, error) {
 	return oomScore{base: base, known: err == nil}, err
 }
 
-// set gives a process a score; one that is gone needs none.
+// set gives a process a score. It ignores a process that has ended.
 func (s oomScore) set(pid, more int) {
 	if !s.known {
 		return

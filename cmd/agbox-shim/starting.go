@@ -51,10 +51,10 @@ func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintpt
 	return pid, nil
 }
 
-// watch adds what poll(2) is to wait for.
+// watch adds the descriptors for poll(2).
 func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
 	for _, fd := range s.fds {
-		fds = append(fds, unix.PollFd{Fd: int32(fd)}) // a hang-up is always told
+		fds = append(fds, unix.PollFd{Fd: int32(fd)}) // poll(2) always reports a hang-up
 	}
 	return fds
 }

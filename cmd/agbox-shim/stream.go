@@ -21,7 +21,7 @@ type stream struct {
 	pipe    int // read end, non-blocking; -1 before the start and after the end
 	log     int
 	limit   int64  // 0: none
-	closed  bool   // the sandbox's quota is used up: the limit is what was taken
+	closed  bool   // the sandbox's quota is used up: the bytes stored so far are the limit
 	mark    bool   // the first byte that is dropped leaves a marker
 	taken   int64  // bytes of output that are in the log or pending
 	dropped int64  // bytes of output that are past the limit

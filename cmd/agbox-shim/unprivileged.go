@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startUnprivileged has every command that this process starts from now on begin without any capability, also one that runs as
-// root, and without a way to gain one. The process itself keeps what it has: its permitted and effective sets are not touched.
+// startUnprivileged makes every command that this process starts from now on start without any capability, also as root, and without a
+// way to gain one. The process keeps its own permitted and effective sets.
 //
 // A command's capabilities come from three sets that it inherits, and all are emptied: the bounding set, from which root takes
-// its capabilities at each exec; the inheritable set, which some engines fill; and the ambient set. They belong to threads, and
-// the one that forks is any of ours.
+// its capabilities at each exec; the inheritable set, which some engines fill; and the ambient set. The sets belong to threads, and
+// any thread may fork, so they are emptied on all.
 func startUnprivileged() error {
 	calls := []struct {
 		what    string

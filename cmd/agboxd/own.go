@@ -30,7 +30,7 @@ func makeCovers(dataDir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// makeOwn makes the directories of ours that may not be there yet: one that came later would be seen where a mount holds its place.
+// makeOwn creates agboxd's own directories that may not exist yet: one created later would be visible in a mount that contains it.
 func makeOwn(cfg config.Config) error {
 	for _, dir := range []string{cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -40,7 +40,7 @@ func makeOwn(cfg config.Config) error {
 	return nil
 }
 
-// places are what mounts must not show.
+// places are the paths that mounts must not show.
 type places struct {
 	own    []string
 	socket string // the engine's; empty: it has none on this host
@@ -64,7 +64,7 @@ func newPlaces(cfg config.Config, paths config.Paths, configFile string) places 
 	return p
 }
 
-// policy is that of this moment: links and mounts of the host may have changed.
+// policy returns the policy by the present links and mounts of the host.
 func (p places) policy(m config.Mounts, engineData string, log *slog.Logger) mountpolicy.Policy {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -90,7 +90,7 @@ func resolveAll(paths []string) []string {
 	return all
 }
 
-// resolve follows the symbolic links of a path; where its end is not there, those of what is.
+// resolve follows the symbolic links of a path, or of the part of it that exists.
 func resolve(path string) string {
 	target, err := filepath.EvalSymlinks(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {

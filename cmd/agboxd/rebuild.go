@@ -53,7 +53,7 @@ func (r *rebuilder) sentence() string {
 	return ""
 }
 
-// fromFiles adopts what the record files hold, but for those that are torn. It needs no engine.
+// fromFiles adopts the record files that are not torn. It needs no engine.
 func (r *rebuilder) fromFiles(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
@@ -74,8 +74,8 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	return nil
 }
 
-// finish adopts what only the engine knows, or knows better, once it answers and is ours, and ends the rebuild. It returns without having
-// done so only when ctx ends.
+// finish adopts the sandboxes that only the engine shows, and those with torn records, once the engine answers and is ours, and ends the
+// rebuild. It returns earlier only when ctx ends.
 func (r *rebuilder) finish(ctx context.Context) {
 	for r.store.RebuildPending() && r.awaitEngine(ctx) {
 		err := r.fromEngine(ctx)

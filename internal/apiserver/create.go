@@ -84,7 +84,7 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 	return broken
 }
 
-// checkHost looks at what the spec names on this host, finds the host's side of the tools, and applies the rules in force.
+// checkHost checks the host paths that the spec names, resolves the tools' paths, and applies the rules in force.
 func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
 	broken := hostfiles.CheckMounts(spec.GetMounts())
 	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)

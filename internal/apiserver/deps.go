@@ -68,8 +68,8 @@ type Deps struct {
 	Drainer Drainer
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
-	// EngineRefuses says what of a valid spec, with what was resolved for it, the engine cannot honour. It must not block: the answer may be of a while
-	// ago. Nil: nothing.
+	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the
+	// answer may be older. Nil: nothing is refused.
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
 	// Rules are those under which a create is accepted at this moment. It may look at paths of this host. Nil: the zero Rules.
 	Rules func() Rules

@@ -42,7 +42,7 @@ func isToolSocket(target string) bool {
 	})
 }
 
-// judgeMounts says what the policy refuses, and what of agboxd's own is to be covered.
+// judgeMounts returns the mounts that the policy refuses, and the covers of the others.
 func judgeMounts(policy mountpolicy.Policy, mounts []given) (covers []*storev1.Cover, broken validate.Errors) {
 	for _, m := range mounts {
 		if why := policy.Refuses(m.source, m.use); why != "" {
@@ -55,7 +55,7 @@ func judgeMounts(policy mountpolicy.Policy, mounts []given) (covers []*storev1.C
 	return covers, broken
 }
 
-// coversOf leaves out what is not there: there is nothing to hide.
+// coversOf returns the covers of a mount. A path that does not exist needs none.
 func coversOf(policy mountpolicy.Policy, m given) (covers []*storev1.Cover) {
 	for _, rel := range policy.Covers(m.source) {
 		source := path.Join(m.source, rel)
@@ -85,7 +85,7 @@ func judgeCopies(policy mountpolicy.Policy, copies []*agboxv1.CopySpec) (broken 
 	return broken
 }
 
-// warnings say what of a sandbox would be refused or covered if it were created now. Its containers stay as they are.
+// warnings lists the mounts of a sandbox that would be refused or covered if it were created now. Its containers stay as they are.
 func (s *Server) warnings(sb store.Sandbox) (all []string) {
 	mounts := mountsOf(sb.Spec, sb.Desired.GetToolMounts())
 	if len(mounts) == 0 {

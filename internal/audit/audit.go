@@ -22,8 +22,8 @@ type Site struct {
 	ScratchDir string
 }
 
-// Source writes a consistent copy of the database to f, and reports whether a daemon is running: what it has yet to do is then
-// waited for.
+// Source writes a consistent copy of the database to f, and reports whether a daemon is running. If so, Run waits for
+// its unfinished work.
 type Source func(ctx context.Context, f *os.File) (running bool, err error)
 
 // Options bound an audit. The zero value is usable.
@@ -33,7 +33,7 @@ type Options struct {
 	Patience time.Duration
 	// Interval between two looks. 0: 2 s.
 	Interval time.Duration
-	// Deadline for all looks together. 0: a minute and four times Patience. Differences that have neither persisted nor gone by then are warnings.
+	// Deadline for all looks together. 0: a minute and four times Patience. Differences that have neither persisted nor disappeared by then are warnings.
 	Deadline time.Duration
 }
 
@@ -80,8 +80,8 @@ type sighting struct {
 	since time.Time
 }
 
-// settle sorts what one look found. seen is updated: a difference that is not there any more, or whose object has changed, starts
-// anew. waiting reports that a difference may yet become a violation.
+// settle sorts the findings of one look. It updates seen: the patience of a difference that disappeared, or whose object has changed,
+// starts over. waiting reports that a difference may yet become a violation.
 func settle(found []Finding, seen map[string]sighting, now time.Time, patience time.Duration, running bool) (r Report, waiting bool) {
 	present := map[string]bool{}
 	for _, f := range found {
@@ -92,7 +92,7 @@ func settle(found []Finding, seen map[string]sighting, now time.Time, patience t
 		case f.severity == hard:
 			r.Violations = append(r.Violations, f)
 			continue
-		case !running: // the next start will mend it, or not: that is for an audit after the start
+		case !running: // the next start may repair it; an audit after the start decides
 			r.Warnings = append(r.Warnings, f)
 			continue
 		}

@@ -61,7 +61,7 @@ func judge(f *facts) []Finding {
 	return a.list
 }
 
-// whileRebuilding: as long as not all records are rebuilt, what is on no record proves nothing.
+// whileRebuilding turns findings about missing records into warnings: not all records are rebuilt yet.
 func (a *auditor) whileRebuilding() {
 	for i := range a.list {
 		switch a.list[i].Invariant {
@@ -92,7 +92,7 @@ func (a *auditor) sandbox(sb *sandbox) {
 
 func sandboxName(sb *sandbox) string { return "sandbox " + sb.id }
 
-// counts says how much was looked at.
+// counts returns the number of checked objects, by kind.
 func (f *facts) counts() map[string]int {
 	c := map[string]int{
 		"sandboxes": len(f.records.sandboxes), "agents": len(f.records.agents), "containers": len(f.world.containers),

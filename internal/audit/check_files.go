@@ -152,7 +152,7 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 	}
 }
 
-// directories checks I9 and, for what is deleted, I18: nothing on the disk belongs to nobody.
+// directories checks I9 and, for deleted sandboxes, I18: every file on the disk belongs to a record.
 func (a *auditor) directories() {
 	runs := map[string]string{}
 	for id := range a.records.sandboxes {
@@ -198,7 +198,7 @@ func (a *auditor) directory(object, id string) {
 func (a *auditor) strangers(id string, d *logDir) {
 	sb := a.records.sandboxes[id]
 	if sb == nil || sb.gone() {
-		return // told
+		return // reported
 	}
 	for execID, j := range d.journals {
 		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
@@ -217,7 +217,7 @@ func (a *auditor) recordFile(sb *sandbox) {
 	d := a.files.runs[runName(sb.id)]
 	say := func(format string, args ...any) { a.say(flux, "I13", sandboxName(sb), sb.stamp(), format, args...) }
 	if sb.gone() {
-		return // a directory that is left is told by I18
+		return // I18 reports a directory that is left
 	}
 	if d == nil || d.record == nil {
 		if sb.desired.GetRunState() != wantDelete {

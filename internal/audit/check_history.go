@@ -75,7 +75,7 @@ var moves = map[agboxv1.EventType]struct {
 	agboxv1.EventType_SANDBOX_PAUSED:           {[]agboxv1.SandboxState{ready, paused}, paused},
 }
 
-// transitions checks I5: every event is legal after the ones before it, and what is recorded beside the events agrees with them.
+// transitions checks I5: every event is legal after the ones before it, and the records beside the events agree with them.
 func (a *auditor) transitions(sb *sandbox) {
 	say := func(format string, args ...any) { a.say(hard, "I5", sandboxName(sb), "", format, args...) }
 	var at, before agboxv1.SandboxState // before: that of the last failure

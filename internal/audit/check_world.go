@@ -60,7 +60,7 @@ func (a *auditor) inDocker(sb *sandbox) {
 	a.withinSpec(sb, p)
 }
 
-// restarts reports whether a policy may be about to bring back what ended.
+// restarts reports whether a policy may be about to restart an ended container.
 func restarts(policy string) bool { return policy != "" && policy != "never" }
 
 // readyInDocker checks I14.
@@ -86,7 +86,7 @@ func (a *auditor) readyInDocker(sb *sandbox, p parts) {
 	}
 }
 
-// serviceInDocker: a service that was last told to be READY runs. One that failed is recorded with its event, and the sandbox stays READY.
+// serviceInDocker checks that a service that was last reported READY runs. One that failed is recorded with its event, and the sandbox stays READY.
 func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) {
 	mark := sb.progress.GetServices()[s.GetName()].GetMark()
 	if mark != storev1.ServiceMark_SERVICE_MARK_READY || restarts(s.GetRestartPolicy()) {
@@ -156,8 +156,8 @@ func (a *auditor) nothingInDocker(sb *sandbox, invariant, why string, p parts) {
 	}
 }
 
-// leftover is what an object of a deleted sandbox is worth. Objects of one that was deleted after a failure are not swept: the failure
-// may have been a wrong belief, and an operator decides.
+// leftover is the severity of an object of a deleted sandbox. Objects of one that was deleted after a failure are not swept: the failure
+// may have been a wrong verdict, and an operator decides.
 func (a *auditor) leftover(id string) severity {
 	if a.records.unswept[id] {
 		return note
@@ -186,7 +186,7 @@ func (a *auditor) withinSpec(sb *sandbox, p parts) {
 	}
 }
 
-// objects checks I18 and I19 for what is of no sandbox with a record.
+// objects checks I18 and I19 for objects whose sandbox has no record.
 func (a *auditor) objects() {
 	check := func(object, id string) {
 		switch {

@@ -1,7 +1,7 @@
 // Package audit checks what a daemon has left behind: its database, its state directory and the engine's objects, against the
 // numbered invariants of docs/crash-contract.md. It shares no code with the controller, the store, the journal or the record
-// files: it reads bbolt, JSON, frames and the engine's HTTP API by itself, from the written formats. An error that both sides
-// shared would be found by neither. Only the messages of apis are common, which are the format.
+// files: it has its own readers of bbolt, JSON, frames and the engine's HTTP API, written from the formats. Neither side would find an
+// error that both shared. Only the messages of apis, which are the format, are shared.
 //
 // The auditor never writes. It reads a copy of the database: from the daemon's Backup call, or from the file of a daemon that does
 // not run. A lock of an exec that has a journal is probed with a shared flock for an instant, as the daemon itself does.
@@ -24,13 +24,13 @@
 //	I11  logs are byte for byte what the programs wrote (package stream)
 //	I12  by the programs' own ledger: started at most once, ended with the recorded exit code, never forgotten
 //	I13  record files say what the database says
-//	I14  READY: one primary runs, attached to the network; services told READY run
+//	I14  READY: one primary runs, attached to the network; services reported READY run
 //	I15  STOPPED: nothing runs, the primary is there
 //	I16  PAUSED: frozen, or stopped when demoted
 //	I17  FAILED: nothing runs; by a create: nothing is left
 //	I18  DELETED: no container, network, directory or file is left
 //	I19  nothing belongs to an unknown sandbox, and nothing is outside its sandbox's spec
-//	I20  of an agent one process lives at most, the newest, in its sandbox
+//	I20  at most one process of an agent lives: the newest, in its sandbox
 //	I21  an agent's offsets lie within its files
 //	I22  an agent's transitions are legal and without a gap; its events and prompts are as counted
 //

@@ -76,8 +76,8 @@ const (
 	defaultEngine  = "unix:///var/run/docker.sock"
 )
 
-// listWorld asks the engine for everything that carries the label of one of the instances. It speaks plain HTTP: three requests
-// are no reason for a client that the controller uses too.
+// listWorld asks the engine for everything that carries the label of one of the instances. It speaks plain HTTP, so that it
+// shares no client with the controller.
 func listWorld(ctx context.Context, host string, instances []string) (world, error) {
 	var w world
 	e, err := newEngine(host)

@@ -69,7 +69,7 @@ type journal struct {
 	StderrDropped int64 `json:"stderr_dropped_bytes"`
 }
 
-// Bounds of what is read from files that a sandbox can write.
+// Bounds on the size of files that a sandbox can write.
 const (
 	maxJournalBytes = 64 << 10
 	maxStreamBytes  = 1 << 30

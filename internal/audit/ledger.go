@@ -21,7 +21,7 @@ type ledgerEntry struct {
 //	start <exec_id>
 //	end <exec_id> <exit code>
 //
-// A last line without its newline was torn by the death of its program, and counts for what it says so far.
+// A last line without its newline was torn by the death of its program, and counts as far as it goes.
 func readLedger(dir string) (map[string]ledgerEntry, error) {
 	if dir == "" {
 		return nil, nil

@@ -109,7 +109,7 @@ func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// frames notes what is torn as a problem. A file that is missing has no frames.
+// frames records torn frames as a problem. A missing file has no frames.
 func (d *runDir) frames(path, kind string, fn func(payload []byte) error) error {
 	problem, err := eachFrame(path, kind, true, fn)
 	if problem != "" {
@@ -118,8 +118,8 @@ func (d *runDir) frames(path, kind string, fn func(payload []byte) error) error 
 	return err
 }
 
-// eachFrame calls fn with the payload of each frame of a file but the mark at its end, if it is to have one. problem says what is
-// wrong with the first frame that is not whole. Errors: the I/O error.
+// eachFrame calls fn with the payload of each frame of a file except the mark at its end, if marked. problem describes
+// the first frame that is not whole. Errors: the I/O error.
 func eachFrame(path, kind string, marked bool, fn func(payload []byte) error) (problem string, err error) {
 	f, err := os.Open(path)
 	if gone(err) {

@@ -117,7 +117,7 @@ func (sb *sandbox) stamp() string {
 
 func (sb *sandbox) gone() bool { return sb.deletedAt != 0 }
 
-// readRecords reads a copy of the database that nobody else has open. What is wrong in it is a finding. Errors: it can't be
+// readRecords reads a copy of the database that no other process has open. Damage in it is a finding. Errors: it can't be
 // opened, or is so damaged that reading it faults.
 func readRecords(path string) (r *records, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // bbolt reads from a mapping

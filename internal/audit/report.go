@@ -23,7 +23,7 @@ const (
 type Finding struct {
 	// Invariant is its number, such as "I4"; docs/crash-contract.md lists them.
 	Invariant string `json:"invariant"`
-	// Object is what it was found on, such as "sandbox web-1".
+	// Object is the object of the finding, such as "sandbox web-1".
 	Object string `json:"object"`
 	// Problem is one sentence without secrets.
 	Problem string `json:"problem"`

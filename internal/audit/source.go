@@ -75,7 +75,7 @@ type unpacker struct {
 	to   io.Writer
 	sum  hash.Hash
 	head []byte
-	left int64 // bytes of the database that are to come
+	left int64 // bytes of the database still to be received
 	tail []byte
 }
 

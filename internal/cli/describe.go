@@ -61,7 +61,7 @@ func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.Sandbo
 	return a.describeEvents(ctx, c, sb)
 }
 
-// describeResume says of a FAILED sandbox what of it is there and what a resume would do. A daemon that can't say so is no error.
+// describeResume prints which parts of a FAILED sandbox exist and the steps of a resume. It prints nothing if the daemon can't say.
 func (a *app) describeResume(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) {
 	if sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		return

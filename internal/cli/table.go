@@ -89,7 +89,7 @@ func harmless(s, keep string) string {
 // a text around.
 func unseen(r rune) bool { return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) }
 
-// escapeUnseen writes what is unseen as JSON escapes. Outside of strings JSON has none.
+// escapeUnseen writes unseen characters as JSON escapes. JSON has them in strings only.
 func escapeUnseen(text []byte) []byte {
 	if !bytes.ContainsFunc(text, unseen) {
 		return text

@@ -48,7 +48,7 @@ type Verdict struct {
 
 // Decide judges a reading; wasLow is the verdict before.
 //
-//   - Free space counts as if the whole ballast was held: releasing it brings no space back.
+//   - Free space counts as if the whole ballast was held: releasing it does not end Low.
 //   - Low begins below the mark, or when the ballast is missing: it was released because a write found no room, whatever the
 //     file system says, as quotas do.
 //   - Low ends a quarter above the mark, so that it does not flicker, and when the ballast is whole: making it proves that

@@ -20,7 +20,7 @@ type Place struct {
 	// Words name the disk for people: "of the data directory".
 	Words string
 	Path  string
-	// Where is asked for the path at each look where Path is empty; "": it is not known, and not low. It must not block.
+	// Where returns the path at each look if Path is empty; "": the path is unknown, and the disk not low. It must not block.
 	Where func() string
 }
 
@@ -99,7 +99,7 @@ func (w *Watcher) SetLowWater(bytes int64) {
 	w.lowWater = bytes
 }
 
-// OnReturn sets what is called after a look that found room everywhere after one that did not. It must not block.
+// OnReturn sets the function that is called when there is room on all disks again. It must not block.
 func (w *Watcher) OnReturn(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *Watcher) MakeRoom() bool {
 	return true
 }
 
-// ReserveBytes is the size of the ballast, in bytes; the database keeps as much ahead. 0 when the disk can't be looked at.
+// ReserveBytes is the size of the ballast, in bytes; the database keeps as much ahead. 0 when the disk can't be read.
 func (w *Watcher) ReserveBytes() int64 {
 	r, _, err := read(w.o.Places[0].Path)
 	if err != nil {

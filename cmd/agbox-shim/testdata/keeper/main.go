@@ -1,4 +1,4 @@
-// Command keeper uses up memory that stays when it is gone, as far as it gets.
+// Command keeper allocates as much memory as it can that outlives its process.
 //
 //	keeper shm MIB        one System V segment, touched
 //	keeper messages       System V message queues, filled with empty messages

@@ -1,5 +1,5 @@
-// Command lockgrabber tries to take the locks of exec-1 to exec-N in the directory given, as soon as each is there, and holds
-// what it got. It prints one line "won ID" for each, and "up" when it has begun.
+// Command lockgrabber tries to take the locks of exec-1 to exec-N in the directory given, as soon as each exists, and holds
+// those that it got. It prints "up" when it is ready, and a line "won ID" for each lock.
 package main
 
 import (
