@@ -75,7 +75,7 @@ var table = []Key{
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
 	{"artifacts.sandbox_max_bytes", true, `The most that the logs of all execs of one sandbox take on disk, together with what else it writes beside them; ` +
 		`never more than half of that disk. Past it output is dropped or the exec killed, as on_log_limit says; that of agents is kept. It is measured every ` +
-		`two seconds.`, sizeOrNone},
+		`two seconds, and where it can't be used up so soon every half minute.`, sizeOrNone},
 	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" what is past it, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit comes first.`,
 		oneOf(OnLogLimitDrop, OnLogLimitKill)},
 

@@ -9,10 +9,13 @@ import (
 )
 
 const (
-	// quotaEvery is how often the sandboxes with execs are measured, and quotaPause what others get between two of them: a
-	// sandbox with 10,000 logs takes some 20 ms.
+	// quotaEvery is how often a sandbox with execs is measured that may soon use up its quota, quotaMost how often any other,
+	// and quotaPause what others get between two of them: a sandbox with 10,000 logs takes some 20 ms.
 	quotaEvery = 2 * time.Second
+	quotaMost  = 30 * time.Second
 	quotaPause = 10 * time.Millisecond
+	// quotaSpeed is how many bytes a second a sandbox is taken to store at most: what a fast disk takes.
+	quotaSpeed = 1 << 30
 	// quotaBack is the share of the quota below which a sandbox that used it up may store output again.
 	quotaBack = 0.9
 )
@@ -21,11 +24,12 @@ const (
 type quotas struct {
 	mu   sync.Mutex
 	seen map[string]execjournal.Usage
+	due  map[string]time.Time // when it is measured again, by the monotonic clock
 	full map[string]bool
 }
 
 func newQuotas() *quotas {
-	return &quotas{seen: map[string]execjournal.Usage{}, full: map[string]bool{}}
+	return &quotas{seen: map[string]execjournal.Usage{}, due: map[string]time.Time{}, full: map[string]bool{}}
 }
 
 // quotaOf returns the quota of one sandbox in bytes: the configured one, and at most half of the disk. 0: no limit.
@@ -45,6 +49,14 @@ func usedUp(used, quota int64, was bool) bool {
 		return float64(used) >= quotaBack*float64(quota)
 	}
 	return used >= quota
+}
+
+// measuredAfter is how long a sandbox can't use up its quota. Without one nothing depends on what it uses.
+func measuredAfter(used, quota int64) time.Duration {
+	if quota <= 0 {
+		return quotaMost
+	}
+	return min(max(time.Duration((quota-used)/quotaSpeed)*time.Second, quotaEvery), quotaMost)
 }
 
 // logLimit is the limit of each log of an exec that starts now: the configured one, or what is left of the quota of its
@@ -81,7 +93,7 @@ func (c *Controller) watchQuotas(ctx context.Context) {
 		live := map[string]bool{}
 		for _, id := range c.cfg.Store.LiveIDs() {
 			live[id] = true
-			if len(c.cfg.Store.ActiveExecs(id)) == 0 {
+			if len(c.cfg.Store.ActiveExecs(id)) == 0 || !c.quotas.isDue(id) {
 				continue
 			}
 			if err := c.measure(id); err != nil {
@@ -110,11 +122,18 @@ func (c *Controller) measure(id string) error {
 	return c.cfg.Execs.SetFull(id, full)
 }
 
+func (q *quotas) isDue(id string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !time.Now().Before(q.due[id])
+}
+
 func (q *quotas) note(id string, u execjournal.Usage, quota int64) (full, changed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	was := q.full[id]
 	q.seen[id], full = u, usedUp(u.Bytes, quota, was)
+	q.due[id] = time.Now().Add(measuredAfter(u.Bytes, quota))
 	if full {
 		q.full[id] = true
 	} else {
@@ -130,6 +149,7 @@ func (q *quotas) keep(live map[string]bool) {
 	for id := range q.seen {
 		if !live[id] {
 			delete(q.seen, id)
+			delete(q.due, id)
 			delete(q.full, id)
 		}
 	}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/execjournal"
 )
@@ -29,6 +30,21 @@ func TestWhenAQuotaIsUsedUp(t *testing.T) {
 	}
 }
 
+func TestASandboxIsMeasuredBeforeItCanUseUpItsQuota(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct {
+		used, quota int64
+		want        time.Duration
+	}{
+		{0, 0, 30 * time.Second}, {0, 100, 2 * time.Second}, {0, 10 * gib, 10 * time.Second}, {3*gib + 1, 10 * gib, 6 * time.Second},
+		{10 * gib, 10 * gib, 2 * time.Second}, {11 * gib, 10 * gib, 2 * time.Second}, {0, 1000 * gib, 30 * time.Second},
+	} {
+		if got := measuredAfter(c.used, c.quota); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 func TestALogHasWhatIsLeftOfTheQuota(t *testing.T) {
 	for _, c := range []struct{ configured, quota, used, want int64 }{
 		{100, 0, 1000, 100}, {0, 0, 1000, 0}, {100, 1000, 0, 100}, {100, 1000, 950, 50}, {0, 1000, 950, 50}, {100, 1000, 2000, 1},
@@ -49,7 +65,7 @@ func TestQuotasForgetWhatIsGone(t *testing.T) {
 	}
 	q.note("b", execjournal.Usage{Bytes: 1}, 5)
 	q.keep(map[string]bool{"b": true})
-	if len(q.full) != 0 || len(q.seen) != 1 {
+	if len(q.full) != 0 || len(q.seen) != 1 || len(q.due) != 1 {
 		t.Errorf("%v, %v", q.full, q.seen)
 	}
 }
