@@ -48,10 +48,22 @@ func healthOf(raw *container.Health, check *Healthcheck, running bool, started t
 	if running && raw.Status != container.NoHealthcheck {
 		verdict = probed(raw, check, started)
 	}
-	if n := len(raw.Log); n > 0 && raw.Log[n-1] != nil && !raw.Log[n-1].Start.Before(started) {
-		return verdict, tail(raw.Log[n-1].Output, maxHealthOutput)
+	if p := lastProbe(raw.Log, running); p != nil && !p.Start.Before(started) {
+		return verdict, tail(p.Output, maxHealthOutput)
 	}
 	return verdict, ""
+}
+
+// lastProbe is nil when there is none. A probe that was killed with its container is recorded, too (seen, API 1.56): it says nothing.
+func lastProbe(probes []*container.HealthcheckResult, running bool) *container.HealthcheckResult {
+	n := len(probes)
+	for n > 1 && !running && probes[n-1] != nil && probes[n-1].ExitCode != 0 && probes[n-1].Output == "" {
+		n--
+	}
+	if n == 0 {
+		return nil
+	}
+	return probes[n-1]
 }
 
 // probed is the verdict of the probes. The engine says "unhealthy" of a container that it has paused, and then until the

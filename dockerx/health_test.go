@@ -72,6 +72,8 @@ func TestHealthOfARun(t *testing.T) {
 		"what an earlier run said":   {log("starting", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
 		"the last probe":             {log("unhealthy", bad(1, "a"), bad(2, "b")), &Healthcheck{Retries: 2}, true, HealthUnhealthy, "b"},
 		"the last probe of a corpse": {log("unhealthy", bad(1, "a")), thrice, false, HealthNone, "a"},
+		"a probe that died with it":  {log("unhealthy", bad(1, "a"), bad(2, "")), thrice, false, HealthNone, "a"},
+		"only such a probe":          {log("unhealthy", bad(1, "")), thrice, false, HealthNone, ""},
 		"a probe without a record":   {log("healthy", nil), thrice, true, HealthHealthy, ""},
 		"frozen, or just thawed":     {log("unhealthy", probe(1, "a")), thrice, true, HealthHealthy, "a"},
 		"thawed, and one failed":     {log("unhealthy", probe(1, "a"), bad(2, "b")), thrice, true, HealthHealthy, "b"},
