@@ -1,59 +1,152 @@
 package dockerx
 
 import (
+	"cmp"
 	"context"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
 
-// detachingVersion is the API version from which on an engine may detach a container from its network when a start fails, such
-// as by a host port in use (seen with 1.56), and let the next start succeed without a network and without ports. 20.10 keeps
-// both.
-const detachingVersion = "1.44"
+// looseVersion is the API version from which on engines (seen with 1.56) lose a container's network in two ways that 20.10 does
+// not: a start that fails, such as by a host port in use, detaches the container, and the next start succeeds without a network
+// and without ports; and a container that was created on a network's ID can't be started once that network was removed, also
+// when it is connected to another one of the same name.
+const looseVersion = "1.44"
 
-// startAttached starts a container on the network that it was created on, and leaves it there when the start fails. Where the
-// process dies between the two, the next start attaches it again, without further DNS names: the engine has forgotten them.
+func isLoose(version string) bool { return versions.GreaterThanOrEqualTo(version, looseVersion) }
+
+// startAttached starts a container on the network that it is connected to, and leaves it connected when the start fails. Where
+// this process dies between a start that failed and that, the next start connects it again, without further DNS names: the
+// engine has forgotten them.
 func startAttached(ctx context.Context, c *client.Client, id string) error {
-	if versions.LessThan(c.ClientVersion(), detachingVersion) {
+	if !isLoose(c.ClientVersion()) {
 		return c.ContainerStart(ctx, id, container.StartOptions{})
 	}
-	mode, end, err := attachment(ctx, c, id)
+	a, err := attachmentOf(ctx, c, id)
 	if err != nil {
 		return err
 	}
-	if err := attachAgain(ctx, c, id, mode, end); err != nil {
+	if !a.mode.IsUserDefined() || a.running {
+		return c.ContainerStart(ctx, id, container.StartOptions{})
+	}
+	if len(a.ends) == 0 {
+		err = c.NetworkConnect(ctx, string(a.mode), id, &network.EndpointSettings{})
+	} else {
+		err = a.moveToMode(ctx, c)
+	}
+	if err != nil {
 		return err
 	}
-	err = c.ContainerStart(ctx, id, container.StartOptions{})
-	if err == nil || !mode.IsUserDefined() {
+	if err = c.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		a.connectAgain(ctx, c)
 		return err
 	}
-	_, after, inspectErr := attachment(ctx, c, id)
-	if inspectErr != nil || after != nil {
-		return err // the next start looks again
-	}
-	_ = c.NetworkConnect(ctx, string(mode), id, end) // as above
-	return err
+	a.tidy(ctx, c)
+	return nil
 }
 
-// attachment returns the network mode of a container and how it is attached, nil when it is on no network.
-func attachment(ctx context.Context, c *client.Client, id string) (container.NetworkMode, *network.EndpointSettings, error) {
+// attachment is how a container is connected.
+type attachment struct {
+	id      string
+	mode    container.NetworkMode // the network that it was created on, by name or by ID
+	running bool
+	ends    map[string]*network.EndpointSettings // by the network's name, mostly
+	moved   bool                                 // an end is kept under the mode, which is the ID of another network
+}
+
+func attachmentOf(ctx context.Context, c *client.Client, id string) (*attachment, error) {
 	raw, err := c.ContainerInspect(ctx, id)
-	if err != nil || raw.HostConfig == nil || raw.NetworkSettings == nil {
-		return "", nil, err
+	if err != nil {
+		return nil, err
 	}
-	for _, end := range raw.NetworkSettings.Networks {
-		return raw.HostConfig.NetworkMode, &network.EndpointSettings{Aliases: end.Aliases}, nil
+	a := &attachment{id: raw.ID}
+	if raw.HostConfig != nil {
+		a.mode = raw.HostConfig.NetworkMode
 	}
-	return raw.HostConfig.NetworkMode, nil, nil
+	if raw.State != nil {
+		a.running = raw.State.Running
+	}
+	if raw.NetworkSettings != nil {
+		a.ends = raw.NetworkSettings.Networks
+	}
+	return a, nil
 }
 
-func attachAgain(ctx context.Context, c *client.Client, id string, mode container.NetworkMode, end *network.EndpointSettings) error {
-	if end != nil || !mode.IsUserDefined() {
+// moveToMode makes a container startable that was created on the ID of a network that is gone, and is connected to another one
+// since. A start looks up the network that is named by the mode, unless the end is kept under that very word; the network of
+// the end itself is looked up by the ID in it. Each call leaves a container that this function can go on with.
+func (a *attachment) moveToMode(ctx context.Context, c *client.Client) error {
+	mode := string(a.mode)
+	if !isFullID(mode) {
 		return nil
 	}
-	return c.NetworkConnect(ctx, string(mode), id, &network.EndpointSettings{})
+	for _, end := range a.ends {
+		if end.NetworkID == mode {
+			return nil // a start that finds it gone says so
+		}
+	}
+	if there, err := networkID(ctx, c, mode); err != nil || there != "" {
+		return err
+	}
+	again, err := a.liveEnd(ctx, c)
+	if err != nil || again == nil {
+		return err
+	}
+	if err := c.NetworkConnect(ctx, mode, a.id, again); err != nil {
+		return err
+	}
+	for key := range a.ends {
+		if key == mode {
+			continue
+		}
+		if err := c.NetworkDisconnect(ctx, key, a.id, true); err != nil {
+			return err
+		}
+	}
+	a.moved = true
+	return nil
+}
+
+// liveEnd returns an end whose network exists, with that network's ID; nil when none does.
+func (a *attachment) liveEnd(ctx context.Context, c *client.Client) (*network.EndpointSettings, error) {
+	for key, end := range a.ends {
+		live, err := networkID(ctx, c, cmp.Or(end.NetworkID, key))
+		if err != nil {
+			return nil, err
+		}
+		if live != "" {
+			return &network.EndpointSettings{NetworkID: live, Aliases: end.Aliases}, nil
+		}
+	}
+	return nil, nil
+}
+
+// tidy drops the end that a start was given under the mode. The engine has made another one under the network's name by now, and
+// a disconnect by somebody would leave the first.
+func (a *attachment) tidy(ctx context.Context, c *client.Client) {
+	if a.moved {
+		_ = c.NetworkDisconnect(ctx, string(a.mode), a.id, true) // the container runs; the next start needs no tidiness
+	}
+}
+
+// connectAgain connects a container whose start failed as it was before. A failure of that is mended by the next start.
+func (a *attachment) connectAgain(ctx context.Context, c *client.Client) {
+	after, err := attachmentOf(ctx, c, a.id)
+	if err != nil || len(after.ends) > 0 {
+		return
+	}
+	for key, end := range a.ends {
+		id := cmp.Or(end.NetworkID, key)
+		_ = c.NetworkConnect(ctx, id, a.id, &network.EndpointSettings{NetworkID: end.NetworkID, Aliases: end.Aliases})
+	}
+}
+
+// networkID returns the ID of a network by ID or name; empty when there is none.
+func networkID(ctx context.Context, c *client.Client, key string) (string, error) {
+	raw, err := c.NetworkInspect(ctx, key, network.InspectOptions{})
+	return raw.ID, ignore(err, errdefs.IsNotFound)
 }

@@ -1,6 +1,7 @@
 package dockerx
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"path"
@@ -61,13 +62,10 @@ func (s *ContainerSpec) config() *container.Config {
 	}
 }
 
-func (s *ContainerSpec) hostConfig() *container.HostConfig {
-	mode := container.NetworkMode(network.NetworkNone)
-	if s.NetworkID != "" {
-		mode = container.NetworkMode(s.NetworkID)
-	}
+// hostConfig takes the word for the network that networkWord returned.
+func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 	return &container.HostConfig{
-		NetworkMode:   mode,
+		NetworkMode:   container.NetworkMode(cmp.Or(networkWord, network.NetworkNone)),
 		Mounts:        s.mounts(),
 		Init:          s.Init,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -162,12 +160,13 @@ func (s *ContainerSpec) mounts() []mount.Mount {
 	return out
 }
 
-func (s *ContainerSpec) networking() *network.NetworkingConfig {
-	if s.NetworkID == "" {
+// networking also names the network by its ID, which decides where names are doubled.
+func (s *ContainerSpec) networking(networkWord string) *network.NetworkingConfig {
+	if networkWord == "" {
 		return nil
 	}
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-		s.NetworkID: {Aliases: s.NetworkAliases},
+		networkWord: {NetworkID: s.NetworkID, Aliases: s.NetworkAliases},
 	}}
 }
 

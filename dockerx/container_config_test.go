@@ -21,7 +21,7 @@ func TestGPUsAreReadAsTheyWereAskedFor(t *testing.T) {
 
 func TestDiskBoundIsReadAsItWasSet(t *testing.T) {
 	spec := ContainerSpec{DiskBytes: 12345}
-	raw := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: spec.hostConfig()}}
+	raw := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: spec.hostConfig("")}}
 	if d := fromInspect(&raw); d.DiskBytes != 12345 {
 		t.Errorf("%d bytes", d.DiskBytes)
 	}

@@ -84,7 +84,7 @@ func networkIDs(endpoints map[string]*network.EndpointSettings) []string {
 		}
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
 // orWanted returns the networks of c or, before its first start, the one that it was created on.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 )
 
@@ -88,7 +89,11 @@ func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (strin
 		if err := spec.Healthcheck.checkVersion(c.ClientVersion()); err != nil {
 			return err
 		}
-		resp, err := c.ContainerCreate(ctx, spec.config(), spec.hostConfig(), spec.networking(), nil, spec.Name)
+		word, err := networkWord(ctx, c, spec.NetworkID)
+		if err != nil {
+			return err
+		}
+		resp, err := c.ContainerCreate(ctx, spec.config(), spec.hostConfig(word), spec.networking(word), nil, spec.Name)
 		id = resp.ID
 		return reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
 	})
@@ -96,4 +101,17 @@ func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (strin
 		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
 	}
 	return id, nil
+}
+
+// networkWord returns the word under which a container keeps its network. An engine that would never start a container without
+// the very network of an ID gets the name, so that one that is made again can take its place.
+func networkWord(ctx context.Context, c *client.Client, id string) (string, error) {
+	if id == "" || !isLoose(c.ClientVersion()) {
+		return id, nil
+	}
+	raw, err := c.NetworkInspect(ctx, id, network.InspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return id, nil // the start finds that out
+	}
+	return raw.Name, err
 }

@@ -269,7 +269,7 @@ func TestContainerIsMadeAsTheSpecSays(t *testing.T) {
 		"no restart":        h.RestartPolicy.IsNone() && !h.AutoRemove,
 		"init":              h.Init != nil && *h.Init,
 		"bounded log":       h.LogConfig.Type == "json-file" && h.LogConfig.Config["max-size"] == "1m" && h.LogConfig.Config["max-file"] == "1",
-		"network":           string(h.NetworkMode) == n.ID && len(c.NetworkSettings.Networks) == 1,
+		"network":           (string(h.NetworkMode) == n.ID || string(h.NetworkMode) == n.Name) && len(c.NetworkSettings.Networks) == 1,
 	} {
 		if !ok {
 			t.Errorf("%s: not as wanted: %+v %+v", what, c.Config, h)

@@ -49,7 +49,7 @@ func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID stri
 				return err
 			}
 		}
-		return c.NetworkConnect(ctx, raw.ID, containerID, &network.EndpointSettings{Aliases: aliases})
+		return c.NetworkConnect(ctx, raw.ID, containerID, &network.EndpointSettings{NetworkID: raw.ID, Aliases: aliases})
 	})
 	if err != nil {
 		return fmt.Errorf("connect container %s to network %s: %w", containerID, networkID, err)
