@@ -233,6 +233,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.OverQuota(d.registry, d.ctl.OverQuota)
+	metrics.Vanished(d.registry, d.ctl.Held)
 	metrics.States(d.registry, stateNames(), d.countByState)
 	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
 	socket, err := listen(paths.Socket)

@@ -290,6 +290,14 @@ func OverQuota(reg prometheus.Registerer, count func() int) {
 	}, func() float64 { return float64(count()) }))
 }
 
+// Vanished exports the number of sandboxes that vanished from the engine together and wait for an operator, read when scraped.
+func Vanished(reg prometheus.Registerer, count func() int) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "agboxd_sandboxes_vanished",
+		Help: "Sandboxes that vanished from the engine together; they are not judged before `agbox engine confirm`.",
+	}, func() float64 { return float64(count()) }))
+}
+
 // States exports the number of sandboxes by state, read when scraped.
 func States(reg prometheus.Registerer, states []string, count func() map[string]int) {
 	reg.MustRegister(&stateCollector{

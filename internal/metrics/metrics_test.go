@@ -68,8 +68,10 @@ func TestWhatIsCounted(t *testing.T) {
 	m.ConfigLoaded(time.Unix(2000, 0))
 	m.ConfigReloaded(fault)
 	States(reg, []string{"ready", "failed"}, func() map[string]int { return map[string]int{"ready": 3} })
+	Vanished(reg, func() int { return 4 })
 	samples := gather(t, reg)
 	for key, want := range map[string]float64{
+		"agboxd_sandboxes_vanished{}":                    4,
 		"agboxd_reconcile_total{loop=boxes,result=done}": 1,
 		"agboxd_reconcile_seconds{loop=boxes}":           1,
 		"agboxd_steps_total{result=error,step=jump}":     1,
