@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -147,6 +148,11 @@ func prepared(t testing.TB, home string) *daemon {
 	d := &daemon{TB: t, home: home, host: os.Getenv("DOCKER_HOST"), http: "off", log: &logFile{}}
 	t.Cleanup(d.destroy)
 	return d
+}
+
+// engineSocket is that of the engine that the tests use.
+func engineSocket() string {
+	return cmp.Or(strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"), "/var/run/docker.sock")
 }
 
 func (d *daemon) writeConfig() {

@@ -28,7 +28,7 @@ func newLiar(t testing.TB) *liar {
 	listener := must(net.Listen("unix", socket))(t)
 	l := &liar{host: "unix://" + socket}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", "/var/run/docker.sock")
+		return (&net.Dialer{}).DialContext(ctx, "unix", engineSocket())
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
 	proxy.Transport, proxy.FlushInterval = &http.Transport{DialContext: dial}, -1

@@ -274,7 +274,7 @@ func TestTheDaemonServesWithoutAnEngineAndConvergesWhenItComes(t *testing.T) {
 	if ping.GetEngineProblem() == "" || d.state(id) != pending {
 		t.Errorf("problem %q, state %s", ping.GetEngineProblem(), d.state(id))
 	}
-	stop := forward(t, sock, "/var/run/docker.sock")
+	stop := forward(t, sock, engineSocket())
 	d.await(id, ready)
 	d.sh(id, "true")
 	stop()
@@ -282,7 +282,7 @@ func TestTheDaemonServesWithoutAnEngineAndConvergesWhenItComes(t *testing.T) {
 	if st := d.ended(e.GetExecId()); st.GetState() != finished {
 		t.Errorf("an exec without an engine: %s", st.GetError())
 	}
-	forward(t, sock, "/var/run/docker.sock")
+	forward(t, sock, engineSocket())
 	d.remove(id)
 }
 

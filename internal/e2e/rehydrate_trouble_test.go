@@ -51,7 +51,7 @@ func TestARebuildWaitsForTheEngine(t *testing.T) {
 	t.Parallel()
 	sock := filepath.Join(must(os.MkdirTemp("", "agbox-e2e-sock-"))(t), "d.sock")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(sock)) })
-	stop := forward(t, sock, "/var/run/docker.sock")
+	stop := forward(t, sock, engineSocket())
 	d := newDaemon(t, "unix://"+sock, "")
 	d.host = "" // behind the socket is the engine that is there
 	filed, unfiled := d.create(nil), d.create(nil)
@@ -88,7 +88,7 @@ func TestARebuildWaitsForTheEngine(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	forward(t, sock, "/var/run/docker.sock")
+	forward(t, sock, engineSocket())
 	d.eventually("the other one comes back", func() error {
 		_, err := d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: unfiled})
 		return err

@@ -181,7 +181,7 @@ func TestMetricsAndReadinessTellOfTheEngine(t *testing.T) {
 	d.wantPage("/healthz", http.StatusOK, "ok\n")
 	d.wantPage("/readyz", http.StatusServiceUnavailable, "[+]store ok", "[-]engine: the Docker engine can't be reached", "\nnot ready\n")
 	d.wantPage("/metrics", http.StatusOK, "agboxd_engine_up 0\n", `agboxd_sandboxes{state="ready"} 0`)
-	forward(t, sock, "/var/run/docker.sock")
+	forward(t, sock, engineSocket())
 	d.host = "" // behind the socket, which does not outlive the test, is the engine that is there
 	id := d.create(nil)
 	d.await(id, ready)
