@@ -37,10 +37,17 @@ type absences struct {
 	first map[string]firstLook // by sandbox ID
 	// destroyed are the IDs of objects whose removal the present stream of events has reported.
 	destroyed map[string]bool
-	// held are the sandboxes that vanished together and wait for an operator, with their names; confirmed are those that one
-	// gave up.
-	held      map[string]string
-	confirmed map[string]bool
+	// held are the sandboxes that vanished together and wait for an operator; confirmed are those that an operator gave up, as on
+	// record; stale are those whose confirmation must go from the record before anything is judged by an absence.
+	held      map[string]heldSandbox
+	confirmed map[string]*storev1.GivenUp
+	stale     map[string]bool
+}
+
+// heldSandbox is one that waits for an operator.
+type heldSandbox struct {
+	name, primary string
+	run           *storev1.EngineRun // in which the engine does not show it
 }
 
 // firstLook is the first of the two looks at a part that is not there.
@@ -52,7 +59,8 @@ type firstLook struct {
 
 func newAbsences() *absences {
 	return &absences{
-		first: map[string]firstLook{}, destroyed: map[string]bool{}, held: map[string]string{}, confirmed: map[string]bool{},
+		first: map[string]firstLook{}, destroyed: map[string]bool{}, held: map[string]heldSandbox{},
+		confirmed: map[string]*storev1.GivenUp{}, stale: map[string]bool{},
 	}
 }
 
@@ -84,7 +92,10 @@ func (a *absences) seen(id string, o *storev1.Objects) bool {
 	_, doubted := a.first[id]
 	delete(a.first, id)
 	delete(a.held, id)
-	delete(a.confirmed, id)
+	if a.confirmed[id] != nil {
+		delete(a.confirmed, id)
+		a.stale[id] = true
+	}
 	for _, object := range objectIDs(o) {
 		delete(a.destroyed, object)
 	}
@@ -122,36 +133,22 @@ func (a *absences) isDestroyed(objects ...string) bool {
 	return slices.ContainsFunc(objects, func(id string) bool { return id != "" && a.destroyed[id] })
 }
 
-func (a *absences) isConfirmed(id string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.confirmed[id]
-}
-
 // hold has a sandbox wait for an operator.
-func (a *absences) hold(id, name string) {
+func (a *absences) hold(id string, h heldSandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held[id] = name
+	a.held[id] = h
 }
 
 // holding are the names of those that wait for an operator.
 func (a *absences) holding() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Collect(maps.Values(a.held))
-}
-
-// confirm gives up those that are held, and returns their IDs.
-func (a *absences) confirm() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	ids := slices.Collect(maps.Keys(a.held))
-	for _, id := range ids {
-		a.confirmed[id] = true
+	var names []string
+	for _, h := range a.held {
+		names = append(names, h.name)
 	}
-	clear(a.held)
-	return ids
+	return names
 }
 
 // copied returns an independent copy.
@@ -160,6 +157,7 @@ func (a *absences) copied() *absences {
 	defer a.mu.Unlock()
 	return &absences{
 		first: maps.Clone(a.first), destroyed: maps.Clone(a.destroyed), held: maps.Clone(a.held), confirmed: maps.Clone(a.confirmed),
+		stale: maps.Clone(a.stale),
 	}
 }
 
@@ -217,7 +215,10 @@ func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) er
 			c.wakeAgentsOf(rec.ID) // they waited
 		}
 		w.Doubt = ""
-		return nil
+		return c.forgetStale(ctx, rec.ID)
+	}
+	if err := c.forgetStale(ctx, rec.ID); err != nil {
+		return err
 	}
 	what := plan.Lacks(rec, *w)
 	if what == "" { // its cleanup is due
@@ -235,13 +236,13 @@ func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) er
 		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
 		return nil
 	}
-	if !proof && !hasPrimary(*w) && !c.absences.isConfirmed(rec.ID) {
-		others, err := c.vanished(ctx, rec.ID)
+	if !proof && !hasPrimary(*w) {
+		others, err := c.vanishedWith(ctx, rec, w.Run)
 		if err != nil {
 			return err
 		}
 		if len(others) > 0 {
-			c.absences.hold(rec.ID, displayName(v.sb))
+			c.absences.hold(rec.ID, heldSandbox{displayName(v.sb), rec.Objects.GetPrimaryId(), w.Run})
 			w.Doubt, w.LookAgain = vanishedTogether(append(others, displayName(v.sb))), looksApart
 			return nil
 		}
@@ -297,8 +298,16 @@ func (c *Controller) contradiction(ctx context.Context, rec plan.Record, w plan.
 	return ""
 }
 
-// vanished names the live sandboxes other than id whose primary the engine does not list either, without an event of its removal.
-func (c *Controller) vanished(ctx context.Context, id string) ([]string, error) {
+// vanishedWith names the live sandboxes other than that of rec whose primary the engine does not list either, without an event of its
+// removal. It leaves out those that an operator confirmed as gone, and names none if the operator confirmed that of rec's sandbox.
+func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
+	engine, err := c.cfg.Store.EngineIdentity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.absences.isConfirmed(rec.ID, rec.Objects, run, engine) {
+		return nil, nil
+	}
 	listed, err := c.cfg.listContainers(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -311,7 +320,7 @@ func (c *Controller) vanished(ctx context.Context, id string) ([]string, error) 
 	}
 	var gone []string
 	for _, other := range c.cfg.Store.LiveIDs() {
-		if other == id || shown[other] || c.absences.isConfirmed(other) {
+		if other == rec.ID || shown[other] {
 			continue
 		}
 		sb, err := c.cfg.Store.Sandbox(ctx, other)
@@ -321,12 +330,16 @@ func (c *Controller) vanished(ctx context.Context, id string) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		if rec := c.recordOf(sb); plan.Lacks(rec, plan.World{}) == plan.ThePrimary && !c.absences.isDestroyed(rec.Objects.GetPrimaryId()) {
+		if rec := c.recordOf(sb); plan.Lacks(rec, plan.World{}) == plan.ThePrimary && !c.absences.isDestroyed(rec.Objects.GetPrimaryId()) &&
+			!c.absences.isConfirmed(other, rec.Objects, run, engine) {
 			gone = append(gone, displayName(sb))
 		}
 	}
 	return gone, nil
 }
+
+// Held is the number of sandboxes that vanished together and wait for an operator.
+func (c *Controller) Held() int { return len(c.absences.holding()) }
 
 // Vanished says in one sentence that sandboxes vanished together and wait for an operator; empty when none do.
 func (c *Controller) Vanished() string {

@@ -114,6 +114,7 @@ func New(cfg Config) *Controller {
 		resyncNow:  make(chan struct{}, 1),
 	}
 	c.settings.Store(&cfg.Settings)
+	c.recallGivenUp()
 	c.clock = newClock(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.hooks = newHookClock(c.clock.read)
 	c.started = c.clock.read()
@@ -164,18 +165,14 @@ func (c *Controller) EngineProblem() string { return c.link.problem() }
 // EngineWarning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
 func (c *Controller) EngineWarning() string { return c.link.warning() }
 
-// ConfirmEngine accepts the engine now in place as ours and returns its ID.
-// Sandboxes that vanished together are judged then as if each had vanished alone.
+// ConfirmEngine accepts the engine now in place as ours and returns its ID. Sandboxes that vanished together are judged then as if
+// each had vanished alone, also by a later daemon.
 func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) {
 	engineID, err := c.link.confirm(ctx)
 	if err != nil {
 		return "", err
 	}
-	for _, id := range c.absences.confirm() {
-		c.log.Warn("an operator gave up a sandbox that vanished", "sandbox_id", id)
-		c.sandboxes.add(id)
-	}
-	return engineID, nil
+	return engineID, c.giveUpHeld(ctx)
 }
 
 // committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass

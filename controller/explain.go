@@ -84,7 +84,7 @@ func (e *explanation) onlooker() *Controller {
 	return o
 }
 
-// unmarkedEngine and unmarkedStore leave out what a look at the engine's marker may do beside looking.
+// unmarkedEngine and unmarkedStore leave out what a look at the engine may do beside looking.
 type unmarkedEngine struct{ Engine }
 
 func (unmarkedEngine) CreateVolume(context.Context, string, map[string]string) error { return nil }
@@ -94,6 +94,8 @@ type unmarkedStore struct{ Store }
 func (unmarkedStore) SetMarkerWritten(context.Context) error { return nil }
 
 func (unmarkedStore) SetEngineIdentity(context.Context, *storev1.EngineIdentity) error { return nil }
+
+func (unmarkedStore) ForgetGivenUp(context.Context, string) error { return nil }
 
 // copied is a clock of its own that knows what this one does of a sandbox.
 func (k *hookClock) copied(sandboxID string) *hookClock {

@@ -42,6 +42,9 @@ type Store interface {
 	SetMarkerWritten(ctx context.Context) error
 	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
 	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
+	GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error
+	GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error)
+	ForgetGivenUp(ctx context.Context, id string) error
 	Unswept(ctx context.Context, id string) (bool, error)
 	Clock(ctx context.Context) (*storev1.ClockRecord, error)
 	SetClock(ctx context.Context, rec *storev1.ClockRecord) error

@@ -114,8 +114,8 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l loo
 		return plan.Plan{}, err
 	}
 	p := c.decide(rec, sb, *w, l)
-	if p.InDoubt {
-		p.Next = time.Nanosecond // only a pass looks closer
+	if p.InDoubt || c.absences.hasConfirmation(id) {
+		p.Next = time.Nanosecond // only a pass looks closer, or takes the confirmation off the record
 	}
 	if runs(rec) && c.published.unseen(id, sb.Spec) {
 		p.Next = time.Nanosecond // only a pass looks at ports

@@ -125,6 +125,14 @@ func (s *simStore) SetEngineIdentity(ctx context.Context, id *storev1.EngineIden
 	return s.effect("Store.SetEngineIdentity", func() error { return s.Store.SetEngineIdentity(ctx, id) })
 }
 
+func (s *simStore) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
+	return s.effect("Store.GiveUp", func() error { return s.Store.GiveUp(ctx, confirmed) })
+}
+
+func (s *simStore) ForgetGivenUp(ctx context.Context, id string) error {
+	return s.effect("Store.ForgetGivenUp", func() error { return s.Store.ForgetGivenUp(ctx, id) })
+}
+
 func (e *simEngine) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
 	return simulated(e.simPort, "Engine.InspectNetwork", func() (dockerx.Network, error) { return e.Fake.InspectNetwork(ctx, id) })
 }

@@ -637,6 +637,14 @@ func (s *fusedStore) SetEngineIdentity(ctx context.Context, id *storev1.EngineId
 	return s.f.guard(func() error { return s.Store.SetEngineIdentity(ctx, id) })
 }
 
+func (s *fusedStore) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
+	return s.f.guard(func() error { return s.Store.GiveUp(ctx, confirmed) })
+}
+
+func (s *fusedStore) ForgetGivenUp(ctx context.Context, id string) error {
+	return s.f.guard(func() error { return s.Store.ForgetGivenUp(ctx, id) })
+}
+
 type fusedEngine struct {
 	*dockertest.Fake
 	f *fuseBox

@@ -44,6 +44,8 @@ import (
 //	├──sandbox-unswept
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - of one that cleanup_ttl deleted after a failure; its objects are
 //	│                                                        reported and never swept, also after the purge
+//	├──sandbox-given-up
+//	│  └──*sandbox id*    : <agbox.store.v1.GivenUp>       - an operator's confirmation, until the sandbox is judged or seen again
 //	├──exec-refs
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
@@ -87,6 +89,7 @@ const (
 	bucketTrimmed   = "sandbox-trimmed"
 	bucketDeletedAt = "sandbox-deleted-at"
 	bucketUnswept   = "sandbox-unswept"
+	bucketGivenUp   = "sandbox-given-up"
 	bucketExecRefs  = "exec-refs"
 
 	bucketAgentID       = "agent-ids"

@@ -75,6 +75,7 @@ func (c *checker) run() error {
 	for _, id := range c.sandboxes() {
 		c.sandbox(id)
 	}
+	c.each(bucketGivenUp, c.givenUp)
 	c.each(bucketNames, c.name)
 	c.each(bucketExecRefs, c.ref)
 	c.agents()
@@ -163,6 +164,14 @@ func (c *checker) name(name string, v []byte) {
 		c.say(bucketNames, name, "it is held by sandbox %s, whose name is %q", id, d.GetName())
 	case d.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
 		c.say(bucketNames, name, "it is held by sandbox %s, which is to be deleted", id)
+	}
+}
+
+// givenUp: it is of a live sandbox.
+func (c *checker) givenUp(id string, v []byte) {
+	_ = c.noted(bucketGivenUp, id, "", decode(v, &storev1.GivenUp{})) // it was told
+	if !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id) {
+		c.say(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
 	}
 }
 

@@ -153,6 +153,11 @@ func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool, err erro
 		return false, nil
 	}
 	sb.Progress = p
+	if p.GetMissing() { // what was confirmed is judged now; a later vanishing needs a confirmation of its own
+		if err := t.delete(bucketGivenUp, sb.ID); err != nil {
+			return false, err
+		}
+	}
 	return true, t.put(bucketProgress, sb.ID, p)
 }
 
@@ -166,5 +171,8 @@ func (t *txn) deleted(sb *Sandbox) error {
 		return fmt.Errorf("report on sandbox %s: deleted with %d agents: %w", sb.ID, n, errdefs.ErrFailedPrecondition)
 	}
 	t.changes.sandboxes[sb.ID] = nil
+	if err := t.delete(bucketGivenUp, sb.ID); err != nil {
+		return err
+	}
 	return t.putInt(bucketDeletedAt, sb.ID, uint64(t.now.UnixNano()))
 }

@@ -222,6 +222,9 @@ func (r *records) reader(name string) (read readFunc, id string) {
 			r.unswept[string(k)] = true
 			r.number("mark of unswept sandbox "+string(k), v)
 		},
+		"sandbox-given-up": func(_ string, k, v []byte) {
+			r.decode("confirmation of sandbox "+string(k), v, &storev1.GivenUp{})
+		},
 		"agent-config":   r.readAgentConfig,
 		"agent-desired":  r.readAgentDesired,
 		"agent-status":   r.readAgentStatus,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -32,6 +33,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	}, m.wholeLife)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
+	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
 		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
@@ -136,6 +138,31 @@ func (m *mortal) recovers(round string) {
 	m.gone(id)
 }
 
+// vanishes has two sandboxes vanish while there is no daemon, and an operator confirm it.
+func (m *mortal) vanishes(round string) {
+	boxes := []string{m.box(round+"-one", &agboxv1.CreateSpec{}), m.box(round+"-two", &agboxv1.CreateSpec{})}
+	for _, id := range boxes {
+		m.await(id, ready)
+	}
+	m.again(func() {
+		m.docker("rm", "-f", naming.Primary(boxes[0]), naming.Primary(boxes[1]))
+		time.Sleep(12 * time.Second) // longer ago than the engine is asked for events: its own word would be proof
+	})
+	m.eventually("they wait for an operator", func() error {
+		for _, id := range boxes {
+			if status := m.sandbox(id).GetStatusMessage(); !strings.Contains(status, "vanished") {
+				return fmt.Errorf("the status of %s is %q", id, status)
+			}
+		}
+		return nil
+	})
+	must(m.admin().ConfirmEngine(m.ctx(), &agboxv1.ConfirmEngineRequest{}))(m)
+	for _, id := range boxes {
+		m.await(id, failed)
+		m.gone(id)
+	}
+}
+
 // crewOf is a sandbox for agents.
 func (m *mortal) crewOf(id string) *crew {
 	m.Helper()
@@ -228,6 +255,8 @@ func (m *mortal) rebuilds(round string) {
 	c.result(id, round+"-told")
 	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: gone}))(m)
 	m.run(c.box, round+"-x", "sh", "-c", "echo x >>/workspace/mark; sleep 3; exit 5")
+	m.run(c.box, round+"-wait", "sh", "-c", "until test -s /workspace/mark; do sleep 0.1; done")
+	m.ended(round + "-wait")
 	m.once(c.box, round+"-before", "/workspace/mark")
 	m.again(func() { m.lose(theDatabase, theUUID) })
 	m.await(c.box, ready)

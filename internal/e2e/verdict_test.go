@@ -172,7 +172,12 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 		}
 	}
 	d.sh(other, "true") // the others go on
+	if got := d.get("/metrics"); !strings.Contains(got, "\nagboxd_sandboxes_vanished 2\n") {
+		t.Errorf("the metrics do not say it:\n%s", got)
+	}
 	must(d.admin().ConfirmEngine(d.ctx(), &agboxv1.ConfirmEngineRequest{}))(t)
+	d.kill() // what was confirmed is on record
+	d.start()
 	for _, id := range []string{one, two} {
 		d.await(id, failed)
 		if code := d.errorCode(id); code != "CONTAINER_MISSING" {
@@ -186,7 +191,13 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 
 func (d *daemon) readyz() string {
 	d.Helper()
-	resp, err := http.Get("http://" + d.http + "/readyz")
+	return d.get("/readyz")
+}
+
+// get is what the daemon's HTTP port answers, or why it does not.
+func (d *daemon) get(path string) string {
+	d.Helper()
+	resp, err := http.Get("http://" + d.http + path)
 	if err != nil {
 		return err.Error()
 	}

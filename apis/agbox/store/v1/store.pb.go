@@ -677,6 +677,70 @@ func (x *EngineIdentity) GetDataRoot() string {
 	return ""
 }
 
+// GivenUp is an operator's confirmation that a sandbox that vanished together with others is gone. It holds for that one vanishing: of
+// this container, from this engine, in this life of it, until the sandbox is seen again or judged.
+type GivenUp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The life in which the engine did not show the container.
+	EngineRun *EngineRun      `protobuf:"bytes,1,opt,name=engine_run,json=engineRun,proto3" json:"engine_run,omitempty"`
+	Engine    *EngineIdentity `protobuf:"bytes,2,opt,name=engine,proto3" json:"engine,omitempty"`
+	// The primary that the engine did not show; its ID is never used again.
+	PrimaryId     string `protobuf:"bytes,3,opt,name=primary_id,json=primaryId,proto3" json:"primary_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GivenUp) Reset() {
+	*x = GivenUp{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GivenUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GivenUp) ProtoMessage() {}
+
+func (x *GivenUp) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GivenUp.ProtoReflect.Descriptor instead.
+func (*GivenUp) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GivenUp) GetEngineRun() *EngineRun {
+	if x != nil {
+		return x.EngineRun
+	}
+	return nil
+}
+
+func (x *GivenUp) GetEngine() *EngineIdentity {
+	if x != nil {
+		return x.Engine
+	}
+	return nil
+}
+
+func (x *GivenUp) GetPrimaryId() string {
+	if x != nil {
+		return x.PrimaryId
+	}
+	return ""
+}
+
 // ToolMount is one bind mount of a built-in tool.
 type ToolMount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -691,7 +755,7 @@ type ToolMount struct {
 
 func (x *ToolMount) Reset() {
 	*x = ToolMount{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +767,7 @@ func (x *ToolMount) String() string {
 func (*ToolMount) ProtoMessage() {}
 
 func (x *ToolMount) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +780,7 @@ func (x *ToolMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
 func (*ToolMount) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ToolMount) GetTool() string {
@@ -780,7 +844,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +856,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +869,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Progress) GetServices() map[string]*ServiceProgress {
@@ -900,7 +964,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +976,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +989,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -978,7 +1042,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1054,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1067,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -1040,7 +1104,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1116,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1129,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -1110,7 +1174,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1186,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1199,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -1212,7 +1276,7 @@ type ClockWait struct {
 
 func (x *ClockWait) Reset() {
 	*x = ClockWait{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1288,7 @@ func (x *ClockWait) String() string {
 func (*ClockWait) ProtoMessage() {}
 
 func (x *ClockWait) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1301,7 @@ func (x *ClockWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockWait.ProtoReflect.Descriptor instead.
 func (*ClockWait) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ClockWait) GetFirst() int64 {
@@ -1271,7 +1335,7 @@ type ClockDoubt struct {
 
 func (x *ClockDoubt) Reset() {
 	*x = ClockDoubt{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1347,7 @@ func (x *ClockDoubt) String() string {
 func (*ClockDoubt) ProtoMessage() {}
 
 func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1360,7 @@ func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockDoubt.ProtoReflect.Descriptor instead.
 func (*ClockDoubt) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ClockDoubt) GetWait() *ClockWait {
@@ -1353,7 +1417,7 @@ type ClockSpan struct {
 
 func (x *ClockSpan) Reset() {
 	*x = ClockSpan{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1429,7 @@ func (x *ClockSpan) String() string {
 func (*ClockSpan) ProtoMessage() {}
 
 func (x *ClockSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1442,7 @@ func (x *ClockSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSpan.ProtoReflect.Descriptor instead.
 func (*ClockSpan) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClockSpan) GetFrom() int64 {
@@ -1412,7 +1476,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1488,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1501,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -1457,7 +1521,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1533,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1546,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1509,7 +1573,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1585,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1598,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1590,7 +1654,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1666,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1679,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1725,7 +1789,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1801,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1814,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -1865,7 +1929,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1941,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1954,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1978,7 +2042,13 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
 	"\x0eEngineIdentity\x12%\n" +
 	"\x0estorage_driver\x18\x01 \x01(\tR\rstorageDriver\x12\x1b\n" +
-	"\tdata_root\x18\x02 \x01(\tR\bdataRoot\"k\n" +
+	"\tdata_root\x18\x02 \x01(\tR\bdataRoot\"\x9a\x01\n" +
+	"\aGivenUp\x128\n" +
+	"\n" +
+	"engine_run\x18\x01 \x01(\v2\x19.agbox.store.v1.EngineRunR\tengineRun\x126\n" +
+	"\x06engine\x18\x02 \x01(\v2\x1e.agbox.store.v1.EngineIdentityR\x06engine\x12\x1d\n" +
+	"\n" +
+	"primary_id\x18\x03 \x01(\tR\tprimaryId\"k\n" +
 	"\tToolMount\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
@@ -2123,7 +2193,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -2134,58 +2204,61 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*Cover)(nil),                // 6: agbox.store.v1.Cover
 	(*Objects)(nil),              // 7: agbox.store.v1.Objects
 	(*EngineIdentity)(nil),       // 8: agbox.store.v1.EngineIdentity
-	(*ToolMount)(nil),            // 9: agbox.store.v1.ToolMount
-	(*Progress)(nil),             // 10: agbox.store.v1.Progress
-	(*ServiceProgress)(nil),      // 11: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 12: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 13: agbox.store.v1.EngineRun
-	(*ClockRecord)(nil),          // 14: agbox.store.v1.ClockRecord
-	(*ClockWait)(nil),            // 15: agbox.store.v1.ClockWait
-	(*ClockDoubt)(nil),           // 16: agbox.store.v1.ClockDoubt
-	(*ClockSpan)(nil),            // 17: agbox.store.v1.ClockSpan
-	(*NameRef)(nil),              // 18: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 19: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 20: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 21: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 22: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 23: agbox.store.v1.ExecRecord
-	nil,                          // 24: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 25: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 26: agbox.v1.RehydratedDetails
-	(*v1.CreateSpec)(nil),        // 27: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 28: agbox.v1.CreateExecRequest
+	(*GivenUp)(nil),              // 9: agbox.store.v1.GivenUp
+	(*ToolMount)(nil),            // 10: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 11: agbox.store.v1.Progress
+	(*ServiceProgress)(nil),      // 12: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 13: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 14: agbox.store.v1.EngineRun
+	(*ClockRecord)(nil),          // 15: agbox.store.v1.ClockRecord
+	(*ClockWait)(nil),            // 16: agbox.store.v1.ClockWait
+	(*ClockDoubt)(nil),           // 17: agbox.store.v1.ClockDoubt
+	(*ClockSpan)(nil),            // 18: agbox.store.v1.ClockSpan
+	(*NameRef)(nil),              // 19: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 20: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 21: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 22: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 23: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 24: agbox.store.v1.ExecRecord
+	nil,                          // 25: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 26: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 27: agbox.v1.RehydratedDetails
+	(*v1.CreateSpec)(nil),        // 28: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 29: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	13, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	9,  // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	26, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	14, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	10, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	27, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
 	7,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
-	24, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	25, // 9: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	12, // 10: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	13, // 11: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	2,  // 12: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	12, // 13: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	16, // 14: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
-	15, // 15: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
-	17, // 16: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
-	15, // 17: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	27, // 18: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 19: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	10, // 20: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	28, // 21: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	20, // 22: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	21, // 23: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	11, // 24: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	25, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	14, // 9: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
+	8,  // 10: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
+	26, // 11: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	13, // 12: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	14, // 13: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	2,  // 14: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	13, // 15: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	17, // 16: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	16, // 17: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	18, // 18: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	16, // 19: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	28, // 20: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 21: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	11, // 22: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	29, // 23: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	21, // 24: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	22, // 25: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	12, // 26: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -2200,7 +2273,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

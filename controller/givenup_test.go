@@ -1,0 +1,231 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
+)
+
+// vanish hides the primaries of sandboxes without a word of the engine, or shows them again.
+func (p *player) vanish(hidden bool) {
+	for _, c := range p.engine.Containers() {
+		p.engine.HideContainer(c.ID, hidden)
+	}
+}
+
+// twoHeld are two sandboxes that vanished together and wait for an operator.
+func (p *player) twoHeld(t *testing.T) []string {
+	t.Helper()
+	boxes := []string{p.readyBox(t), p.readyBox(t)}
+	p.vanish(true)
+	pass(5 * time.Minute)
+	p.wantHeld(t, boxes)
+	return boxes
+}
+
+func (p *player) wantHeld(t *testing.T, boxes []string) {
+	t.Helper()
+	for _, id := range boxes {
+		p.wantState(t, id, ready)
+	}
+	if n := p.daemon.Held(); n != len(boxes) {
+		t.Fatalf("%d sandboxes wait for an operator, want %d; %q", n, len(boxes), p.daemon.Vanished())
+	}
+}
+
+func (p *player) wantGivenUp(t *testing.T, want int) {
+	t.Helper()
+	if got, err := p.store.GivenUp(t.Context()); err != nil || len(got) != want {
+		t.Errorf("%d confirmations are on record (%v), want %d", len(got), err, want)
+	}
+}
+
+// confirmAndDie has an operator confirm and the daemon die before it has judged anything: no list of the engine is answered.
+func (p *player) confirmAndDie(t *testing.T) {
+	t.Helper()
+	p.engine.Fail(dockerx.OpListContainers, 1000, nil, false)
+	if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.engine.Heal()
+}
+
+func (p *player) comesBack(t *testing.T) {
+	t.Helper()
+	if err := p.start(-1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The daemon dies right after an operator confirmed that sandboxes are gone: the next one judges by it, and then it is used up.
+func TestAConfirmationOutlivesTheDaemon(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := p.twoHeld(t)
+		p.confirmAndDie(t)
+		p.comesBack(t)
+		p.wantGivenUp(t, 2)
+		pass(time.Minute)
+		for _, id := range boxes {
+			p.wantState(t, id, failed)
+			if sb := p.sandbox(t, id); sb.ErrorCode != "CONTAINER_MISSING" {
+				t.Errorf("%s failed with %s", id, sb.ErrorCode)
+			}
+		}
+		p.wantGivenUp(t, 0)
+		if p.daemon.Held() > 0 || p.daemon.Vanished() != "" {
+			t.Errorf("%q", p.daemon.Vanished())
+		}
+	})
+}
+
+// What was confirmed holds for one vanishing. Whatever lies between it and the next, an operator is asked again.
+func TestAConfirmationJudgesNoLaterVanishing(t *testing.T) {
+	for name, between := range map[string]func(t *testing.T, p *player){
+		"the sandboxes were seen in between": func(t *testing.T, p *player) {
+			p.vanish(false)
+			p.comesBack(t)
+			pass(time.Minute)
+			p.wantGivenUp(t, 0)
+			p.vanish(true)
+		},
+		"they were seen, and the daemon died again": func(t *testing.T, p *player) {
+			p.vanish(false)
+			p.comesBack(t)
+			pass(time.Minute)
+			if err := p.kill(); err != nil {
+				t.Fatal(err)
+			}
+			p.vanish(true)
+			p.comesBack(t)
+		},
+		"the engine was restarted": func(t *testing.T, p *player) {
+			p.engine.RestartEngine(true)
+			p.comesBack(t)
+		},
+		"the verdict was withdrawn": func(t *testing.T, p *player) {
+			p.comesBack(t)
+			pass(time.Minute)
+			for _, id := range p.boxes {
+				p.wantState(t, id, failed)
+			}
+			p.vanish(false)
+			pass(5 * time.Minute)
+			for _, id := range p.boxes {
+				p.wantState(t, id, ready)
+			}
+			p.vanish(true)
+		},
+		"the host was booted": func(t *testing.T, p *player) {
+			p.boot++
+			p.comesBack(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				boxes := p.twoHeld(t)
+				p.confirmAndDie(t)
+				between(t, p)
+				pass(10 * time.Minute)
+				p.wantHeld(t, boxes)
+				p.vanish(false)
+				pass(5 * time.Minute)
+				p.wantHeld(t, nil)
+				p.wantGivenUp(t, 0)
+				for _, id := range boxes {
+					p.wantState(t, id, ready)
+				}
+			})
+		})
+	}
+}
+
+// refusingStore can't record, or forget, a confirmation for a while. during runs while one is recorded.
+type refusingStore struct {
+	controller.Store
+	giveUp, forget error
+	during         func()
+}
+
+func (s *refusingStore) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
+	if s.during != nil {
+		s.during()
+	}
+	if s.giveUp != nil {
+		return s.giveUp
+	}
+	return s.Store.GiveUp(ctx, confirmed)
+}
+
+func (s *refusingStore) ForgetGivenUp(ctx context.Context, id string) error {
+	if s.forget != nil {
+		return s.forget
+	}
+	return s.Store.ForgetGivenUp(ctx, id)
+}
+
+func TestAConfirmationThatIsNotRecordedIsNone(t *testing.T) {
+	s := &refusingStore{giveUp: errdefs.ErrUnavailable}
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := p.twoHeld(t)
+		if _, err := p.daemon.ConfirmEngine(t.Context()); !errdefs.IsUnavailable(err) {
+			t.Fatalf("it was accepted: %v", err)
+		}
+		pass(10 * time.Minute)
+		p.wantHeld(t, boxes)
+	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
+}
+
+// The engine shows the sandboxes while the confirmation is recorded, and not for long.
+func TestAConfirmationThatComesTooLateJudgesNothing(t *testing.T) {
+	s := &refusingStore{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := p.twoHeld(t)
+		s.during = func() {
+			p.vanish(false)
+			pass(5 * time.Minute)
+			p.vanish(true)
+		}
+		if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Minute)
+		p.wantHeld(t, boxes)
+		p.wantGivenUp(t, 0)
+	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
+}
+
+// While a confirmation can't be taken off the record, nothing is decided by it, or against it.
+func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
+	s := &refusingStore{forget: errors.New("not now")}
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := p.twoHeld(t)
+		p.confirmAndDie(t)
+		p.vanish(false)
+		p.comesBack(t)
+		pass(time.Minute)
+		p.wantGivenUp(t, 2)
+		p.vanish(true)
+		pass(10 * time.Minute)
+		for _, id := range boxes {
+			p.wantState(t, id, ready)
+		}
+		s.forget = nil
+		pass(10 * time.Minute)
+		p.wantGivenUp(t, 0)
+		p.wantHeld(t, slices.Sorted(slices.Values(boxes)))
+		if states := p.types(t, boxes[0]); states != "ACCEPTED PREPARING READY" {
+			t.Errorf("%s", states)
+		}
+	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
+}

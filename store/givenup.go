@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// GiveUp records an operator's confirmation that sandboxes are gone, by sandbox ID, all or none. A newer one replaces an older one;
+// what is not live, or was judged already, is left out. A report with Progress.Missing removes the confirmation in its own transaction, and so does the end
+// of the sandbox. It survives crashes, but not the loss of the database: then the operator is asked again. Errors: ErrUnavailable.
+func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
+	copies := make(map[string]*storev1.GivenUp, len(confirmed))
+	for id, g := range confirmed {
+		copies[id] = proto.CloneOf(g)
+	}
+	return s.update(ctx, func(t *txn) error {
+		for id, g := range copies {
+			if sb := t.live(id); sb == nil || sb.Progress.GetMissing() {
+				continue
+			}
+			if err := t.put(bucketGivenUp, id, g); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ForgetGivenUp removes the confirmation of a sandbox that was seen again. None is a success. Errors: ErrUnavailable.
+func (s *Store) ForgetGivenUp(ctx context.Context, id string) error {
+	return s.update(ctx, func(t *txn) error { return t.delete(bucketGivenUp, id) })
+}
+
+// GivenUp returns the confirmations of live sandboxes by sandbox ID. One that does not decode is left out: the operator is asked again.
+// Errors: ErrUnavailable.
+func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error) {
+	live := map[string]bool{}
+	for _, id := range s.LiveIDs() {
+		live[id] = true
+	}
+	found := map[string]*storev1.GivenUp{}
+	err := s.view(ctx, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketGivenUp))
+		if b == nil {
+			return nil
+		}
+		return b.ForEach(func(k, v []byte) error {
+			g := &storev1.GivenUp{}
+			if decode(v, g) == nil && live[string(k)] {
+				found[string(k)] = g
+			}
+			return nil
+		})
+	})
+	return found, err
+}
