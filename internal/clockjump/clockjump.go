@@ -1,6 +1,6 @@
-// Package clockjump decides, from readings of the host's clocks, whether its wall clock can be believed. Deadlines are times of
-// the wall clock. After a jump of it, whatever stops or deletes something waits for a grace period in which the clock may come
-// back; then the clock is believed. The package is pure: readings come from the caller, and so does the record of earlier ones.
+// Package clockjump decides from readings of the host's clocks whether deadlines, which are times of its wall clock, may act. After a
+// jump of the wall clock, deadlines that stop or delete wait for a grace period in which the clock may jump back; then the clock is
+// accepted. The package is pure: the caller supplies the readings and the record of earlier ones.
 package clockjump
 
 import (
@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// Tolerance is the largest step of the wall clock, and the shortest suspend of the host, that counts for nothing. A leap
-	// second, and what NTP corrects after a resume by a battery clock that counts whole seconds, stay below it.
+	// Tolerance is the largest step of the wall clock, and the shortest suspend of the host, that is no jump. A leap
+	// second, and the correction by NTP after a resume from a battery clock with whole seconds, stay below it.
 	Tolerance = 5 * time.Second
-	// confirmEvery is how often a clock that runs as it should is confirmed. Steps below Tolerance add up in between, so what
-	// is never seen as a jump is at most Tolerance a minute.
+	// confirmEvery is the interval at which a clock without a jump is confirmed. Steps below Tolerance add up in between, so an
+	// undetected drift is at most Tolerance a minute.
 	confirmEvery = time.Minute
 	// maxGraces bounds a wait that further jumps prolong, in grace periods.
 	maxGraces = 6
@@ -36,26 +36,26 @@ type Reading struct {
 
 func (r Reading) bootedAt() time.Time { return r.Wall.Add(-r.SinceBoot) }
 
-// State is what is known of the wall clock. It is a value: Look returns the next one. The zero State knows nothing and believes
-// the first reading; see Unrecorded.
+// State is the verdict on the wall clock and its history. It is a value: Look returns the next one. The zero State has no history and
+// accepts the first reading; see Unrecorded.
 type State struct {
 	BootID string
-	// BootedAt is the time of the boot by the believed clock; zero while no clock of this boot is believed.
+	// BootedAt is the time of the boot by the accepted clock; zero while no clock of this boot is accepted.
 	BootedAt time.Time
-	// Wall is the believed clock when it was last confirmed.
+	// Wall is the accepted clock when it was last confirmed.
 	Wall time.Time
 	// Slept is how long the host has been suspended since its boot.
 	Slept time.Duration
-	// Since is when the believed clock was last set right, by itself: at a jump that was believed, or when it came back.
+	// Since is when the accepted clock was last set right, in its own time: at a jump that was accepted, or when it jumped back.
 	Since time.Time
-	// Unsure is the first time that may have been read from a clock that was believed after a boot although it was not synchronised: it
-	// has not been synchronised since. Zero: the clock is better known.
+	// Unsure is the first time that may have been read from a clock that was accepted after a boot without synchronisation and has not been
+	// synchronised since. Zero: there is no such clock.
 	Unsure time.Time
-	// Doubt is a clock that is not believed yet.
+	// Doubt is a clock that is not accepted yet.
 	Doubt *Doubt
 	// Woke is the wait after a suspend.
 	Woke *Wait
-	// Wrong are the runs of clocks that were never believed, oldest first.
+	// Wrong are the runs of clocks that were never accepted, oldest first.
 	Wrong []Span
 
 	looked time.Duration // SinceBoot of the last reading; 0 after a restart
@@ -63,7 +63,7 @@ type State struct {
 
 // Wait is a grace period that runs, in CLOCK_MONOTONIC.
 type Wait struct {
-	// First is when it began, Last when it was last begun again.
+	// First is when it started, Last when it last started over.
 	First, Last time.Duration
 }
 
@@ -78,19 +78,19 @@ func (w *Wait) left(awake, grace time.Duration) time.Duration {
 // Doubt is a run of a clock that has jumped.
 type Doubt struct {
 	Wait
-	// NewBoot: no clock was believed since the boot, so there is none to come back to.
+	// NewBoot: no clock was accepted since the boot, so there is none to jump back to.
 	NewBoot bool
 	// BootedAt is the time of the boot by this clock.
 	BootedAt time.Time
-	// From is the first time that anybody may have read from it, Since the first that is known, To the last.
+	// From is the earliest time that may have been read from it, Since the first known reading, To the last.
 	From, Since, To time.Time
 }
 
 // Span is a run of a clock that turned out to be wrong.
 type Span struct {
-	// From and To bound what anybody may have read from it.
+	// From and To bound the times that may have been read from it.
 	From, To time.Time
-	// At is when the clock left it, by the clock that followed.
+	// At is when the run ended, by the clock that followed.
 	At time.Time
 }
 
@@ -106,9 +106,9 @@ const (
 	Suspend Kind = "suspend"
 	// Boot: the host booted, and its clock is not synchronised or earlier than the last record.
 	Boot Kind = "boot"
-	// Returned: the clock came back within the grace period, which is over.
+	// Returned: the clock jumped back within the grace period, which is over.
 	Returned Kind = "returned"
-	// Believed: a grace period is over, and the clock is believed as it is.
+	// Believed: a grace period is over, and the clock is accepted as it is.
 	Believed Kind = "believed"
 )
 
@@ -142,7 +142,7 @@ func (s State) Look(r Reading, grace time.Duration) (State, []Event) {
 	return s, events
 }
 
-// Left is for how long deadlines wait from a reading on, in time that the host is awake; 0: they don't.
+// Left is how long deadlines wait after a reading, in time that the host is awake; 0: they don't wait.
 func (s State) Left(r Reading, grace time.Duration) time.Duration {
 	left := s.Woke.left(r.Awake, grace)
 	if s.Doubt != nil {
@@ -205,7 +205,7 @@ func (s *State) step(r Reading, grace time.Duration) []Event {
 	return append([]Event{{kind, by}}, s.settle(r, grace)...)
 }
 
-// confirm follows a clock that runs as it should.
+// confirm follows a clock without a jump.
 func (s *State) confirm(r Reading) {
 	if r.Wall.Sub(s.Wall) >= confirmEvery {
 		s.BootedAt, s.Wall = r.bootedAt(), r.Wall
@@ -215,7 +215,7 @@ func (s *State) confirm(r Reading) {
 	}
 }
 
-// doubt begins a run of a clock that is not believed.
+// doubt starts a run of a clock that is not accepted.
 func (s *State) doubt(r Reading, w Wait, newBoot bool) {
 	looked := s.looked
 	if looked == 0 && !s.BootedAt.IsZero() {
@@ -229,14 +229,14 @@ func (s *State) doubt(r Reading, w Wait, newBoot bool) {
 	}
 }
 
-// settle believes the clock in doubt when its time is over, or after a boot when it is synchronised.
+// settle accepts the clock in doubt when its grace period is over, or after a boot when it is synchronised.
 func (s *State) settle(r Reading, grace time.Duration) []Event {
 	d := s.Doubt
 	if d.left(r.Awake, grace) > 0 && (!d.NewBoot || !s.trusts(r)) {
 		return nil
 	}
 	if by := d.BootedAt.Sub(s.BootedAt); !s.Unsure.IsZero() && by > 0 && !d.NewBoot {
-		s.addWrong(Span{s.Unsure, d.Since.Add(-by), d.Since}) // what NTP set right, late
+		s.addWrong(Span{s.Unsure, d.Since.Add(-by), d.Since}) // NTP corrected the clock late
 	}
 	s.Unsure = time.Time{}
 	if d.NewBoot && !s.trusts(r) {
@@ -251,7 +251,7 @@ func (s *State) trusts(r Reading) bool {
 	return r.Synced && !r.Wall.Before(s.Wall.Add(-Tolerance))
 }
 
-// boot begins with another boot. Of what was in doubt before it nobody will know more.
+// boot starts another boot. A clock in doubt before it counts as wrong.
 func (s *State) boot(r Reading, grace time.Duration) []Event {
 	if d := s.Doubt; d != nil {
 		s.addWrong(Span{d.From, d.To.Add(confirmEvery), r.Wall})

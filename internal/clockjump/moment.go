@@ -8,7 +8,7 @@ import (
 // maxSkew is the largest difference tolerated between adjacent readings of one clock.
 const maxSkew = time.Minute
 
-// Moment is the time by which a deadline is judged, with what is known of the clock that the records were dated by.
+// Moment is the time by which a deadline is judged, with the history of the clock that dated the records.
 type Moment struct {
 	Now time.Time
 	// Since is when the clock was last set right.
@@ -16,21 +16,21 @@ type Moment struct {
 	// Wrong are runs of clocks that were wrong.
 	Wrong []Span
 
-	latest time.Time // no record is dated later by a clock that is right; never before Now
+	latest time.Time // a right clock has dated no record later; never before Now
 }
 
 // Moment returns that of a reading.
 func (s State) Moment(r Reading) Moment { return Moment{Now: r.Wall, Since: s.Since, Wrong: s.Wrong} }
 
-// CheckedAt is the same moment for records that may have been made since, until now: those are not of the future.
+// CheckedAt is the same moment for records that may have been made until now: those do not lie in the future.
 func (m Moment) CheckedAt(now time.Time) Moment {
 	m.latest = now
 	return m
 }
 
-// Began returns when something began that the records date t, by the clock as it goes now. It is t, unless t was read from a
-// clock that was wrong, or is still to come: then it is when the clock was set right. When the right clock may have shown t
-// too, it is the later of the two: what is judged by it is late then, never early. The zero time stays.
+// Began translates t, the recorded start of something, to the present clock. The result is t, unless t was read from a wrong clock or
+// lies in the future: then it is when the clock was set right. If the right clock may have shown t as well, the result is the later
+// of the two, so that a deadline is late and never early. The zero time stays.
 func (m Moment) Began(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -52,8 +52,8 @@ func (m Moment) Began(t time.Time) time.Time {
 	return began
 }
 
-// readings are the times at which something may have begun that the records date t. One wrong clock may have been left for
-// another, so what a clock was left at is looked for among them in turn.
+// readings returns the times that a recorded t may stand for. A wrong clock may have been followed by another wrong one, so each
+// result is translated again.
 func (m Moment) readings(t time.Time) []time.Time {
 	times := []time.Time{t}
 	seen := make([]bool, len(m.Wrong))
@@ -67,10 +67,10 @@ func (m Moment) readings(t time.Time) []time.Time {
 	return times
 }
 
-// Age is how long ago something began that the records date t. It is below zero for what is still to come.
+// Age is how long ago t was, translated as by Began. It is negative for a time in the future.
 func (m Moment) Age(t time.Time) time.Duration { return m.Now.Sub(m.Began(t)) }
 
-// Deadline returns a deadline that was set as a time from a moment, which the records date from. Zero: it was set as a time.
+// Deadline translates a deadline that was set relative to the recorded time from. A zero from: it was set as a time, and stays.
 func (m Moment) Deadline(at, from time.Time) time.Time {
 	if at.IsZero() || from.IsZero() {
 		return at
