@@ -39,7 +39,7 @@ func hostile(unit []byte) *agboxv1.CreateSandboxRequest {
 	return &agboxv1.CreateSandboxRequest{CreateSpec: spec}
 }
 
-// TestHugeRequestsTakeLittleMemory sends the most expensive requests there are, eight at a time, while another client goes on.
+// TestHugeRequestsTakeLittleMemory sends the most expensive requests, eight at a time, while another client makes small calls.
 func TestHugeRequestsTakeLittleMemory(t *testing.T) {
 	const parallel, rounds, bound = 8, 2, 512 << 20
 	a := startAbused(t, "")

@@ -22,7 +22,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// program builds the daemon, once and without the race detector: its memory is looked at.
+// program builds the daemon once, without the race detector, because tests measure its memory.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "agboxd-program-")
 	if err != nil {
@@ -167,7 +167,7 @@ func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	if body, err := a.fetch("/readyz"); err != nil || !strings.Contains(body, "[!]descriptors: the limit of open files is 200") {
 		t.Errorf("/readyz says %q, %v", body, err)
 	}
-	// A local user can't reach the socket; a program of ours may leak connections to it, and must not take the files of execs along.
+	// Other users can't reach the socket. A client may leak connections to it, which must not use up the descriptors that execs need.
 	kept := a.dial()
 	defer kept.Close()
 	client := agboxv1.NewSandboxServiceClient(kept)

@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// lives of sandboxes that are stopped in the end, but for one.
+// lives are histories of sandboxes; all but one end stopped.
 var lives = map[string]history{
 	"stopped":         seq(ready, stop, stopped),
 	"stopped-again":   seq(ready, stop, stopped, resume, ready, stop, stopped),
@@ -36,7 +36,7 @@ func endExecs(s *store.Store, id string) error {
 	return s.EndExec(context.Background(), id+"-goes", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), EndedAt: 1e18 + 9})
 }
 
-// newVillage is a site without its database, and an engine that shows what became of each sandbox. Those that were stopped ended with
+// newVillage is a site without its database, and an engine that shows the last state of each sandbox. Stopped ones ended with
 // code.
 func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake) {
 	t.Helper()

@@ -23,7 +23,7 @@ const (
 	maxLive     = 2 // sandboxes of one client at a time
 )
 
-// client is one user of the API. What it does is a function of the seed; what comes of it is not.
+// client is one user of the API. Its actions are a function of the seed; their results are not.
 type client struct {
 	n    int
 	api  agboxv1.SandboxServiceClient
@@ -59,7 +59,7 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-// act draws the same numbers whatever the daemon answers, but for which sandboxes there are.
+// act draws the same numbers whatever the daemon answers, except for the choice of a sandbox.
 func (c *client) act(ctx context.Context) {
 	draw := c.rng.IntN(100)
 	if len(c.live) == 0 || len(c.live) < maxLive && draw < 20 {
@@ -111,7 +111,7 @@ func (c *client) act(ctx context.Context) {
 	}
 }
 
-// call repeats a request until somebody has answered it. ambiguous: an earlier try may have been accepted.
+// call repeats a request until a daemon has answered it. ambiguous: an earlier try may have been accepted.
 func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (code codes.Code, ambiguous bool) {
 	for range maxTries {
 		try, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), callTimeout)
@@ -241,7 +241,7 @@ func (c *client) cancel(ctx context.Context, b *box) {
 }
 
 // follow watches the histories of a client's sandboxes, one after another, from the first event, over all deaths of the daemon:
-// what is streamed has no gap and comes once.
+// the stream has no gap and no event twice.
 func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n int) {
 	for turn := 1; ctx.Err() == nil; turn++ {
 		id := fmt.Sprintf("storm-%d-%d", n, turn)

@@ -149,7 +149,7 @@ func (d *daemon) launch() error {
 func (d *daemon) kill(away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.cmd.Process.Kill() // gone already is as good
+	_ = d.cmd.Process.Kill() // it may have ended already
 	<-d.done
 	time.Sleep(away) // the fault itself: a daemon that is away for so long
 	return d.launch()

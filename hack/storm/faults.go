@@ -27,7 +27,7 @@ const (
 	faultENOSPC  = "enospc"  // the disk of the data directory fills up
 	faultOOM     = "oom"     // programs that want more memory than their sandbox has
 	faultClock   = "clock"   // the daemon's clock jumps
-	faultOutside = "outside" // somebody kills and stops containers by hand
+	faultOutside = "outside" // containers are killed and stopped by hand
 )
 
 var allFaults = []string{faultKill, faultProxy, faultENOSPC, faultOOM, faultClock, faultOutside}
@@ -154,7 +154,7 @@ func (s *storm) interfere(ctx context.Context) error {
 		if err != nil || len(ids) == 0 {
 			continue
 		}
-		_ = exec.CommandContext(ctx, "docker", append(verb, ids[pick%len(ids)])...).Run() // it may be gone already
+		_ = exec.CommandContext(ctx, "docker", append(verb, ids[pick%len(ids)])...).Run() // it may not exist any more
 		s.book.count("docker " + verb[0] + " by hand")
 	}
 	return nil

@@ -1,6 +1,6 @@
 // Command storm proves the crash contract by force: clients use the API of an agboxd that is killed at random moments, whose engine
-// lies, whose disk fills up, whose sandboxes run out of memory. Then it is quiet, everything comes to rest, and the auditor and the
-// programs' own ledger say what was lost. Nothing must be. A seed repeats the schedule of actions and faults, though not the
+// lies, whose disk fills up, whose sandboxes run out of memory. Then the faults end, everything converges, and the auditor and the
+// programs' own ledger show any loss. There must be none. A seed repeats the schedule of actions and faults, though not the
 // interleaving. It needs root, a Docker engine and the image agbox-base:dev, and leaves nothing behind but evidence of violations.
 package main
 

@@ -24,7 +24,7 @@ type mode string
 const (
 	honest     mode = "honest"
 	delay      mode = "delay"       // requests and answers wait
-	dropBefore mode = "drop-before" // the engine never hears of the request
+	dropBefore mode = "drop-before" // the engine never gets the request
 	dropAfter  mode = "drop-after"  // the engine did it, and the answer is lost
 	truncate   mode = "truncate"    // the answer ends in the middle
 	empty      mode = "empty"       // a list is []
@@ -86,7 +86,7 @@ func (p *proxy) set(m mode) {
 	p.mode = m
 }
 
-// hit returns the mode if it is to hit this request.
+// hit returns the mode if it applies to this request.
 func (p *proxy) hit() (mode, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +198,7 @@ func copyRequest(r *http.Request) (*http.Request, bool) {
 	return c, err == nil
 }
 
-// events passes the stream on line by line, and asks for each line what is to become of it.
+// events passes the stream on line by line, and draws for each line whether to change it.
 func (l *lossy) events(r *http.Request) (*http.Response, error) {
 	resp, err := l.next.RoundTrip(r)
 	if err != nil || resp.StatusCode != http.StatusOK {

@@ -56,7 +56,7 @@ func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 	return s.nothingLeft()
 }
 
-// settle waits until every sandbox is at rest and no exec runs. What does not come to rest is a violation.
+// settle waits until every sandbox is at rest and no exec runs. A sandbox that does not get there is a violation.
 func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient, gone bool) error {
 	start := time.Now()
 	for {
@@ -120,7 +120,7 @@ func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, 
 	return restless, nil
 }
 
-// outcomes asks for everything that was accepted: nothing is lost, and nothing failed without a cause.
+// outcomes checks that every accepted sandbox and exec is on record, and that none failed without a cause.
 func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) error {
 	sandboxes, execs := s.book.accepted()
 	failed := map[string]bool{}

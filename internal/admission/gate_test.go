@@ -17,7 +17,7 @@ func gate() *Gate {
 	return New(Limits{Request: 1 << 20, Total: 1 << 20, Free: 4 << 10, Waiting: 1 << 10, Patience: time.Minute})
 }
 
-// prompt is a request that costs about three quarters of what there is.
+// prompt is a request that costs about three quarters of the budget.
 func prompt(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := proto.Marshal(&agboxv1.CreateSandboxRequest{ConfigYaml: make([]byte, size)})
@@ -90,7 +90,7 @@ func TestAWaitEndsWithTheDeadlineOrThePatienceAndIsBounded(t *testing.T) {
 	})
 }
 
-// FuzzCost: whatever the bytes, they are weighed without harm, and what is admitted decodes as ever.
+// FuzzCost weighs any bytes without a panic, and admitted ones decode as before.
 func FuzzCost(f *testing.F) {
 	f.Add(protowire.AppendTag(nil, 1, protowire.BytesType))
 	f.Add([]byte{0x0b, 0x0b, 0x0b})

@@ -57,7 +57,7 @@ func (h *host) run(d time.Duration) {
 	}
 }
 
-// pass lets time go by, and nobody looks.
+// pass lets time go by without a reading.
 func (h *host) pass(d time.Duration) {
 	h.Wall, h.SinceBoot, h.Awake = h.Wall.Add(d), h.SinceBoot+d, h.Awake+d
 }
@@ -186,7 +186,7 @@ func TestWhenDeadlinesWait(t *testing.T) {
 			"boot", grace - time.Second},
 		{"a record from the future", func(h *host) {
 			h.step(100 * 365 * day)
-			h.run(11 * time.Minute) // believed
+			h.run(11 * time.Minute) // accepted
 			h.reboot("two", start.Add(time.Hour), true)
 			h.run(11 * time.Minute)
 		}, "forward 876000h0m0s, believed, boot, believed", 0},
@@ -223,7 +223,7 @@ func TestNoGraceIsNoWait(t *testing.T) {
 	}
 }
 
-// What was dated by a clock that was wrong began, as far as anybody can tell, when that clock was set right.
+// A time that was recorded by a wrong clock counts from when that clock was set right.
 func TestWhenSomethingBegan(t *testing.T) {
 	rows := []struct {
 		name string
@@ -356,7 +356,7 @@ func TestWhenSomethingBegan(t *testing.T) {
 	}
 }
 
-// Whatever the clock does, nothing is older than it can be while nobody believes a jump, and every wait ends.
+// Whatever the clock does, no record gets older than elapsed time while a jump is not accepted, and every wait ends.
 func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHost()
@@ -377,7 +377,7 @@ func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 				h.step(-away)
 				away = 0
 			case 2:
-				h.look() // a fact is dated by a clock that was looked at within the second
+				h.look() // records are dated by a clock that was read within the last second
 				facts = append(facts, fact{h.Wall, h.SinceBoot})
 			case 3:
 				h.die()

@@ -8,7 +8,7 @@ import (
 )
 
 // Oldest returns a listener that holds at most limit connections. One more closes the connection that was accepted first: a new
-// caller always gets through, and whoever opens many connections without using them loses its own. limit is at least 1.
+// caller always gets through, and a client that opens many connections without using them loses its own. limit is at least 1.
 func Oldest(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: max(limit, 1), open: list.New(), evict: true}
 }

@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The limits of inotify count in each user namespace too, so a daemon in one of its own meets them while nobody else does.
+// The limits of inotify count in each user namespace too, so a daemon in its own namespace reaches them while other processes do not.
 const (
 	noInstances = "echo 0 > /proc/sys/user/max_inotify_instances"
 	noWatches   = "echo 0 > /proc/sys/user/max_inotify_watches"

@@ -102,7 +102,7 @@ func TestAJumpOfTheClockDeletesNothing(t *testing.T) {
 	}
 
 	d.conf = "[runtime]\nclock_grace = \"1s\"\ncleanup_ttl = \"24h\"\nidle_ttl = \"24h\"\n"
-	d.restart() // the grace is over: the clock is believed
+	d.restart() // the grace is over: the clock is accepted
 	d.await(halted, deleted)
 	d.await(busy, deleted)
 	d.wantPage("/readyz", http.StatusOK, "[+]clock ok")

@@ -62,7 +62,7 @@ func newDisk(t testing.TB, conf, mount string) *disk {
 	return &disk{d, data}
 }
 
-// free is what is left for everybody.
+// free is the free space of the disk.
 func (d *disk) free() uint64 {
 	d.Helper()
 	var st syscall.Statfs_t
@@ -152,7 +152,7 @@ func TestAFullDiskNeverLocksItselfIn(t *testing.T) {
 	}
 }
 
-// lockIn fills the disk with the output of one sandbox and asserts that everything else goes on, and that its delete frees.
+// lockIn fills the disk with the output of one sandbox and asserts that other calls work, and that deleting it frees space.
 func lockIn(d *disk) {
 	d.Helper()
 	culprit, other, third := d.create(nil), d.create(nil), d.create(nil)

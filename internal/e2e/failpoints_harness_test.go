@@ -33,7 +33,7 @@ type mortal struct {
 	mu      sync.Mutex
 	kept    bool // started again when it dies
 	deaths  int
-	revived chan struct{} // closed when nobody revives it any more
+	revived chan struct{} // closed when the reviving goroutine has ended
 }
 
 // unreached are the operations at which the scenario can't kill the daemon. A test fails when one of them is reached.
@@ -61,7 +61,7 @@ func failpoints(t testing.TB) []string {
 // operation is a point without its moment.
 func operation(point string) string { return point[:strings.LastIndex(point, ".")] }
 
-// newMortal builds an agboxd with failpoints and starts one that is to die at all of them.
+// newMortal builds an agboxd with failpoints and starts one that dies at each of them.
 func newMortal(t *testing.T, conf string) *mortal {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "agboxd")
@@ -134,7 +134,7 @@ func (m *mortal) keep(on bool) func() {
 	}
 }
 
-// again ends the daemon, lets the caller change what it finds, and starts it.
+// again ends the daemon, lets the caller change its files, and starts it.
 func (m *mortal) again(change func()) {
 	m.Helper()
 	m.keep(false)()
@@ -224,7 +224,7 @@ func (m *mortal) once(box, id, mark string) {
 	}
 }
 
-// gone deletes a sandbox and checks that nothing is left of it.
+// gone deletes a sandbox and checks that no object or file of it is left.
 func (m *mortal) gone(id string) {
 	m.Helper()
 	must(m.DeleteSandbox(m.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id}))(m)

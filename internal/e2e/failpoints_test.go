@@ -117,7 +117,7 @@ func (m *mortal) deadlines(round string) {
 	}
 }
 
-// recovers has others take a sandbox off its network and remove that, and brings it back.
+// recovers disconnects a sandbox and removes its network by hand, and recovers it.
 func (m *mortal) recovers(round string) {
 	id := m.box(round, &agboxv1.CreateSpec{})
 	m.await(id, ready)
@@ -189,7 +189,7 @@ func (m *mortal) agentsLife(round string) {
 	c.awaitAgent(id, agentStopped)
 	must(c.agents().StartAgent(c.ctx(), &agboxv1.StartAgentRequest{AgentId: id}))(m)
 	c.awaitAgent(id, agentIdle)
-	m.restartNow() // whoever lives is adopted
+	m.restartNow() // the new daemon adopts what runs
 	c.awaitAgent(id, agentIdle)
 	c.send(id, other.box)
 	c.arrives(id, other.box)
@@ -220,7 +220,7 @@ func (m *mortal) agentsLife(round string) {
 // restartNow kills the daemon between two points.
 func (m *mortal) restartNow() { m.again(func() {}) }
 
-// drains: a drain is of one start of the daemon, so a death ends it and it is asked for again.
+// drains: a drain is of one start of the daemon, so a death ends it and the scene requests it again.
 func (m *mortal) drains(round string) {
 	c := m.crewOf(round)
 	nudged := c.hire(round+"-nudged", "native", "native", func(s *agboxv1.AgentSpec) { s.Nudge = "echo finished" })

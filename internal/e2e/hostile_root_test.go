@@ -57,7 +57,7 @@ func TestRootInsideBreaksItsOwnSandboxOnly(t *testing.T) {
 			t.Errorf("%v", st)
 		}
 	}
-	// What it does last is to shut itself out, and to take away what is there.
+	// At last it locks itself out and removes the files.
 	d.exec(hostile, "sh", "-c", "cd /var/log/agents-sandbox; chown 4242:4242 .; chmod 0 .; rm -f *.log *.lock; while :; do ln -sf /etc planted-7.journal; rm -f planted-7.journal; done")
 	if out := d.sh(peaceful, "echo fine"); out != "fine\n" {
 		t.Errorf("%q", out)

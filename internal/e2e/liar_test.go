@@ -18,7 +18,7 @@ import (
 // liar stands between a daemon and the engine that is there, and answers in its place while it lies.
 type liar struct {
 	host string
-	// lie answers a request, or reports that the engine is to. Nil: the engine answers all.
+	// lie answers a request, or returns false to pass it to the engine. Nil: the engine answers all.
 	lie atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 }
 

@@ -47,7 +47,7 @@ func TestOutOfMemoryIsToldOfExecsAndSandboxes(t *testing.T) {
 			t.Errorf("%s: %v", id, d.state(id))
 		}
 	}
-	// As the kernel does it: nobody asked the engine.
+	// As the kernel does it: without a call of the engine.
 	pid := must(strconv.Atoi(strings.TrimSpace(d.docker("inspect", "-f", "{{.State.Pid}}", naming.Primary(doomed)))))(t)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

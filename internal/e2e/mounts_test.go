@@ -14,7 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// A home directory may be mounted; what is agboxd's own below it is never seen, also after restarts of daemon and sandbox.
+// A home directory may be mounted; agboxd's own directories below it stay covered, also after restarts of daemon and sandbox.
 func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")

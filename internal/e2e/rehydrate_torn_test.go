@@ -35,7 +35,7 @@ func (d *daemon) startedAt(id string) string {
 	return strings.TrimSpace(d.docker("inspect", "-f", "{{.State.StartedAt}} {{.State.Running}}", naming.Primary(id)))
 }
 
-// What is stopped stays down and what runs goes on, whatever a damaged record says of the time before.
+// Stopped sandboxes stay stopped and running ones keep running, whatever state a damaged record names.
 func TestADamagedRecordBringsNothingUpAndStopsNothing(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
@@ -72,7 +72,7 @@ func TestADamagedRecordBringsNothingUpAndStopsNothing(t *testing.T) {
 				_, err := d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})
 				return err
 			})
-			d.await(id, want) // a stop that was asked for is told again
+			d.await(id, want) // a stop that was accepted is carried out again
 			if at := d.startedAt(id); at != began[id] {
 				t.Errorf("seed %d: started at %s, was %s", seed, at, began[id])
 			}

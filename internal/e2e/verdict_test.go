@@ -34,7 +34,7 @@ func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
 		}
 		return nil
 	})
-	d.kill() // what it knows must not be in its memory alone
+	d.kill() // the engine's identity must be on record
 	d.start()
 	// Twice cleanup_ttl, in which wrong verdicts and deletes would come: that they do not is no event to wait for.
 	time.Sleep(20 * time.Second)
@@ -133,7 +133,7 @@ func TestAVerdictThatALaterLookContradictsIsWithdrawn(t *testing.T) {
 	}
 	d.sh(id, "true")
 
-	// While an exec runs in it, an engine that denies the container is not believed at all.
+	// While an exec runs in the container, no verdict follows an engine that denies it.
 	x := d.exec(id, "sh", "-c", "sleep 18; exit 7")
 	d.started(x)
 	l.tell(hiding)

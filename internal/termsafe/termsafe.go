@@ -1,5 +1,5 @@
-// Package termsafe shows bytes of any origin on a terminal. What a terminal would obey is shown instead: escape sequences can
-// rewrite what was printed before, set the clipboard, or have the terminal type a command.
+// Package termsafe shows untrusted bytes on a terminal and escapes control sequences, which could rewrite printed lines, set the
+// clipboard, or have the terminal type a command.
 package termsafe
 
 import (
@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxColour bounds a colour sequence; what is longer is shown.
+// maxColour bounds a colour sequence in bytes; a longer one is escaped.
 const maxColour = 64
 
 // Mode says what passes beside text, line feeds, tabs, and carriage returns in front of a line feed.
 type Mode int
 
 const (
-	// Plain is for what is read later: everything else is shown, as "^[" for an escape, "^H" for a backspace, "\x9b" for a byte
-	// that is no text.
+	// Plain is for stored output. Control characters are escaped: "^[" for an escape, "^H" for a backspace, "\x9b" for a byte
+	// that is not text.
 	Plain Mode = iota
-	// Live is for what is watched while it is written: colour sequences (SGR) and all carriage returns pass too, so that coloured
-	// output and progress bars look as they should.
+	// Live is for output that is followed while it is written: colour sequences (SGR) and all carriage returns pass too, for colours
+	// and progress bars.
 	Live
 )
 
@@ -36,7 +36,7 @@ type Writer struct {
 // New returns a filter that writes to w.
 func New(w io.Writer, mode Mode) *Writer { return &Writer{to: w, mode: mode} }
 
-// Write implements io.Writer. The end of p may stay behind until the next call, or Close, says what it belongs to.
+// Write implements io.Writer. It may hold back the end of p, which could be the start of a sequence, until the next call or Close.
 func (w *Writer) Write(p []byte) (int, error) {
 	in := append(w.rest, p...) //nolint:gocritic // rest is replaced below
 	used := w.filter(in, false)
@@ -47,7 +47,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close shows what is left and takes a colour back that would last. It does not close the terminal.
+// Close writes held-back bytes and resets a colour that is still set. It does not close the terminal.
 func (w *Writer) Close() error {
 	w.filter(w.rest, true)
 	w.rest = nil
