@@ -266,7 +266,7 @@ func (l *engineLink) identify(ctx context.Context) error {
 	return nil
 }
 
-// checkSame makes sure that the engine that answers now is in the given life, is ours, and keeps its containers where it did.
+// checkSame checks that the engine is ours, was not restarted since run, and has the recorded storage driver and data root.
 // Errors: ErrUnavailable, errForeign, *movedError.
 func (l *engineLink) checkSame(ctx context.Context, run *storev1.EngineRun) error {
 	info, err := l.cfg.Engine.Info(ctx)

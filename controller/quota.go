@@ -59,8 +59,8 @@ func measuredAfter(used, quota int64) time.Duration {
 	return min(max(time.Duration((quota-used)/quotaSpeed)*time.Second, quotaEvery), quotaMost)
 }
 
-// logLimit is the limit of each log of an exec that starts now: the configured one, or what is left of the quota of its
-// sandbox. 0: none.
+// logLimit is the limit of each log of an exec that starts now: the configured one, or the rest of its sandbox's
+// quota. 0: none.
 func logLimit(configured, quota, used int64) int64 {
 	if quota <= 0 {
 		return configured

@@ -29,7 +29,7 @@ const (
 //	delete               end execs, remove containers, networks, and files once no agent that stays has something in it; DELETED
 //	                     only when all is gone
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
-//	failed as missing    as before the failure, once what was missing is there
+//	failed as missing    as before the failure, once the missing part is there
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
 //	                     delete it after cleanup_ttl

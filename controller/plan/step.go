@@ -90,7 +90,7 @@ const (
 	BecauseResume         Reason = "resume"         // a resume was accepted
 	BecauseEngineDeath    Reason = "engine-death"   // the engine died and took what ran along
 	BecauseHostDeath      Reason = "host-death"     // the host was rebooted
-	BecauseRestartPolicy  Reason = "restart-policy" // it ended by itself, and its policy brings it back
+	BecauseRestartPolicy  Reason = "restart-policy" // it ended by itself, and its policy restarts it
 	BecauseStop           Reason = "stop-requested"
 	BecausePause          Reason = "pause-requested"
 	BecauseTimeout        Reason = "timeout"

@@ -43,7 +43,7 @@ func (a *auditor) agent(ag *agent) {
 		a.say(hard, "I2", agentName(ag), "", "its ID is not reserved")
 	}
 	if ag.desired.GetRun() == agentDelete {
-		return // parts of it may be gone
+		return // parts of it may be removed already
 	}
 	if ag.spec == nil || ag.desired == nil || ag.status == nil {
 		a.say(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
@@ -117,7 +117,7 @@ func (a *auditor) offsets(ag *agent) {
 	}
 	sb := a.records.sandboxes[ag.desired.GetSandboxId()]
 	if sb == nil || sb.gone() || sb.desired.GetRunState() == wantDelete || sb.execs[execID] == nil || sb.execs[execID].end != nil {
-		return // its files may be gone
+		return // its files may be removed already
 	}
 	logs, run := a.files.logs[sb.id], a.files.runs[runName(sb.id)]
 	if logs != nil && p.GetStdoutOffset() > logs.sizes[execID+suffixStdout] {

@@ -121,7 +121,7 @@ func (a *auditor) transitions(sb *sandbox) {
 	}
 }
 
-// told is the first and the last event of one exec.
+// told holds the first and the last event of one exec.
 type told struct {
 	start, end event
 	n          int

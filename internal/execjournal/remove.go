@@ -76,7 +76,7 @@ func emptyTree(path string, deadline time.Time, keep func(name string) bool) err
 type flattener struct {
 	top      int
 	keep     func(name string) bool // in top
-	prefix   string                 // of what is moved up; those of an earlier call are many, and in its way otherwise
+	prefix   string                 // of moved-up names; unique, because those of an earlier call may still be there
 	moved    int
 	removed  int
 	deadline time.Time

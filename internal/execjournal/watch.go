@@ -86,8 +86,8 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	}
 }
 
-// AddWatch watches the log directory of sandboxID from now on. Idempotent. Look after it: what happened before is not
-// told. Without a running Watch it is only remembered for the next one. Errors: not found.
+// AddWatch watches the log directory of sandboxID from now on. Idempotent. Look after it: earlier changes are not
+// reported. Without a running Watch the directory is kept for the next one. Errors: not found.
 func (d *Dir) AddWatch(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
