@@ -85,6 +85,11 @@ FAULTS ?= kill,proxy,enospc,oom,clock
 storm: engine image ## Storm agboxd for DURATION (2m) by SEED (1) with FAULTS, then audit: nothing may be lost (root).
 	go run ./hack/storm -duration $(DURATION) -seed $(SEED) -faults $(FAULTS)
 
+.PHONY: storm-engine-latest
+storm-engine-latest: ## Storm agboxd like storm, on the engine of engine-latest (root).
+	hack/engine-latest.sh run hack/base-image.sh
+	hack/engine-latest.sh run go run ./hack/storm -duration $(DURATION) -seed $(SEED) -faults $(FAULTS)
+
 STEPS ?= 1000000
 
 .PHONY: sim

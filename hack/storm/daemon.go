@@ -26,6 +26,7 @@ const dataBytes = "192m"
 // site is the place of one storm: everything that is evidence lies below home.
 type site struct {
 	home    string
+	socket  string // of the engine behind the proxy
 	mounted bool
 }
 

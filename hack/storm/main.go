@@ -42,11 +42,15 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	if err != nil {
 		return err
 	}
+	socket, err := engineSocket()
+	if err != nil {
+		return err
+	}
 	home, err := os.MkdirTemp("", "agbox-storm-")
 	if err != nil {
 		return err
 	}
-	s := &storm{seed: seed, faults: faults, site: &site{home: home}, book: newBook()}
+	s := &storm{seed: seed, faults: faults, site: &site{home: home, socket: socket}, book: newBook()}
 	s.daemon = &daemon{site: s.site}
 	defer func() { err = errors.Join(err, s.clean(err != nil || keep)) }()
 	if err := os.Chmod(home, 0o755); err != nil { // its programs are mounted into sandboxes
@@ -55,7 +59,7 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	if err := s.site.build(ctx, s.has(faultENOSPC)); err != nil {
 		return err
 	}
-	if s.proxy, err = newProxy(s.site.engine(), engineSocket, seed, s.book.count); err != nil {
+	if s.proxy, err = newProxy(s.site.engine(), s.site.socket, seed, s.book.count); err != nil {
 		return err
 	}
 	if err := s.daemon.start(); err != nil {

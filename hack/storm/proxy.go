@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -36,11 +38,20 @@ const (
 var lies = []mode{delay, dropBefore, dropAfter, truncate, empty, stale, repeat, reorder}
 
 const (
-	hitRate      = 0.4
-	maxDelay     = 3 * time.Second
-	maxBuffered  = 8 << 20
-	engineSocket = "/var/run/docker.sock"
+	hitRate     = 0.4
+	maxDelay    = 3 * time.Second
+	maxBuffered = 8 << 20
 )
+
+// engineSocket is that of the engine the storm runs on: DOCKER_HOST's, which docker commands use, too.
+func engineSocket() (string, error) {
+	host := cmp.Or(os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock")
+	path, isUnix := strings.CutPrefix(host, "unix://")
+	if !isUnix {
+		return "", fmt.Errorf("DOCKER_HOST is %s; the storm needs an engine on a unix socket of this host", host)
+	}
+	return path, nil
+}
 
 // proxy stands between the daemon and the engine, on a unix socket of its own.
 type proxy struct {
