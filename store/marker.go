@@ -99,13 +99,23 @@ func (m *marker) set(mark byte) error {
 			return err
 		}
 	}
-	if _, err := m.f.WriteAt([]byte(text), 0); err != nil {
-		return fmt.Errorf("write store marker: %w", err)
+	if mark != markOpen || !m.isOpen() {
+		if _, err := m.f.WriteAt([]byte(text), 0); err != nil {
+			return fmt.Errorf("write store marker: %w", err)
+		}
 	}
 	if err := m.f.Sync(); err != nil {
 		return fmt.Errorf("sync store marker: %w", err)
 	}
 	return nil
+}
+
+// isOpen reports whether the mark is markOpen already, as a crash leaves it. Where each write needs a new block, as on btrfs, a full disk
+// could not take it once more.
+func (m *marker) isOpen() bool {
+	b := make([]byte, 1)
+	_, err := m.f.ReadAt(b, 0)
+	return err == nil && b[0] == markOpen
 }
 
 // release lets another process have the store.

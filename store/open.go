@@ -75,7 +75,11 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 	if err := prepareFile(ctx, o, mark); err != nil {
 		return nil, err
 	}
-	if err := mark.set(markOpen); err != nil {
+	err := mark.set(markOpen)
+	if isDiskFull(err) && o.MakeRoom() {
+		err = mark.set(markOpen)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s, err := openFile(o, mark)

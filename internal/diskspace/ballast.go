@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // chunk is how much of a ballast is made under the lock, which a writer that needs room waits for.
@@ -36,12 +38,19 @@ func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.releases++
-	return b.held() > 0 && os.Remove(b.path) == nil
+	if b.held() == 0 {
+		return false
+	}
+	return fault.Around(fault.Disk, "release_ballast", func() error { return os.Remove(b.path) }) == nil
 }
 
 // make fills the file up to size. It stops when release is called meanwhile. On an error the file is removed, so that what
 // is left of the disk is everybody's. Errors: ENOSPC and EDQUOT where there is no room.
 func (b *ballast) make(size int64) error {
+	return fault.Around(fault.Disk, "make_ballast", func() error { return b.makeFile(size) })
+}
+
+func (b *ballast) makeFile(size int64) error {
 	f, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("make the ballast: %w", err)
@@ -95,7 +104,7 @@ func (b *ballast) inChunks(size int64, releases int, do func(at, n int64) error)
 		if b.releases != releases {
 			return true, nil
 		}
-		return false, do(at, min(chunk, size-at))
+		return false, fault.Around(fault.Disk, "fill_ballast", func() error { return do(at, min(chunk, size-at)) })
 	}
 	for at := int64(0); at < size; at += chunk {
 		if done, err := part(at); done || err != nil {

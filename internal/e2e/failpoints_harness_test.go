@@ -61,8 +61,8 @@ func failpoints(t testing.TB) []string {
 // operation is a point without its moment.
 func operation(point string) string { return point[:strings.LastIndex(point, ".")] }
 
-// newMortal builds an agboxd with failpoints and starts one that dies at each of them.
-func newMortal(t *testing.T, conf string) *mortal {
+// faultyDaemon builds an agboxd with failpoints and returns its path.
+func faultyDaemon(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "agboxd")
 	build := exec.Command("go", "build", "-tags", "faults", "-race", "-ldflags=-s -w", "-o", program, "../../cmd/agboxd")
@@ -76,6 +76,13 @@ func newMortal(t *testing.T, conf string) *mortal {
 			t.Fatalf("copy agbox-shim: %v\n%s", err, out)
 		}
 	}
+	return program
+}
+
+// newMortal starts an agboxd with failpoints that dies at each of them.
+func newMortal(t *testing.T, conf string) *mortal {
+	t.Helper()
+	program := faultyDaemon(t)
 	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t)}
 	var plan strings.Builder
 	for _, p := range m.points {

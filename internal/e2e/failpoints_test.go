@@ -49,7 +49,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		t.Errorf("never killed at %v: let a scene pass them, or say in unreached why none can", left)
 	}
 	for _, p := range m.noted("hit") {
-		if !slices.Contains(m.points, p) {
+		if !slices.Contains(m.points, p) && !strings.HasPrefix(p, fault.Disk+".") { // TestKilledWhileTheBallastIsReleasedAndMade
 			t.Errorf("%s was reached and is not on the list (%s)", p, unreached[operation(p)])
 		}
 	}

@@ -1,0 +1,225 @@
+//go:build docker
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// mounted runs a script as root that makes a file system in $HOME and mounts it on $DATA, a directory of its own outside of the daemon's.
+func mounted(t testing.TB, script string) (dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small filesystem needs root")
+	}
+	home := must(os.MkdirTemp("", "agbox-disk-"))(t)
+	dir = home + "/mount"
+	t.Cleanup(func() {
+		_ = exec.Command("umount", "-l", dir).Run()
+		_ = os.RemoveAll(home)
+	})
+	cmd := exec.Command("sh", "-ec", "mkdir $DATA; "+script)
+	cmd.Env = append(os.Environ(), "HOME="+home, "DATA="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+// stuff writes a file until its file system takes no more, and returns what empties it again.
+func stuff(t testing.TB, dir string) (empty func()) {
+	t.Helper()
+	path := filepath.Join(dir, "stuffing")
+	f := must(os.Create(path))(t)
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4096} {
+		for {
+			if _, err := f.Write(make([]byte, size)); err != nil {
+				if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOneOfTwoDisksIsFull: records and logs are on file systems of their own, and one of them is full. Nothing new is accepted; what
+// runs gets its end, a stop and a delete work, also over a restart, and everything resumes by itself.
+func TestOneOfTwoDisksIsFull(t *testing.T) {
+	t.Parallel()
+	for _, full := range []string{"records", "logs"} {
+		t.Run(full, func(t *testing.T) {
+			t.Parallel()
+			logs := mounted(t, "mount -t tmpfs -o size=24m tmpfs $DATA")
+			d := newTmpfs(t, "24m", fmt.Sprintf("%sexec_output_root = %q\n", noQuota, logs+"/logs"))
+			culprit, other, third := d.create(nil), d.create(nil), d.create(nil)
+			for _, id := range []string{culprit, other, third} {
+				d.await(id, ready)
+			}
+			ends := d.exec(other, "sh", "-c", "while ! test -e /tmp/go; do sleep 0.1; done; echo end; exit 7")
+			cut, flood := d.exec(third, "sleep", "1000"), d.exec(culprit, "sh", "-c", "while ! test -e /tmp/go; do sleep 0.1; done; cat /dev/zero")
+			for _, e := range []*agboxv1.CreateExecResponse{ends, cut, flood} {
+				d.started(e)
+			}
+			empty := func() {}
+			if full == "records" {
+				empty = stuff(t, d.data)
+			} else {
+				d.docker("exec", "agbox-primary-"+culprit, "touch", "/tmp/go")
+			}
+			d.refusesNew(other)
+			d.wantPage("/readyz", http.StatusServiceUnavailable, "[-]disk: ", "\nnot ready\n")
+			d.docker("exec", "agbox-primary-"+other, "touch", "/tmp/go")
+			if full == "records" { // there is room for the last line
+				if st := d.ended(ends.GetExecId()); st.GetExitCode() != 7 || st.GetState() != ruined || d.read(st.GetStdoutLogPath()) != "end\n" {
+					t.Errorf("the other's exec: %v", st)
+				}
+			}
+			d.halt(third)
+			if st := d.ended(cut.GetExecId()); st.GetState() != ended {
+				t.Errorf("the stopped one's exec: %v", st)
+			}
+			d.restart()
+			d.refusesNew(other)
+			d.remove(culprit)
+			if st := d.ended(flood.GetExecId()); st.GetState() != ended {
+				t.Errorf("the flood: %v", st)
+			}
+			empty()
+			if st := d.ended(ends.GetExecId()); st.GetExitCode() != 7 || st.GetState() != ruined || d.read(st.GetStdoutLogPath()) != "end\n" {
+				t.Errorf("the other's exec: %v", st)
+			}
+			d.recovers(other)
+			d.resume(third)
+			d.sh(third, "true")
+			d.remove(third)
+			d.remove(other)
+		})
+	}
+}
+
+// withQuota is a data directory on btrfs whose quota is used up long before the file system is: EDQUOT, and every commit needs new blocks.
+const withQuota = "truncate -s 512m $HOME/image && mkfs.btrfs -q $HOME/image && mkdir $HOME/all && mount -o loop $HOME/image $HOME/all && " +
+	"btrfs quota enable $HOME/all && btrfs subvolume create $HOME/all/s && btrfs qgroup limit 64m $HOME/all/s && mount --bind $HOME/all/s $DATA && umount -l $HOME/all"
+
+// TestAQuotaOfTheFileSystemNeverLocksItselfIn: the data directory has a quota, which statfs(2) does not show.
+func TestAQuotaOfTheFileSystemNeverLocksItselfIn(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t, noQuota, withQuota)
+	culprit, other, third := d.create(nil), d.create(nil), d.create(nil)
+	for _, id := range []string{culprit, other, third} {
+		d.await(id, ready)
+	}
+	ends := d.exec(other, "sh", "-c", "while ! test -e /tmp/go; do sleep 0.1; done; exit 7")
+	cut := d.exec(third, "sleep", "1000")
+	d.started(ends)
+	d.started(cut)
+	empty := stuff(t, d.data)
+	if err := os.WriteFile(d.data+"/more", make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.EDQUOT) {
+		t.Skipf("the quota does not hold: %v", err)
+	}
+	_ = os.Remove(d.data + "/more")
+	d.docker("exec", "agbox-primary-"+other, "touch", "/tmp/go")
+	d.halt(third) // its commit finds no room and releases the ballast; supervisors, which have none, can record ends from then on
+	if st := d.ended(cut.GetExecId()); st.GetState() != ended {
+		t.Errorf("the stopped one's exec: %v", st)
+	}
+	if st := d.ended(ends.GetExecId()); st.GetExitCode() != 7 || st.GetState() != ruined {
+		t.Errorf("the other's exec: %v", st)
+	}
+	d.refusesNew(other)
+	d.restart()
+	d.remove(culprit)
+	empty()
+	d.recovers(other)
+	d.resume(third)
+	d.sh(third, "true")
+	d.remove(third)
+	d.remove(other)
+}
+
+// TestKilledWhileTheBallastIsReleasedAndMade: each kill leaves a daemon that starts, and a ballast that is whole once there is room.
+func TestKilledWhileTheBallastIsReleasedAndMade(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t, noQuota+"[disk]\nreserve = \"2MiB\"\n", withQuota)
+	id := d.create(nil)
+	d.await(id, ready)
+	d.kill()
+	if err := os.Remove(d.ballast()); err != nil {
+		t.Fatal(err)
+	}
+	faults := t.TempDir()
+	d.program, d.env = faultyDaemon(t), append(d.env, fault.EnvDir+"="+faults)
+	making := []string{"disk.make_ballast.before", "disk.fill_ballast.before", "disk.fill_ballast.after", "disk.make_ballast.after"}
+	for _, point := range making {
+		d.diesAt(faults, point, d.launch)
+	}
+	d.start()
+	d.wholeBallast()
+	for _, point := range []string{"disk.release_ballast.before", "disk.release_ballast.after"} {
+		var empty func()
+		d.diesAt(faults, point, func() { // by a change on a full disk
+			d.restart()
+			d.wholeBallast()
+			empty = stuff(t, d.data)
+			_, _ = d.StopSandbox(d.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}) // its answer is lost
+		})
+		d.start()
+		d.halt(id)
+		empty()
+		d.wholeBallast()
+		d.resume(id)
+		d.await(id, ready)
+	}
+	d.sh(id, "true")
+	d.remove(id)
+}
+
+func (d *disk) ballast() string { return filepath.Join(d.data, "agents-sandbox", "ballast") }
+
+// diesAt has the daemon die at a point during do.
+func (d *disk) diesAt(faults, point string, do func()) {
+	d.Helper()
+	plan := must(os.OpenFile(filepath.Join(faults, "plan"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(d)
+	_, err := plan.WriteString(point + " kill\n")
+	if err = errors.Join(err, plan.Close()); err != nil {
+		d.Fatal(err)
+	}
+	do()
+	select {
+	case <-d.done:
+	case <-d.ctx().Done():
+		d.Fatalf("the daemon does not come to %s", point)
+	}
+}
+
+// wholeBallast waits until the ballast holds what it is to hold.
+func (d *disk) wholeBallast() {
+	d.Helper()
+	d.eventually("the ballast is whole", func() error {
+		var st syscall.Stat_t
+		if err := syscall.Stat(d.ballast(), &st); err != nil {
+			return err
+		}
+		if st.Blocks*512 < 2<<20 {
+			return fmt.Errorf("it holds %d bytes", st.Blocks*512)
+		}
+		return nil
+	})
+}
