@@ -162,9 +162,24 @@ func (d *realDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 	case StarvePrimary:
 		docker(t, "exec", primary, "touch", glutFile)
 	case RemoveNetwork:
-		docker(t, "network", "disconnect", "-f", network, primary)
-		docker(t, "network", "rm", network)
+		removeNetwork(t, network, primary)
 	}
+}
+
+// removeNetwork tries again where the daemon connected the container between the two calls.
+func removeNetwork(t testing.TB, network, primary string) {
+	t.Helper()
+	for range 20 {
+		_, _ = run("network", "disconnect", "-f", network, primary) // it may be disconnected already
+		out, err := run("network", "rm", network)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(out, "has active endpoints") {
+			t.Fatalf("docker network rm %s: %v\n%s", network, err, out)
+		}
+	}
+	t.Fatalf("the network %s is always in use", network)
 }
 
 // destroy removes the daemon and all that bears its instance's label.

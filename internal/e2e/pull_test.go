@@ -140,12 +140,16 @@ func TestPullsThatCanNotWorkSayWhy(t *testing.T) {
 	d := prepared(t, home)
 	d.engine = fmt.Sprintf("credentials_dir = %q\n", home)
 	d.start()
+	absent := "no such repository"
+	if storage := d.docker("info", "-f", "{{.DriverStatus}}"); strings.Contains(storage, "io.containerd.snapshotter") {
+		absent = "no such tag" // containerd's image store reports both alike
+	}
 	db := web("db", 0)
 	db.Image = open.Ref("none")
 	for id, parts := range map[string][]string{
 		d.createImage(closed.Ref("1"), ""):                                          {closed.Host(), "refused the credentials", "docker login"},
 		d.createImage(open.Ref("absent"), ""):                                       {open.Ref("absent"), "no such tag"},
-		d.createImage(open.Host()+"/other/image:1", ""):                             {"no such repository"},
+		d.createImage(open.Host()+"/other/image:1", ""):                             {absent},
 		d.createImage(open.Ref("run"), "never"):                                     {open.Ref("run"), "pull_policy"},
 		d.create(&agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}}): {"service db", "no such tag"},
 	} {
