@@ -156,9 +156,16 @@ func (m *mortal) vanishes(round string) {
 		}
 		return nil
 	})
-	must(m.admin().ConfirmEngine(m.ctx(), &agboxv1.ConfirmEngineRequest{}))(m)
+	m.eventually("they are judged", func() error { // a daemon that was started again may not hold them yet when the operator confirms
+		must(m.admin().ConfirmEngine(m.ctx(), &agboxv1.ConfirmEngineRequest{}))(m)
+		for _, id := range boxes {
+			if s := m.state(id); s != failed {
+				return fmt.Errorf("%s is %s", id, s)
+			}
+		}
+		return nil
+	})
 	for _, id := range boxes {
-		m.await(id, failed)
 		m.gone(id)
 	}
 }
