@@ -26,6 +26,8 @@ type Info struct {
 	LiveRestore bool
 	// Runtimes are the names that ContainerSpec.Runtime may have, sorted.
 	Runtimes []string
+	// DefaultRuntime is the one that a container gets whose spec names none.
+	DefaultRuntime string
 	// What the engine and its kernel can bound. DiskLimit is true where the storage driver may be able to; the create has
 	// the last word.
 	CPULimit, MemoryLimit, SwapLimit, PidsLimit, DiskLimit bool
@@ -78,20 +80,21 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 
 func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 	info := Info{
-		EngineID:      raw.ID,
-		Version:       raw.ServerVersion,
-		LiveRestore:   raw.LiveRestoreEnabled,
-		Runtimes:      slices.Sorted(maps.Keys(raw.Runtimes)),
-		CPULimit:      raw.CPUCfsPeriod && raw.CPUCfsQuota,
-		MemoryLimit:   raw.MemoryLimit,
-		SwapLimit:     raw.SwapLimit,
-		PidsLimit:     raw.PidsLimit,
-		DiskLimit:     boundsDisk(raw.Driver, backing(raw.DriverStatus)),
-		StorageDriver: raw.Driver,
-		Driver:        raw.Driver,
-		DataRoot:      raw.DockerRootDir,
-		Run:           life.id,
-		StartedAt:     life.started,
+		EngineID:       raw.ID,
+		Version:        raw.ServerVersion,
+		LiveRestore:    raw.LiveRestoreEnabled,
+		Runtimes:       slices.Sorted(maps.Keys(raw.Runtimes)),
+		DefaultRuntime: raw.DefaultRuntime,
+		CPULimit:       raw.CPUCfsPeriod && raw.CPUCfsQuota,
+		MemoryLimit:    raw.MemoryLimit,
+		SwapLimit:      raw.SwapLimit,
+		PidsLimit:      raw.PidsLimit,
+		DiskLimit:      boundsDisk(raw.Driver, backing(raw.DriverStatus)),
+		StorageDriver:  raw.Driver,
+		Driver:         raw.Driver,
+		DataRoot:       raw.DockerRootDir,
+		Run:            life.id,
+		StartedAt:      life.started,
 	}
 	if fs := backing(raw.DriverStatus); fs != "" {
 		info.StorageDriver += " on " + fs

@@ -156,7 +156,7 @@ func checkHealth(w *world) {
 func checkSettings(w *world) {
 	info, err := w.e.Info(w.ctx)
 	w.ok(err)
-	if len(info.Runtimes) == 0 || !slices.IsSorted(info.Runtimes) || info.StorageDriver == "" {
+	if !slices.IsSorted(info.Runtimes) || !slices.Contains(info.Runtimes, info.DefaultRuntime) || info.StorageDriver == "" {
 		w.Errorf("%+v", info)
 	}
 	spec := w.spec("", "")

@@ -28,20 +28,21 @@ func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
 // info is called with mu held.
 func (f *Fake) info() dockerx.Info {
 	info := dockerx.Info{
-		EngineID:      "FAKE",
-		Version:       "20.10.24",
-		APIVersion:    "1.41",
-		LiveRestore:   f.live,
-		Runtimes:      []string{"io.containerd.runc.v2", "runc"},
-		CPULimit:      true,
-		MemoryLimit:   true,
-		SwapLimit:     true,
-		PidsLimit:     true,
-		StorageDriver: f.driver + " on extfs",
-		Driver:        f.driver,
-		DataRoot:      "/var/lib/docker",
-		Run:           fmt.Sprintf("life %d", f.life),
-		StartedAt:     f.begun,
+		EngineID:       "FAKE",
+		Version:        "20.10.24",
+		APIVersion:     "1.41",
+		LiveRestore:    f.live,
+		Runtimes:       []string{"io.containerd.runc.v2", "runc"},
+		DefaultRuntime: defaultRuntime,
+		CPULimit:       true,
+		MemoryLimit:    true,
+		SwapLimit:      true,
+		PidsLimit:      true,
+		StorageDriver:  f.driver + " on extfs",
+		Driver:         f.driver,
+		DataRoot:       "/var/lib/docker",
+		Run:            fmt.Sprintf("life %d", f.life),
+		StartedAt:      f.begun,
 	}
 	if f.editInfo != nil {
 		f.editInfo(&info)
