@@ -82,6 +82,7 @@ type Controller struct {
 	odd        *oddities
 	absences   *absences
 	hooks      *hookClock
+	proofs     *hookClock // of runtimes; the index is the process ID of the container
 	quotas     *quotas
 	status     *statusBoard
 	published  *portBoard
@@ -117,6 +118,7 @@ func New(cfg Config) *Controller {
 	c.recallGivenUp()
 	c.clock = newClock(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.hooks = newHookClock(c.clock.read)
+	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
 	c.started = c.clock.read()
 	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
 	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)

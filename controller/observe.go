@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -160,7 +161,7 @@ func containerOf(ct dockerx.Container) plan.Container {
 
 func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := containerOf(d.Container)
-	c.Inspected, c.Limits = true, plan.Limits(d.Limits)
+	c.Inspected, c.Limits, c.Probes = true, plan.Limits(d.Limits), slices.Contains(d.Entrypoint, probeFlag)
 	c.HealthOutput = redact(printable([]byte(d.HealthOutput)), serviceSpec(spec, c.Service).GetEnvs())
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c

@@ -99,7 +99,7 @@ type Execs interface {
 	Release(sandboxID string) error
 	Released(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
-	Proven(sandboxID string) (execjournal.Proof, error)
+	Prove(sandboxID string, c execjournal.Container) (execjournal.Proof, error)
 	Withhold(sandboxID string) error
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

@@ -4,42 +4,89 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
-// proveFlag has PID 1 prove that its runtime can run commands. Containers that were made without it are not asked.
-const proveFlag = "--prove"
+// probeFlag has PID 1 run the proof of its runtime before its release. A container that was made without it is not asked: its PID 1
+// may be of an earlier release.
+const probeFlag = "--probe"
 
-// proveRuntime makes sure, before anything runs, that a runtime which the spec names can run commands: PID 1 has set up what its
-// supervisors need, and holds a lock that can be seen from here. The daemon tells by that lock alone whether an exec is alive. The engine's default
-// runtime needs no proof of its own and is not slowed down. Errors: invalid argument is the verdict that it can't; unavailable: not
-// known yet, and so is whatever the engine answers.
-func (p *pass) proveRuntime(ctx context.Context, id string) error {
-	runtime := p.sb.Spec.GetRuntime()
-	if runtime == "" {
+// proofTimeout bounds the proof, from the first look at a container's process on. A gVisor container on a busy machine takes some
+// seconds.
+const proofTimeout = time.Minute
+
+// trustedRuntime is the engine's own, which needs no proof unless a spec names it.
+const trustedRuntime = "runc"
+
+// doubtsRuntime reports whether the runtime of a new primary has to be proven. While the engine has not told its default, it is not
+// doubted: no container is made then.
+func (p *pass) doubtsRuntime() bool {
+	byDefault := p.link.lastInfo().DefaultRuntime
+	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
+}
+
+// proveRuntime makes sure, before anything of the sandbox runs, that the runtime of its primary can run commands: one does, by the path
+// of all execs. Whether an exec lives is known from files alone, so the proof also finds out how. Containers of runc by default are not
+// asked and pay nothing. Errors: invalid argument is the verdict that it can't; unavailable: not known yet, and so is whatever the
+// engine answers.
+func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
+	if !p.probes(s) {
 		return nil
 	}
 	before, err := p.cfg.Engine.InspectContainer(ctx, id)
-	if err != nil || !slices.Contains(before.Entrypoint, proveFlag) {
+	if err != nil {
 		return err
 	}
-	proof, err := p.cfg.Execs.Proven(p.rec.ID)
-	switch {
-	case err != nil:
+	if !before.Running || before.Pid <= 0 {
+		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
+	}
+	p.proofs.begin(p.rec.ID, before.Pid)
+	proof, err := p.cfg.Execs.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, HasFile: func(path string) (bool, error) {
+		_, err := p.cfg.Engine.StatPath(ctx, before.ID, path)
+		if errdefs.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}})
+	if err != nil {
 		return err
-	case proof == execjournal.ProofHeld:
+	}
+	if proof.Proven {
+		p.proofs.forget(p.rec.ID)
 		return nil
+	}
+	if took := time.Since(p.proofs.since(p.rec.ID, before.Pid)); proof.Refused == "" && took > proofTimeout {
+		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
+	}
+	if proof.Refused == "" {
+		p.sandboxes.addAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
+		return fmt.Errorf("runtime %s is not proven yet: %s: %w", before.Runtime, proof.Awaited, errdefs.ErrUnavailable)
 	}
 	after, err := p.cfg.Engine.InspectContainer(ctx, id)
 	switch {
 	case err != nil:
 		return err
-	case proof == execjournal.ProofMissing || !after.Running || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt):
-		return fmt.Errorf("PID 1 has not proven yet that runtime %s can run commands: %w", runtime, errdefs.ErrUnavailable)
+	case !after.Running || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt):
+		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
-	return fmt.Errorf("runtime %s can't be used: it keeps file locks inside the sandbox, so agbox could not tell whether a command is alive; "+
-		"choose another runtime, or leave it out for the engine's default: %w", runtime, errdefs.ErrInvalidArgument)
+	p.proofs.forget(p.rec.ID)
+	return fmt.Errorf("runtime %s can't run commands: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
+}
+
+// probes reports whether the primary of the step was made to prove its runtime.
+func (p *pass) probes(s plan.Step) bool {
+	if s.ID == "" {
+		return slices.Contains(p.entrypoint(), probeFlag) // made in this pass
+	}
+	for _, c := range p.w.Containers {
+		if c.ID == s.ID {
+			return c.Probes
+		}
+	}
+	return false
 }

@@ -1,29 +1,47 @@
 package controller_test
 
 import (
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execjournal"
 )
 
 // provingExecs answers for a PID 1 that proves its runtime.
 type provingExecs struct {
 	controller.Execs
-	proof atomic.Int64
-	asked atomic.Int64
+	mu    sync.Mutex
+	proof execjournal.Proof
+	asked []string // by sandbox
 }
 
-func (e *provingExecs) Proven(string) (execjournal.Proof, error) {
-	e.asked.Add(1)
-	return execjournal.Proof(e.proof.Load()), nil
+func (e *provingExecs) Prove(sandboxID string, c execjournal.Container) (execjournal.Proof, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, sandboxID)
+	return e.proof, nil
 }
 
-// TestARuntimeIsProvenBeforeReady: one whose locks can't be seen is refused with the reason, and one that takes its time is waited for.
+func (e *provingExecs) answer(p execjournal.Proof) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.proof = p
+}
+
+func (e *provingExecs) wasAsked(sandboxID string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.asked, sandboxID)
+}
+
+// TestARuntimeIsProvenBeforeReady: a runtime that is named is proven, and waited for no longer than a bound; runc by default is not
+// asked, and another default is.
 func TestARuntimeIsProvenBeforeReady(t *testing.T) {
 	e := &provingExecs{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -34,27 +52,47 @@ func TestARuntimeIsProvenBeforeReady(t *testing.T) {
 			}
 			p.boxes = append(p.boxes, id)
 		}
+		refused := func(id, why string) {
+			t.Helper()
+			p.wantState(t, id, failed)
+			if m := p.sandbox(t, id).ErrorMessage; !strings.Contains(m, why) {
+				t.Errorf("%s says %q", id, m)
+			}
+		}
 		create("plain", "")
 		pass(settle)
 		p.wantState(t, "plain", ready)
-		if n := e.asked.Load(); n > 0 {
-			t.Errorf("the default runtime was asked for %d proofs", n)
+		if e.wasAsked("plain") {
+			t.Error("the engine's own runtime was asked for a proof")
 		}
+		e.answer(execjournal.Proof{Awaited: "the host does not see a sign"})
 		create("late", "runc")
 		pass(2 * time.Second)
 		p.wantState(t, "late", agboxv1.SandboxState_SANDBOX_STATE_PENDING)
-		if s := p.daemon.Status("late"); !strings.Contains(s, "has not proven yet") {
+		if s := p.daemon.Status("late"); !strings.Contains(s, "is not proven yet: the host does not see a sign") {
 			t.Errorf("its status is %q", s)
 		}
-		e.proof.Store(int64(execjournal.ProofHeld))
-		pass(time.Minute)
+		e.answer(execjournal.Proof{Proven: true})
+		pass(40 * time.Second)
 		p.wantState(t, "late", ready)
-		e.proof.Store(int64(execjournal.ProofFree))
-		create("locks", "runc")
+		e.answer(execjournal.Proof{Refused: "it is a toy"})
+		create("toy", "runc")
 		pass(settle)
-		p.wantState(t, "locks", failed)
-		if m := p.sandbox(t, "locks").ErrorMessage; !strings.Contains(m, "runtime runc can't be used: it keeps file locks inside the sandbox") {
-			t.Errorf("it says %q", m)
+		refused("toy", "runtime runc can't run commands: it is a toy; choose another runtime")
+		e.answer(execjournal.Proof{Awaited: "the host does not see a sign"})
+		create("mute", "runc")
+		pass(2 * time.Minute)
+		refused("mute", "after 1m0s the host does not see a sign")
+
+		p.engine.SetInfo(func(i *dockerx.Info) { i.DefaultRuntime = "toy" })
+		p.engine.RestartEngine(true)
+		pass(settle)
+		e.answer(execjournal.Proof{Proven: true})
+		create("default", "")
+		pass(settle)
+		p.wantState(t, "default", ready)
+		if !e.wasAsked("default") {
+			t.Error("a default runtime that is not runc was not asked for a proof")
 		}
 	}, func(c *controller.Config) { e.Execs, c.Execs = c.Execs, e; c.Settings.IdleTTL = 0 })
 }

@@ -52,7 +52,8 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) rehydrate.Sandbox {
 	set := Settings{PidsLimit: 4096}
 	p := &pass{
 		Controller: &Controller{
-			cfg: Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
+			link: &engineLink{},
+			cfg:  Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
 		},
 		rec: plan.Record{ID: sb.ID, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
 	}

@@ -34,7 +34,7 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		return err // nobody knows yet
 	}
-	if err := p.proveRuntime(ctx, id); err != nil {
+	if err := p.proveRuntime(ctx, s, id); err != nil {
 		return err
 	}
 	return p.cfg.Execs.Release(p.rec.ID)

@@ -59,6 +59,7 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 		c.odd.forgetAll(rec.ID)
 		c.absences.seen(rec.ID, rec.Objects)
 		c.hooks.forget(rec.ID)
+		c.proofs.forget(rec.ID)
 	case rec.ActiveExecs > 0 && !runs(rec):
 		c.wakeExecsOf(rec.ID)
 	}

@@ -107,8 +107,8 @@ func (p *pass) entrypoint() []string {
 	if profile.IsHardened(p.profile()) {
 		args = append(args, "--hardened")
 	}
-	if p.sb.Spec.GetRuntime() != "" {
-		args = append(args, proveFlag)
+	if p.doubtsRuntime() {
+		args = append(args, probeFlag)
 	}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)

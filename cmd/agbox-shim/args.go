@@ -18,7 +18,8 @@ type options struct {
 	logLimit    int64    // of each log of the main process; 0: none
 	hardened    bool     // commands start without any capability
 	gated       bool     // init starts nothing before the daemon's release
-	prove       bool     // init shows whether this runtime can run commands
+	probe       bool     // init runs the command that proves the runtime before its release
+	run         string   // of the container, by init, where it proves its runtime
 	command     []string // the main process
 	execID      string
 }
@@ -55,12 +56,14 @@ func (o *options) set(arg string) (ok bool) {
 		o.gated = true
 	case arg == "--hardened":
 		o.hardened = true
-	case arg == "--prove":
-		o.prove = true
+	case arg == "--probe":
+		o.probe = true
 	case isFlag && name == "--default-user":
 		o.defaultUser = value
 	case isFlag && name == "--user":
 		o.user = value
+	case isFlag && name == "--run":
+		o.run = value
 	case isFlag && name == "--dir":
 		o.dir = value
 		return value == "" || filepath.IsAbs(value)
@@ -81,6 +84,9 @@ func (o options) args(verb string) []string {
 	list := []string{"agbox-shim", verb, "--default-user=" + o.defaultUser}
 	if o.hardened {
 		list = append(list, "--hardened")
+	}
+	if o.run != "" {
+		list = append(list, "--run="+o.run)
 	}
 	if o.user != "" {
 		list = append(list, "--user="+o.user)

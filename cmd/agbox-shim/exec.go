@@ -37,7 +37,7 @@ func runExec(at places, o options) int {
 	sig, err := becomeSupervisor()
 	var s *supervisor
 	if err == nil {
-		s, err = prepare(at, id, sig)
+		s, err = prepare(at, o, sig)
 	}
 	if errors.Is(err, errSettled) {
 		return settled
@@ -73,7 +73,8 @@ func becomeSupervisor() (*signals, error) {
 }
 
 // prepare does everything up to the journal. After it, the exec is ours and must get its end.
-func prepare(at places, id string, sig *signals) (*supervisor, error) {
+func prepare(at places, o options, sig *signals) (*supervisor, error) {
+	id := o.execID
 	ctl, err := openDir(at.ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
@@ -92,6 +93,7 @@ func prepare(at places, id string, sig *signals) (*supervisor, error) {
 		return nil, errSettled // it was taken back
 	}
 	s.rec = newRecorder(logs, id, s.request.Nonce)
+	s.rec.journal.Run = o.run
 	if errors.Is(err, execjournal.ErrMalformed) {
 		return nil, s.refuse(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ type initProcess struct {
 	mainPid  int  // supervisor of the main process; 0: there is none
 	released bool // nothing of the sandbox's own is started before
 	exitCode int
+	unable   string // why this runtime can run no command; empty: it can, as far as PID 1 can see
 
 	children map[string]*child // living supervisors, by exec ID
 	dead     []*child          // supervisors that were killed; what they left is being killed
@@ -96,11 +98,8 @@ func runInit(at places, o options) int {
 	} else if err := ownWorkspace(who); err != nil {
 		say("set up the working directory: %v", err)
 	}
-	if o.prove {
-		if err := p.prove(); err != nil {
-			say("this runtime can't run commands: %v", err)
-			return exitCannotRun
-		}
+	if o.probe {
+		p.unable, p.run = inability(), rand.Text()
 	}
 	if !o.gated {
 		p.release()
@@ -194,7 +193,7 @@ func (p *initProcess) wait() {
 func (p *initProcess) rescan(now time.Time) {
 	p.soon = time.Time{}
 	p.rescanAt = now.Add(rescanEvery)
-	if !p.inbox.watch() {
+	if !p.inbox.watch() || p.unwoken() {
 		p.rescanAt = now.Add(rescanEveryUnwoken)
 	}
 	names := p.inbox.list()

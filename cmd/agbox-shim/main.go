@@ -7,10 +7,12 @@
 //	agbox-shim checkpoint TEXT|-                     by a program of an agent: what a later incarnation is to know
 //	agbox-shim status TEXT|-                         by a program of an agent: what it is doing
 //	agbox-shim done [OUTCOME]                        by a program of an agent: the turn has ended
+//	agbox-shim probe WORD                            the command that proves a runtime: prints WORD and waits for TERM
 //
 //	--gated                of init: nothing is started before the daemon's release (see internal/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none
-//	--prove                of init: it holds the lock execjournal.ProofID before the release, for the daemon to see
+//	--probe                of init: the request of execjournal.ProofID is handled before the release
+//	--run=TEXT             of exec and main: what their journals say of the run of the container
 //	--user=USER            whom commands run as: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--default-user=USER    whom without --user, where the image has no user agbox
 //	--dir=PATH             where the main process starts, absolute; default: the container's working directory
@@ -52,6 +54,9 @@ func run(args []string, at places) int {
 	if isWord(args) {
 		return runWord(at, args, os.Stdin)
 	}
+	if len(args) == 2 && args[0] == execjournal.ProofVerb {
+		return runProbe(args[1])
+	}
 	if len(args) > 0 && args[0] == acp.Verb {
 		return runACP(args[1:])
 	}
@@ -64,6 +69,6 @@ func run(args []string, at places) int {
 	case ok && o.verb == "exec":
 		return runExec(at, o)
 	}
-	say("usage: agbox-shim init [--gated] [--prove] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--probe] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }

@@ -99,7 +99,7 @@ func (p *initProcess) purgeAt() time.Time {
 }
 
 // lose gives up the lock of a dead supervisor whose tree is gone, and rings the bell for the daemon, which sees no change
-// of a lock. Without a journal nothing ran, and it may be tried again.
+// of a lock, and may not see the lock at all. Without a journal nothing ran: there is no bell, and it may be tried again.
 func (p *initProcess) lose(c *child) {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	if err == nil && !begun {
@@ -108,6 +108,8 @@ func (p *initProcess) lose(c *child) {
 			p.refuse(c.id, c.request, "its supervisor died each time before it could begin: the sandbox has no room for its threads or memory")
 		}
 		p.soon = time.Now().Add(busyPause)
+		unix.Close(c.lock)
+		return
 	}
 	unix.Close(c.lock)
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC

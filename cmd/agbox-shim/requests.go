@@ -40,7 +40,7 @@ func (p *initProcess) consider(name string) {
 		p.release()
 		return
 	}
-	if !p.released {
+	if !p.released && !p.proves(name) {
 		return // the release has everything looked at again
 	}
 	if name == execjournal.FullName {
@@ -133,6 +133,11 @@ func (p *initProcess) again(id string) {
 // spawn starts a supervisor that inherits the lock. A kernel that refuses the process, as it does at the pids limit, makes
 // the exec one that could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {
+	if p.unable != "" {
+		p.refuse(id, file, p.unable)
+		unix.Close(lock)
+		return
+	}
 	argv := append(p.args("exec"), id)
 	pid, err := p.starting.spawn(argv, p.score, p.stop, uintptr(lock))
 	if err != nil {

@@ -162,6 +162,8 @@ type Container struct {
 	KilledOutside         bool
 	StartedAt, FinishedAt time.Time
 	Limits                Limits
+	// Probes: PID 1 waits for the proof of its runtime.
+	Probes bool
 }
 
 // Alive reports whether the container's processes exist.

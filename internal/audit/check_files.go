@@ -26,6 +26,10 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 		d = &logDir{}
 	}
 	j, there := d.journals[e.id]
+	if there && j.State == "started" && !j.held {
+		_, bell := d.sizes[e.id+suffixBell]
+		j.held = !bell && a.files.runs[runName(sb.id)].hides(j)
+	}
 	switch {
 	case e.end == nil:
 		a.activeExec(sb, e, j, there)

@@ -40,7 +40,7 @@ type journalFile struct {
 	journal
 	problem string
 	empty   bool // the daemon closed the exec on a full disk, where there is no room for a nonce
-	held    bool // the lock is held; probed for journals that say "started" only
+	held    bool // the lock is held, or held where the host does not see it; probed for journals that say "started" only
 }
 
 // of reports whether the journal is of an exec with this nonce.
@@ -54,6 +54,7 @@ type journal struct {
 	ExecID    string `json:"exec_id"`
 	Nonce     string `json:"nonce"`
 	State     string `json:"state"`
+	Run       string `json:"run"`
 	StartedAt int64  `json:"started_at_ns"`
 	EndedAt   int64  `json:"ended_at_ns"`
 	ExitCode  int    `json:"exit_code"`
@@ -80,6 +81,7 @@ const (
 const (
 	suffixJournal = ".journal"
 	suffixLock    = ".lock"
+	suffixBell    = ".lost" // PID 1 rang: the exec died without an end
 	suffixStdout  = ".stdout.log"
 	suffixStderr  = ".stderr.log"
 )

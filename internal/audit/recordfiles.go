@@ -37,6 +37,7 @@ type runDir struct {
 	problems []string
 	// inboxes and outboxes are the sizes of the files through which agents speak, by exec ID.
 	inboxes, outboxes map[string]int64
+	private           *privateRun // nil: the host sees the locks of the container
 }
 
 // runName is the name of a sandbox's runDir.
@@ -63,6 +64,9 @@ func readRunDir(path string) (*runDir, error) {
 		return nil, err
 	}
 	maps.Copy(d.outboxes, words)
+	if d.private, err = readPrivateRun(root); err != nil {
+		return nil, err
+	}
 	err = d.frames(filepath.Join(path, "record"), "AGBS", func(p []byte) error {
 		d.record = &storev1.SandboxRecord{}
 		return proto.Unmarshal(p, d.record)

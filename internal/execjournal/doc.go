@@ -19,6 +19,7 @@
 //	   ├──<exec_id>.cancel                                             daemon: Cancel, on a full disk a link to the Request
 //	   ├──full                                                         daemon; empty: the sandbox's quota is used up
 //	   ├──release                                                      daemon; empty: PID 1 may begin
+//	   ├──private                                                      daemon: the process of a container whose locks the host does not see
 //	   └──.<exec_id>.*.tmp                                             daemon
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw) outboxes of agents; root's alone
 //	<runRoot>/<16 hex>/                   none: only ctl and out are mounted
@@ -35,6 +36,8 @@
 //     supervisor was killed; the lock is given up only when nothing of its process tree is left.
 //   - IDs of clients begin with a letter or a digit, those of internal execs (hooks: "_hook.0") with "_". The latter are
 //     handled like any other.
+//   - Where the host does not see the container's locks, an exec that has started lives while the container's process does and there
+//     is no bell. PID 1 rings it when nothing of the tree is left, and never for an exec that has no journal.
 //   - A lock file is locked before it is linked to its name, and its owner alone may open it: no command is there first.
 //     Shims of the first releases made it under its name, open to readers.
 //   - Locks and journals have PrivateMode, logs LogMode, and all belong to the owner of the log directory (see Entrust).

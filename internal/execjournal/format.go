@@ -113,7 +113,9 @@ type Journal struct {
 	Nonce   string `json:"nonce"`
 	// BootID is the kernel's, as the writer saw it. Information only.
 	BootID string `json:"boot_id,omitempty"`
-	State  string `json:"state"`
+	// Run tells apart the runs of a container that proves its runtime; empty in others. Compared only where the host does not see locks.
+	Run   string `json:"run,omitempty"`
+	State string `json:"state"`
 	// StartedAtNanos is 0 in an end whose command never ran.
 	StartedAtNanos int64 `json:"started_at_ns,omitempty"`
 	EndedAtNanos   int64 `json:"ended_at_ns,omitempty"`

@@ -1,59 +1,150 @@
 package execjournal
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"path"
 
 	"golang.org/x/sys/unix"
 )
 
-// ProofID names the lock that PID 1 holds from before its release until its end, where it was asked to prove its runtime. No exec has
-// such an ID.
+// ProofID is the internal exec that proves that a runtime can run commands. It takes the path of every exec, from its request to
+// its log and its end, before PID 1 is released.
 const ProofID = "_runtime"
 
-// Proof is what the host sees of the lock of a PID 1.
-type Proof int
+// ProofVerb is the verb of the shim that the proof runs: it prints its argument and waits to be cancelled.
+const ProofVerb = "probe"
 
-// What the host may see.
-const (
-	ProofMissing Proof = iota // PID 1 has not come so far, or has ended before
-	ProofHeld                 // the host sees locks of the container
-	ProofFree                 // the lock was taken, and the host does not see that, or PID 1 has ended since
-)
+// Container is a run of a container as the engine knows it.
+type Container struct {
+	ID  string
+	Pid int // of its process on the host
+	// HasFile asks the engine whether the container has a file.
+	HasFile func(path string) (bool, error)
+}
 
-// Proven looks at the lock of PID 1 in this run of the container. Errors: invalid argument; I/O.
-func (d *Dir) Proven(sandboxID string) (Proof, error) {
+// ProofFile is a file of the container that the command of the proof makes in its root file system, and removes at its end.
+func ProofFile(word string) string { return path.Join(path.Dir(ContainerCtl), word) }
+
+// Proof is how far the proof of a runtime is.
+type Proof struct {
+	// Proven: the runtime can run commands, and Look can tell whether they live.
+	Proven bool
+	// Awaited is what the host has not seen yet, where the proof goes on.
+	Awaited string
+	// Refused is the verdict that the runtime can't run commands.
+	Refused string
+}
+
+// Prove takes the proof of the runtime of a running container one step further: the command of the proof is started, it is seen to have
+// begun, to have printed and to have made a file that the engine sees, it is found out whether the host sees its lock, it is cancelled, and its end is read. Where the host does
+// not see the lock, that is recorded under PrivateName. All state is in the files: call it again after each change of the journal of
+// ProofID, also in another process. Withhold forgets it. Errors: invalid argument; I/O, which is no verdict.
+func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
-		return ProofMissing, err
+		return Proof{}, err
 	}
-	logs, err := openDir(d.Paths(sandboxID).Logs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ProofMissing, nil
+	proc, err := processOf(c.Pid)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !inContainer(c.Pid, c.ID) {
+		proc = process{} // it matters only where the lock is not seen
+	} else if err != nil {
+		return Proof{}, err
 	}
+	logs, err := d.openLogs(sandboxID)
 	if err != nil {
-		return ProofMissing, err
+		return Proof{}, err
 	}
 	defer unix.Close(logs)
-	var st unix.Stat_t
-	err = unix.Fstatat(logs, LockName(ProofID), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ProofMissing, nil
-	}
+	nonce := fmt.Sprintf("runtime-proof-%d-%.64s", c.Pid, c.ID)
+	s, err := readStatus(logs, ProofID, nonce)
 	if err != nil {
-		return ProofMissing, err
+		return Proof{}, err
+	}
+	switch s.Phase {
+	case None:
+		err := d.Start(sandboxID, Request{
+			ExecID: ProofID, Nonce: nonce, Command: []string{ContainerShim, ProofVerb, nonce}, Cwd: "/", User: "0:0", CancelGraceMillis: 1000,
+		})
+		return Proof{Awaited: "the host does not see that a command has started"}, err
+	case Running:
+		return d.proveRunning(sandboxID, logs, s.Journal, proc, c)
+	case Ended:
+		return d.proveEnded(sandboxID, logs, nonce, s.Journal)
+	}
+	return Proof{Refused: "the journal that the host sees is not that of the command: " + cmp.Or(s.Problem, s.Phase.String())}, nil
+}
+
+// proveRunning looks at the command while it runs, and then cancels it.
+func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, c Container) (Proof, error) {
+	nonce := j.Nonce
+	if printed, err := printed(logs, nonce); err != nil || !printed {
+		return Proof{Awaited: "the host does not see what a command has printed"}, err
+	}
+	if lost, err := Exists(logs, LostName(ProofID)); err != nil || lost {
+		return Proof{Refused: "the process that supervised a command was killed"}, err
+	}
+	if kept, err := c.HasFile(ProofFile(nonce)); err != nil || !kept {
+		return Proof{Refused: "it keeps what commands write to the container's own files where the engine does not see it, so a stop would " +
+			"lose it; gVisor's runsc must be given --overlay2=none among its arguments in the engine's configuration"}, err
 	}
 	held, err := lockHeld(logs, ProofID)
 	if err != nil {
-		return ProofMissing, err
+		return Proof{}, err
 	}
-	if held {
-		return ProofHeld, nil
+	if !held {
+		// It may also have ended since its journal was read; it was not asked to.
+		if s, err := readStatus(logs, ProofID, nonce); err != nil || s.Phase != Running {
+			return Proof{Awaited: "the end of a command"}, err
+		}
+		if proc.Pid == 0 || j.Run == "" {
+			return Proof{Refused: "it keeps file locks inside the sandbox, and agboxd does not see the container's process, " +
+				"so it could not tell whether a command is alive"}, nil
+		}
+		data, err := json.Marshal(privateRun{Version: Version, Run: j.Run, Process: proc})
+		if err == nil {
+			err = d.put(sandboxID, ProofID, "private", PrivateName, data)
+		}
+		if err != nil {
+			return Proof{}, err
+		}
 	}
-	return ProofFree, nil
+	return Proof{Awaited: "the host does not see the end of a command that was cancelled"}, d.Cancel(sandboxID, ProofID, nonce)
 }
 
-// forgetProof removes the lock file of an earlier run. The container must not run.
+// proveEnded judges the end. The files of the proof are of no more use.
+func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (Proof, error) {
+	printed, err := printed(logs, nonce)
+	switch {
+	case err != nil:
+		return Proof{}, err
+	case j.Error != "":
+		return Proof{Refused: j.Error}, nil
+	case !j.Cancelled:
+		return Proof{Refused: fmt.Sprintf("a command that waits to be cancelled ended by itself, with code %d", j.ExitCode)}, nil
+	case !printed:
+		return Proof{Refused: "the host does not see what a command has printed"}, nil
+	}
+	return Proof{Proven: true}, d.forgetProof(sandboxID)
+}
+
+// printed reports whether the host sees what the command of the proof prints.
+func printed(logs int, word string) (bool, error) {
+	data, err := ReadFile(logs, StdoutName(ProofID), MaxJournalBytes)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
+		return false, nil
+	}
+	return string(data) == word+"\n", err
+}
+
+// forgetProof removes the files of a proof: the request first, since without a journal it would be run again, and then the journal,
+// which is judged together with the rest.
 func (d *Dir) forgetProof(sandboxID string) error {
+	if err := d.Forget(sandboxID, ProofID); err != nil {
+		return err
+	}
 	logs, err := openDir(d.Paths(sandboxID).Logs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -62,8 +153,11 @@ func (d *Dir) forgetProof(sandboxID string) error {
 		return err
 	}
 	defer unix.Close(logs)
-	if err := unix.Unlinkat(logs, LockName(ProofID), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailablef("remove %s: %w", LockName(ProofID), err)
+	names := []string{JournalName(ProofID), StdoutName(ProofID), StderrName(ProofID), LostName(ProofID), LockName(ProofID)}
+	for _, name := range names {
+		if err := unix.Unlinkat(logs, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unavailablef("remove %s: %w", name, err)
+		}
 	}
 	return nil
 }

@@ -61,18 +61,21 @@ func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 		return Status{}, err
 	}
 	defer unix.Close(fd)
-	return look(fd, execID, nonce)
+	return d.look(fd, sandboxID, execID, nonce)
 }
 
-// look reads journal, lock, journal. The supervisor records the end before it gives up the lock, so an end that came
+// look reads journal, life, journal. The supervisor records the end before it ends, so an end that came
 // between is seen by the second read.
-func look(dirfd int, execID, nonce string) (Status, error) {
+func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	s, err := readStatus(dirfd, execID, nonce)
 	if err != nil || s.Phase != Running {
 		return s, err
 	}
-	held, err := lockHeld(dirfd, execID)
-	if err != nil || held {
+	lives, err := lockHeld(dirfd, execID)
+	if err == nil && !lives {
+		lives, err = d.livesUnseen(dirfd, sandboxID, s.Journal)
+	}
+	if err != nil || lives {
 		return s, err
 	}
 	if s, err = readStatus(dirfd, execID, nonce); err == nil && s.Phase == Running {
@@ -169,7 +172,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 	if err != nil {
 		return Status{}, unavailablef("close exec %s: %w", execID, err)
 	}
-	return look(fd, execID, nonce)
+	return d.look(fd, sandboxID, execID, nonce)
 }
 
 // openLogs opens the log directory, which it makes if no container ever had it.

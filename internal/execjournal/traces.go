@@ -27,7 +27,7 @@ type Trace struct {
 	Cancelled bool
 	// Journal is what the container says; nil when there is none. Its nonce need not be the request's: then it is forged.
 	Journal *Journal
-	// Running: the journal says started, and the lock is held.
+	// Running: the journal says started, and the exec lives.
 	Running bool
 }
 
@@ -38,7 +38,7 @@ func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return nil, 0, err
 	}
-	t := traces{byID: map[string]*Trace{}}
+	t := traces{dir: d, sandboxID: sandboxID, byID: map[string]*Trace{}}
 	if err := t.within(d.execDir(sandboxID), t.input); err != nil {
 		return nil, 0, err
 	}
@@ -54,8 +54,10 @@ func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 }
 
 type traces struct {
-	byID   map[string]*Trace
-	unread int
+	dir       *Dir
+	sandboxID string
+	byID      map[string]*Trace
+	unread    int
 }
 
 // within calls look with each name in the directory at path.
@@ -149,7 +151,7 @@ func (t *traces) output(dirfd int, name string) error {
 	if err != nil {
 		return t.note(err)
 	}
-	s, err := look(dirfd, id, j.Nonce)
+	s, err := t.dir.look(dirfd, t.sandboxID, id, j.Nonce)
 	if err == nil && s.Phase != None && s.Phase != Foreign {
 		one.Journal, one.Running = &s.Journal, s.Phase == Running
 	}

@@ -1,0 +1,147 @@
+package execjournal
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// startedBy is a process that the test ends.
+func startedBy(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// TestLookWhereLocksAreNotSeen: an exec lives as long as the container's process, unless PID 1 rang the bell.
+func TestLookWhereLocksAreNotSeen(t *testing.T) {
+	d, p := newDir(t)
+	cmd := startedBy(t)
+	own, err := processOf(cmd.Process.Pid)
+	must(t, err)
+	l := privateRun{Version: Version, Run: "r1", Process: own}
+	mark := func(l privateRun) {
+		t.Helper()
+		data, err := json.Marshal(l)
+		must(t, err)
+		write(t, p.Ctl, "exec/"+PrivateName, string(data))
+	}
+	want := func(when string, phase Phase) {
+		t.Helper()
+		s, err := d.Look("box1", "e1", testNonce)
+		must(t, err)
+		if s.Phase != phase {
+			t.Errorf("%s: %s, want %s", when, s.Phase, phase)
+		}
+	}
+	write(t, p.Logs, LockName("e1"), "")
+	want("nothing", None)
+	write(t, p.Logs, JournalName("e1"), strings.Replace(journal(StateStarted, testNonce), "{", `{"run":"r1",`, 1))
+	want("the host sees locks", Lost)
+	mark(l)
+	want("the process lives", Running)
+	if list, _, err := d.Traces("box1"); err != nil || len(list) != 1 || !list[0].Running {
+		t.Errorf("traces: %+v, %v", list, err)
+	}
+	for what, other := range map[string]func(*privateRun){
+		"another process of that ID": func(l *privateRun) { l.Process.Start += "1" },
+		"another boot":               func(l *privateRun) { l.Process.BootID = "x" },
+		"another run":                func(l *privateRun) { l.Run = "r2" },
+		"no such process":            func(l *privateRun) { l.Process.Pid = 1 << 30 },
+	} {
+		dead := l
+		other(&dead)
+		mark(dead)
+		want(what, Lost)
+	}
+	mark(l)
+	write(t, p.Logs, LostName("e1"), "")
+	want("the bell rang", Lost)
+	must(t, os.Remove(filepath.Join(p.Logs, LostName("e1"))))
+	must(t, cmd.Process.Kill())
+	var info unix.Siginfo
+	must(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil)) // dead, and not yet reaped
+	want("the process is a zombie", Lost)
+	must(t, d.Withhold("box1"))
+	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", PrivateName)); err == nil {
+		t.Error("the next run inherits the mark")
+	}
+	write(t, p.Ctl, "exec/"+PrivateName, "{")
+	if s, err := d.Look("box1", "e1", testNonce); err == nil {
+		t.Errorf("a damaged mark is a verdict: %s", s.Phase)
+	}
+	write(t, p.Logs, JournalName("e1"), journal(StateEnded, testNonce))
+	want("ended", Ended)
+}
+
+// TestProveGoesOnWhereItWas plays PID 1: every step of the proof is derived from the files, in whatever process.
+func TestProveGoesOnWhereItWas(t *testing.T) {
+	_, p := newDir(t)
+	again := func() *Dir { return New(filepath.Dir(p.Logs), filepath.Dir(filepath.Dir(p.Ctl))) }
+	c := Container{ID: "no-such-container", Pid: startedBy(t).Process.Pid}
+	kept := false
+	c.HasFile = func(string) (bool, error) { return kept, nil }
+	prove := func() Proof {
+		t.Helper()
+		proof, err := again().Prove("box1", c)
+		must(t, err)
+		return proof
+	}
+	wants := func(when string, proof, want Proof) {
+		t.Helper()
+		if proof != want {
+			t.Errorf("%s: %+v, want %+v", when, proof, want)
+		}
+	}
+	for range 2 {
+		wants("asked", prove(), Proof{Awaited: "the host does not see that a command has started"})
+	}
+	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(ProofID)))
+	must(t, err)
+	r, err := DecodeRequest(data, ProofID)
+	must(t, err)
+	write2 := func(j Journal) {
+		t.Helper()
+		j.Version, j.ExecID, j.Nonce = Version, ProofID, r.Nonce
+		data, err := Encode(j)
+		must(t, err)
+		write(t, p.Logs, JournalName(ProofID), string(data))
+	}
+	write2(Journal{State: StateStarted})
+	wants("mute", prove(), Proof{Awaited: "the host does not see what a command has printed"})
+	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	if proof := prove(); !strings.Contains(proof.Refused, "a stop would lose it") {
+		t.Errorf("nothing is kept: %+v", proof)
+	}
+	kept = true
+	wants("unseen", prove(), Proof{Refused: "it keeps file locks inside the sandbox, and agboxd does not see the container's process, " +
+		"so it could not tell whether a command is alive"})
+	lock, err := os.Create(filepath.Join(p.Logs, LockName(ProofID)))
+	must(t, err)
+	defer lock.Close()
+	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
+	for range 2 {
+		wants("held", prove(), Proof{Awaited: "the host does not see the end of a command that was cancelled"})
+	}
+	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(ProofID))); err != nil {
+		t.Error(err)
+	}
+	write2(Journal{State: StateEnded, ExitCode: 9})
+	wants("by itself", prove(), Proof{Refused: "a command that waits to be cancelled ended by itself, with code 9"})
+	write2(Journal{State: StateEnded, ErrorCode: ErrorStartFailed, Error: "no room"})
+	wants("refused", prove(), Proof{Refused: "no room"})
+	write2(Journal{State: StateEnded, Cancelled: true})
+	wants("ended", prove(), Proof{Proven: true})
+	for _, dir := range []string{p.Logs, filepath.Join(p.Ctl, "exec")} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("the proof leaves %v, %v", left, err)
+		}
+	}
+}
