@@ -73,6 +73,10 @@ test-engine-latest: test-tools build ## Run the Docker tests on the engine of en
 	hack/engine-latest.sh run hack/base-image.sh
 	hack/engine-latest.sh run go test -race -count=1 -timeout 40m -tags docker $(DOCKER_PACKAGES)
 
+.PHONY: test-runsc
+test-runsc: test-tools engine image ## Build gVisor's runsc and take sandboxes through a life with it, on a private engine (root).
+	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 15m -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed' ./internal/e2e
+
 .PHONY: test-hack
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
 	hack/engine-test.sh
