@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -43,15 +44,19 @@ func TestContainerAgentIsPromptedAndSpeaks(t *testing.T) {
 	if out, _ := c.logs(r); !strings.HasPrefix(out, "1000\n") {
 		t.Errorf("%q", out)
 	}
-	// Another user of the sandbox may speak, and no user may read or write the inbox.
-	other := c.agent(`agbox-shim status mine; cat /run/agbox/ctl/exec/*.inbox; echo x >> /run/agbox/ctl/exec/$AGBOX_EXEC_ID.inbox; echo x > "$OUTBOX"`)
+	// Another user of the sandbox may speak. No user may read or write the inbox, or the outbox of an exec that has ended.
+	other := c.agent(`agbox-shim status mine; cat /run/agbox/ctl/exec/*.inbox; echo x >> /run/agbox/ctl/exec/$AGBOX_EXEC_ID.inbox
+		echo x > "$OUTBOX" || exit 7`)
 	other.User, other.Env["OUTBOX"] = "other", c.outboxPath(r)
 	c.give(other, "secret")
 	j, out := c.do(other)
-	if j.ExitCode != 0 || strings.Contains(out, "secret") || !slices.Equal(c.outbox(other), []string{`{"type":"status","text":"mine"}`}) {
+	if j.ExitCode != 7 || strings.Contains(out, "secret") || !slices.Equal(c.outbox(other), []string{`{"type":"status","text":"mine"}`}) {
 		t.Errorf("another user: %+v, %q, %q", j, out, c.outbox(other))
 	}
-	if _, _, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 200, 100); err == nil {
+	if got := c.outbox(r); !slices.Equal(got, want) {
+		t.Errorf("after another user wrote: %q", got)
+	}
+	if _, _, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 1<<20, 100); err == nil {
 		t.Error("an outbox that was cut short is not told")
 	}
 }
@@ -154,15 +159,17 @@ func TestContainerHostileOutboxes(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t)
 	for name, script := range map[string]string{
-		"symlink":                  `ln -s /etc/passwd "$OUTBOX"`,
-		"FIFO":                     `mkfifo "$OUTBOX"`,
-		"device":                   `mknod "$OUTBOX" c 1 5`,
-		"directory":                `mkdir "$OUTBOX"`,
+		"symlink":                  `ln -s /etc/passwd "$WORDS"`,
+		"FIFO":                     `mkfifo "$WORDS"`,
+		"device":                   `mknod "$WORDS" c 1 5`,
+		"directory":                `mkdir "$WORDS"`,
+		"nothing but the FIFO":     `mkfifo "$OUTBOX"`,
 		"symlink as the directory": `cd /; rm -r "$DIR"; ln -s /etc "$DIR"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := c.agent(`rm "$OUTBOX"; ` + script + `; exec cat`)
+			r := c.agent(`rm "$OUTBOX" "$WORDS"; ` + script + `; exec cat`)
 			r.User, r.Env["OUTBOX"] = "0", c.outboxPath(r)
+			r.Env["WORDS"] = filepath.Dir(c.outboxPath(r)) + "/" + execjournal.WordsName(r.ExecID)
 			r.Env["DIR"] = execjournal.ContainerOut + "/" + execjournal.AgentsDir
 			must(t, c.dir.AddAgentWatch(sandbox, r.ExecID))
 			c.start(r)
