@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,8 +154,9 @@ func TestAConfirmationJudgesNoLaterVanishing(t *testing.T) {
 // refusingStore can't record, or forget, a confirmation for a while. during runs while one is recorded.
 type refusingStore struct {
 	controller.Store
-	giveUp, forget error
-	during         func()
+	giveUp error
+	stuck  atomic.Bool // nothing is forgotten
+	during func()
 }
 
 func (s *refusingStore) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
@@ -168,8 +170,8 @@ func (s *refusingStore) GiveUp(ctx context.Context, confirmed map[string]*storev
 }
 
 func (s *refusingStore) ForgetGivenUp(ctx context.Context, id string) error {
-	if s.forget != nil {
-		return s.forget
+	if s.stuck.Load() {
+		return errors.New("not now")
 	}
 	return s.Store.ForgetGivenUp(ctx, id)
 }
@@ -207,7 +209,8 @@ func TestAConfirmationThatComesTooLateJudgesNothing(t *testing.T) {
 
 // While a confirmation can't be taken off the record, nothing is decided by it, or against it.
 func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
-	s := &refusingStore{forget: errors.New("not now")}
+	s := &refusingStore{}
+	s.stuck.Store(true)
 	withDaemon(t, func(t *testing.T, p *player) {
 		boxes := p.twoHeld(t)
 		p.confirmAndDie(t)
@@ -220,7 +223,7 @@ func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
 		for _, id := range boxes {
 			p.wantState(t, id, ready)
 		}
-		s.forget = nil
+		s.stuck.Store(false)
 		pass(10 * time.Minute)
 		p.wantGivenUp(t, 0)
 		p.wantHeld(t, slices.Sorted(slices.Values(boxes)))
