@@ -50,7 +50,7 @@ tools() {
 build() {
   [[ ! -e $cache/$stamp ]] || return 0
   mkdir -p "$cache"
-  cache=$(cd "$cache" && pwd)
+  cache=$(realpath -m "$cache")
   (
     flock 8
     [[ ! -e $cache/$stamp ]] || exit 0
@@ -75,7 +75,7 @@ compile() {
 
 # environment has everything that is run find the programs of the cache and the engine.
 environment() {
-  cache=$(cd "$cache" && pwd)
+  cache=$(realpath -m "$cache")
   export PATH=$cache:$PATH DOCKER_HOST=$host
   unset XDG_RUNTIME_DIR XDG_DATA_HOME XDG_CONFIG_HOME
 }
