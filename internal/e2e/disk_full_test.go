@@ -88,7 +88,7 @@ func (d *disk) fill(id string) *agboxv1.CreateExecResponse {
 // wantDiskFull asserts that err refuses because the disk is full, in a way that known clients understand.
 func wantDiskFull(t testing.TB, err error) {
 	t.Helper()
-	if !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "disk.low_water") {
+	if !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "the disk ") {
 		t.Fatalf("got %v", err)
 	}
 	for _, detail := range status.Convert(err).Details() {

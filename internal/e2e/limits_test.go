@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,13 @@ func TestAMemoryLimitIsNotLoweredBelowWhatOutlivesProcesses(t *testing.T) {
 			t.Fatalf("made with %q: %v", made, err)
 		}
 		d.update(id, spec(least))
+		d.eventually("the limit is in force", func() error { // the kernel refuses one that is below what is used just now
+			has := strings.TrimSpace(d.docker("inspect", "-f", "{{.HostConfig.Memory}}", naming.Primary(id)))
+			if n, err := strconv.ParseInt(has, 10, 64); err != nil || n == 0 || n > 124<<20 {
+				return fmt.Errorf("it is %s bytes", has)
+			}
+			return nil
+		})
 		d.exec(id, "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=64k")
 		for range 2 {
 			st := d.ended(d.exec(id, "tail", "/dev/zero").GetExecId())
