@@ -57,7 +57,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	case Unreadable:
 		return Plan{Waiting: "the record is damaged; see the daemon's log"}
 	}
-	if slices.ContainsFunc(w.Containers, r.unclear) {
+	if slices.ContainsFunc(w.Containers, func(c Container) bool { return r.unclear(c, now) }) {
 		return Plan{Next: unclearRetry, Waiting: "waiting for the engine to settle a container"}
 	}
 	if w.Doubt != "" && Lacks(r, w) != "" {
@@ -81,9 +81,9 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 }
 
 // unclear reports a container on which nothing may be decided now. One that restarts for ever must still stop and go.
-func (r Record) unclear(c Container) bool {
+func (r Record) unclear(c Container, now time.Time) bool {
 	runs := r.Desired == storev1.RunState_RUN_STATE_RUN && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	return c.Status == "removing" || c.Status == "restarting" && runs
+	return c.Status == "removing" || runs && (c.Status == "restarting" || c.mayBeOOM(now))
 }
 
 // sweep removes what a deleted sandbox left behind, such as a create that the engine had swallowed and ran late.

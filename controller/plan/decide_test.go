@@ -180,6 +180,22 @@ func TestDecide(t *testing.T) {
 			s.w.Run, s.w.Containers = life("b", "2"), nil
 		}, "FAILED(CONTAINER_MISSING)"},
 		{"a container that is being removed: no verdict", func(s *scene) { s.w.Containers[0].Status = "removing" }, "next:1s"},
+		{"killed just now, with a memory limit: the engine may yet tell why", func(s *scene) {
+			c := &s.w.Containers[0]
+			c.Status, c.ExitCode, c.Limits.MemoryBytes, c.FinishedAt = "exited", 137, 32<<20, now.Add(-oomLag/2)
+		}, "next:1s"},
+		{"killed a second ago, with a memory limit: the engine has not told of any cause", func(s *scene) {
+			c := &s.w.Containers[0]
+			c.Status, c.ExitCode, c.Limits.MemoryBytes, c.FinishedAt = "exited", 137, 32<<20, now.Add(-oomLag)
+		}, "FAILED(CONTAINER_DIED)"},
+		{"killed by the clock in the future, with a memory limit", func(s *scene) {
+			c := &s.w.Containers[0]
+			c.Status, c.ExitCode, c.Limits.MemoryBytes, c.FinishedAt = "exited", 137, 32<<20, now.Add(time.Hour)
+		}, "FAILED(CONTAINER_DIED)"},
+		{"killed just now from outside, with a memory limit", func(s *scene) {
+			c := &s.w.Containers[0]
+			c.Status, c.ExitCode, c.Limits.MemoryBytes, c.FinishedAt, c.KilledOutside = "exited", 137, 32<<20, now, true
+		}, "FAILED(CONTAINER_DIED)"},
 		{"a container that restarts: no verdict", func(s *scene) { s.w.Containers[0].Status = "restarting" }, "next:1s"},
 		{"a container that restarts for ever can be stopped", func(s *scene) {
 			stopping(s)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/docker/go-units"
 )
@@ -24,6 +25,17 @@ func Meanwhile(kills, limitBytes int64) string {
 		return "; meanwhile a process of the sandbox was " + OutOfMemory(limitBytes)
 	}
 	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", kills, OutOfMemory(limitBytes))
+}
+
+// oomLag is how much later than the end of a container the engine may tell that the kernel killed it for memory: it hears of the two
+// on different ways.
+const oomLag = time.Second
+
+// mayBeOOM reports a container whose end was just seen and that the kernel may have killed for memory, although the engine has not
+// said so yet.
+func (c Container) mayBeOOM(now time.Time) bool {
+	ago := now.Sub(c.FinishedAt)
+	return c.Ended() && c.ExitCode == 137 && !c.OOMKilled && !c.KilledOutside && c.Limits.MemoryBytes > 0 && ago >= 0 && ago < oomLag
 }
 
 // death describes the end of a container. The engine's OOM flag is sticky: any process of this run may have set it. It counts

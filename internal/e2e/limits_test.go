@@ -143,24 +143,49 @@ func TestAMemoryLimitIsNotLoweredBelowWhatOutlivesProcesses(t *testing.T) {
 	}
 }
 
+// TestTheEndForWantOfMemoryIsNamed wherever the engine knows of it: on a busy machine containerd's shim loses the kernel's notice now
+// and then when the container ends at the same moment.
 func TestTheEndForWantOfMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	greedy := []string{"sh", "-c", "x=aaaaaaaa; while :; do x=$x$x; done"}
-	alone := d.create(&agboxv1.CreateSpec{MemoryLimit: "32MiB", Command: greedy})
-	served := d.create(&agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
-		{Name: "eater", Image: baseImage, MemoryLimit: "32MiB", Command: greedy},
-	}})
-	d.failsWith(alone, "CONTAINER_OOM", "memory")
-	d.awaitEvent(served, 1, serviceFailed, "eater")
-	if f := d.event(served, serviceFailed, "eater").GetService(); f.GetErrorCode() != "CONTAINER_OOM" {
-		t.Errorf("%v", f)
+	known := func(container string) bool {
+		return strings.TrimSpace(d.docker("inspect", "-f", "{{.State.OOMKilled}}", container)) == "true"
 	}
-	if d.state(served) != ready {
-		t.Errorf("its sandbox is %s", d.state(served))
+	tries := func(try func() (told bool)) {
+		t.Helper()
+		for range 5 {
+			if try() {
+				return
+			}
+		}
+		t.Error("the engine never told of a container that was killed for memory")
 	}
-	d.remove(alone)
-	d.remove(served)
+	tries(func() bool {
+		id := d.create(&agboxv1.CreateSpec{MemoryLimit: "32MiB", Command: greedy})
+		defer d.remove(id)
+		d.await(id, failed)
+		told := known(naming.Primary(id))
+		if told {
+			d.failsWith(id, "CONTAINER_OOM", "memory")
+		}
+		return told
+	})
+	tries(func() bool {
+		id := d.create(&agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
+			{Name: "eater", Image: baseImage, MemoryLimit: "32MiB", Command: greedy},
+		}})
+		defer d.remove(id)
+		d.awaitEvent(id, 1, serviceFailed, "eater")
+		told := known(naming.Service(id, "eater"))
+		if f := d.event(id, serviceFailed, "eater").GetService(); told && f.GetErrorCode() != "CONTAINER_OOM" {
+			t.Errorf("%v", f)
+		}
+		if d.state(id) != ready {
+			t.Errorf("its sandbox is %s", d.state(id))
+		}
+		return told
+	})
 }
 
 func TestAtThePidsLimitAnExecCanBeCancelled(t *testing.T) {
