@@ -116,14 +116,14 @@ func (c *crew) result(id, promptID string) *agboxv1.AgentResult {
 	c.Helper()
 	var r *agboxv1.AgentResult
 	c.eventually(fmt.Sprintf("%s answers %s", id, promptID), func() error {
-		for _, e := range c.agentEvents(id) {
+		events, err := c.eventsIfServed(id)
+		for _, e := range events {
 			if got := e.GetResult(); got.GetPromptId() == promptID {
 				r = got
 				return nil
 			}
 		}
-		a := c.agent(id)
-		return fmt.Errorf("no result; it is %s: %s", a.GetState(), a.GetStatusMessage())
+		return errors.Join(fmt.Errorf("no result among %d events", len(events)), err)
 	})
 	return r
 }
@@ -150,20 +150,35 @@ func (c *crew) turns(id string) []*agboxv1.ConversationTurn {
 // agentEvents are all that are kept of an agent.
 func (c *crew) agentEvents(id string) []*agboxv1.AgentEvent {
 	c.Helper()
-	last := c.agent(id).GetLastEventSequence()
-	stream := must(c.agents().SubscribeAgentEvents(c.ctx(), &agboxv1.SubscribeAgentEventsRequest{AgentId: id}))(c)
-	var list []*agboxv1.AgentEvent
-	for len(list) == 0 || list[len(list)-1].GetSequence() < last {
+	list, err := c.eventsIfServed(id)
+	if err != nil {
+		c.Fatalf("events of %s: %v", id, err)
+	}
+	return list
+}
+
+// eventsIfServed is agentEvents of a daemon that may die meanwhile.
+func (c *crew) eventsIfServed(id string) (list []*agboxv1.AgentEvent, err error) {
+	c.Helper()
+	resp, err := c.agents().GetAgent(c.ctx(), &agboxv1.GetAgentRequest{AgentId: id})
+	if err != nil {
+		return nil, err
+	}
+	stream, err := c.agents().SubscribeAgentEvents(c.ctx(), &agboxv1.SubscribeAgentEventsRequest{AgentId: id})
+	if err != nil {
+		return nil, err
+	}
+	for len(list) == 0 || list[len(list)-1].GetSequence() < resp.GetAgent().GetLastEventSequence() {
 		e, err := stream.Recv()
 		if err != nil {
-			c.Fatalf("events of %s: %v", id, err)
+			return nil, err
 		}
 		if n := len(list); n > 0 && e.GetSequence() <= list[n-1].GetSequence() {
 			c.Fatalf("event %d of %s follows %d", e.GetSequence(), id, list[n-1].GetSequence())
 		}
 		list = append(list, e)
 	}
-	return list
+	return list, nil
 }
 
 // moves are the transitions of an agent: "SPAWN/CONTEXT CONNECTED ...".
