@@ -11,6 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/store"
 )
 
@@ -139,6 +140,11 @@ func TestOfManyResumesAtOnceAllSucceed(t *testing.T) {
 				p.must(t, act{what, n})
 				pass(time.Minute)
 			}
+			woken := func(after time.Duration) {
+				p.engine.Delay(dockerx.OpUnpauseContainer, after)
+				p.engine.Delay(dockerx.OpStartContainer, after)
+			}
+			woken(time.Second) // whoever asks when it is READY again is refused: all four are to ask before
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -148,6 +154,7 @@ func TestOfManyResumesAtOnceAllSucceed(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			woken(0)
 			pass(time.Minute)
 			p.wantTypes(t, id, "ACCEPTED PREPARING READY PAUSE_REQUESTED "+history+" ACCEPTED READY")
 		}
