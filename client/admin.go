@@ -24,7 +24,7 @@ func (c *Client) Garbage(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 }
 
 // CollectGarbage lists the same and removes it, but for what the daemon never knew, unless unknown is set. Each item says
-// what became of it; one that could not be removed is no error of the call, and is listed again by the next one.
+// the outcome; one that could not be removed is no error of the call, and is listed again by the next one.
 func (c *Client) CollectGarbage(ctx context.Context, unknown bool) ([]*agboxv1.GarbageItem, error) {
 	resp, err := call(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{Unknown: unknown})
 	return resp.GetItems(), err

@@ -177,7 +177,7 @@ func TestWaitAgentJudges(t *testing.T) {
 		"not looked at":                    {agentHandle(agentIdle, "running", unverified), client.AgentRunning, "no"},
 		"is to stop":                       {agentHandle(agentBusy, "stopped"), client.AgentRunning, "no"},
 		"is stopped":                       {agentHandle(agentStopped, "stopped"), client.AgentRunning, "never"},
-		"is started anew":                  {agentHandle(agentFailed, "running"), client.AgentRunning, "no"},
+		"is restarted":                     {agentHandle(agentFailed, "running"), client.AgentRunning, "no"},
 		"no policy starts it":              {agentHandle(agentFailed, "running", never), client.AgentRunning, "never"},
 		"parked comes back":                {agentHandle(agentStopped, "running", never, parked), client.AgentRunning, "no"},
 		"exhausted":                        {agentHandle(agentFailed, "running", exhausted), client.AgentRunning, "never"},

@@ -22,13 +22,13 @@ import (
 type helper struct {
 	agentID, sandboxID string
 	kind, key          string
-	limit              time.Duration // from its start on; a daemon that comes after a crash begins to count anew
+	limit              time.Duration // from its start on; a daemon started after a crash counts from its own start
 	request            execjournal.Request
 	stdin              []byte // with request.Inbox
 	moot               int    // the exit code by which the command says that there was nothing to do; 0: none
 }
 
-// helperEnd is what became of a helper.
+// helperEnd is the outcome of a helper.
 type helperEnd int
 
 const (

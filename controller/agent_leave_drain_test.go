@@ -62,7 +62,7 @@ func TestAnAgentThatIsSavedByADrainIsDeletedAfterwards(t *testing.T) {
 	})
 }
 
-// A container that is gone takes the save command with it, and the delete takes the files: nobody waits for either.
+// A container that is gone takes the save command with it, and the delete takes the files: the drain waits for neither.
 func TestASaveWhoseSandboxVanishesIsGivenUp(t *testing.T) {
 	for _, files := range []bool{true, false} {
 		t.Run(fmt.Sprintf("its files are there: %t", files), func(t *testing.T) {

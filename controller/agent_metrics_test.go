@@ -18,7 +18,7 @@ func TestWhatAgentsDoIsCounted(t *testing.T) {
 		p.prompt(t, "ada", "work 4000")
 		p.prompt(t, "ada", "crash-before 2")
 		pass(20 * time.Second)
-		if err := p.restart(-1); err != nil { // which counts nothing anew
+		if err := p.restart(-1); err != nil { // which counts nothing twice
 			t.Fatal(err)
 		}
 		pass(time.Second)

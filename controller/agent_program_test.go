@@ -263,7 +263,7 @@ func (a *fakeAgent) say(lines ...nativeLine) {
 	defer a.s.said.tell(a.b.sandbox, a.execID)
 }
 
-// wait lets time go by, for ever when d is negative; what it is told meanwhile it reads later.
+// wait lets time go by, forever when d is negative; what it is told meanwhile it reads later.
 func (a *fakeAgent) wait(d time.Duration) int {
 	for {
 		what, left := a.b.await(d, a.cancel, a.more)

@@ -52,7 +52,7 @@ func TestAPullThatFailsIsRetriedWithBackOff(t *testing.T) {
 	})
 }
 
-// The error of a stop that nobody waits for any more is not that of the next one.
+// The error of an abandoned stop is not reported for the next one.
 func TestTheErrorOfAStopDoesNotOutliveIt(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

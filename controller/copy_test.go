@@ -44,7 +44,7 @@ func (oddImage) ReadContainerFile(context.Context, string, string, int64) ([]byt
 	return nil, fmt.Errorf("not a regular file: %w", errdefs.ErrFailedPrecondition)
 }
 
-// An image does not change: waiting for a better one would be for ever.
+// An image does not change: waiting for a better one would be forever.
 func TestACopyIntoAnImageWithoutReadableUsersFails(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: p.dir, Target: "/data"}}})

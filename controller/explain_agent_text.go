@@ -55,7 +55,7 @@ func prompts(n int) string {
 	return fmt.Sprintf("%d prompts", n)
 }
 
-// process is what became of the newest incarnation.
+// process describes the newest incarnation.
 func (e *agentExplanation) process() string {
 	w := e.view.world
 	if e.a.Status.GetIncarnation() == 0 {
@@ -120,7 +120,7 @@ func (e *agentExplanation) differences() (lines []string) {
 	return lines
 }
 
-// nextSteps is the step that a pass would take now, if any; after it the next pass decides anew.
+// nextSteps is the step that a pass would take now, if any; the next pass decides again.
 func (e *agentExplanation) nextSteps() []string {
 	p := e.plan
 	line := string(p.Kind)

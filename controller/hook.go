@@ -110,7 +110,7 @@ func (p *pass) cancelHook(_ context.Context, index int) error {
 	return p.cfg.Execs.Cancel(p.rec.ID, plan.HookID(index), p.hookNonce(p.sb, index))
 }
 
-// hookClock keeps since when this daemon waits for the hook of each create. Another daemon waits anew: that bounds the wait
+// hookClock keeps since when this daemon waits for the hook of each create. Another daemon starts the wait over: that bounds the wait
 // too, and needs no trust in what the container writes nor in the host's clock.
 type hookClock struct {
 	now func() time.Time

@@ -53,7 +53,7 @@ func (e *deafExecs) Cancel(sandboxID, execID, nonce string) error {
 	return e.Execs.Cancel(sandboxID, execID, nonce)
 }
 
-// Whatever a container does, a hook does not hold its create for ever.
+// Whatever a container does, a hook does not hold its create forever.
 func TestAHookThatNeverStartsOrNeverEndsFailsTheCreate(t *testing.T) {
 	for _, deaf := range []deafExecs{{start: true}, {cancel: true}} {
 		withDaemon(t, func(t *testing.T, p *player) {

@@ -36,7 +36,7 @@ func (p *pass) hopeless(s plan.Step, err error, key string, patience int) bool {
 }
 
 // making reports whether a step is part of making a container run. Nothing else can fail: what stops or removes is retried
-// for ever.
+// forever.
 func (p *pass) making(k plan.Kind) bool {
 	switch k {
 	case plan.EnsureImage, plan.CreatePrimary, plan.CreateService, plan.CopyFiles, plan.StartContainer, plan.Release:

@@ -34,7 +34,7 @@ func (p *player) told(t *testing.T, id string, typ agboxv1.EventType) time.Time 
 // clockStep sets the clock, by so much, after a while.
 type clockStep struct{ after, by time.Duration }
 
-// restarted starts the daemon anew a while after it ended.
+// restarted starts the daemon again a while after it ended.
 func (p *player) restarted(t *testing.T, after time.Duration) {
 	t.Helper()
 	p.die()

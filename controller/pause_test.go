@@ -49,7 +49,7 @@ var situations = []situation{
 }
 
 // play brings about a situation and an event, with a daemon or while there is none, lets the daemon die once more if it is to,
-// and returns what became of it.
+// and returns the outcome.
 func (s situation) play(t *testing.T, e happening, kind int, alive bool, death int) (outcome, history string) {
 	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {

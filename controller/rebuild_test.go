@@ -121,7 +121,7 @@ func TestAnyEngineWillDoWhereNoSandboxCanBe(t *testing.T) {
 	})
 }
 
-// A record that was written anew after a rebuild names the store of then, and the containers may name one before it: until the
+// A record that was rewritten after a rebuild names the store of then, and the containers may name one before it: until the
 // rebuild has found that out, a sandbox seems to have none.
 func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {

@@ -283,7 +283,7 @@ func (c *Controller) policy(sb store.Sandbox, l look) plan.Policy {
 	}
 }
 
-// timeout is how long a sandbox may run after it became READY; 0: for ever.
+// timeout is how long a sandbox may run after it became READY; 0: forever.
 func timeout(sb store.Sandbox, s Settings) time.Duration {
 	if t := sb.Spec.GetTimeout(); t != nil {
 		return t.AsDuration()

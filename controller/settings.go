@@ -8,7 +8,7 @@ type Settings struct {
 	IdleTTL time.Duration
 	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
 	CleanupTTL time.Duration
-	// Timeout is how long a sandbox may run whose spec has no timeout of its own; 0: for ever.
+	// Timeout is how long a sandbox may run whose spec has no timeout of its own; 0: forever.
 	Timeout time.Duration
 	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many do at a
 	// time, and when one that was stopped instead is deleted; 0: no bound.
@@ -34,7 +34,7 @@ type Settings struct {
 	KillAtLogLimit bool
 	// SandboxQuota bounds what the logs of all execs of a sandbox take on disk together, in bytes; 0: no bound.
 	SandboxQuota int64
-	// EventRetention is how long the history of a deleted sandbox stays readable; 0: for ever.
+	// EventRetention is how long the history of a deleted sandbox stays readable; 0: forever.
 	EventRetention time.Duration
 
 	FailInterruptedCreate bool

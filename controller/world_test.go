@@ -212,7 +212,7 @@ type fakeBox struct {
 	cancels map[string]chan struct{}
 	inboxes map[string]chan struct{}
 	frozen  bool
-	turned  chan struct{} // closed and made anew when it is frozen or thawed
+	turned  chan struct{} // closed and recreated when it is frozen or thawed
 }
 
 // turn freezes or thaws what runs in the box.
@@ -549,7 +549,7 @@ func (b *fakeBox) outlast(left time.Duration, cancel <-chan struct{}) int {
 	return what
 }
 
-// await is outlast for one that also waits for more to read, and for ever if left is negative.
+// await is outlast for one that also waits for more to read, and forever if left is negative.
 func (b *fakeBox) await(left time.Duration, cancel, more <-chan struct{}) (what int, rest time.Duration) {
 	for b.thawed() {
 		_, turned := b.now()

@@ -47,7 +47,7 @@ func (e *Engine) PauseContainer(ctx context.Context, id string) error {
 // UnpauseContainer thaws a frozen container. One that runs is a success; where its engine is on this host it is made sure
 // that the kernel agrees: an engine that was killed amid a pause, with live-restore, takes a frozen container for a running
 // one, and has no call that thaws it; one that was killed amid an unpause takes a running container for a frozen one, and
-// refuses to thaw it for ever (both seen, 20.10).
+// refuses to thaw it forever (both seen, 20.10).
 //
 // Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrPermissionDenied when the engine is wrong about what the
 // kernel has frozen, and only root may mend that; ErrInternal when the engine did not manage;

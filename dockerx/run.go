@@ -48,7 +48,7 @@ type engineLife struct {
 //     This is for socket activation (dockerd -H fd://, as in the Debian and upstream units): listen was called by
 //     systemd. Seen with a socket that another process had opened: as reliable as the first.
 //  3. The default network "bridge": its ID and creation time. For TCP, a proxy in front of the socket, or an engine in a
-//     PID namespace that we don't see. The engine makes that network anew at each start, except (seen) under
+//     PID namespace that we don't see. The engine recreates that network at each start, except (seen) under
 //     live-restore while a container runs on that very network: such a restart goes unnoticed.
 //
 // When not even that network exists, the identity is empty. Only the first two tell when the life began: the network is made

@@ -7,7 +7,7 @@
 #
 #   AGBOX_BASE_IMAGE  name of the image (agbox-base:dev)
 #   BUSYBOX           path of a static busybox (/bin/busybox)
-#   FORCE=1           make the image anew in any case
+#   FORCE=1           rebuild the image in any case
 set -euo pipefail
 export LC_ALL=C
 umask 022

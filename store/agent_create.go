@@ -40,7 +40,7 @@ func (s *Store) CheckCreateAgent(ctx context.Context, id, name string, spec *agb
 	})
 }
 
-// agentUpdate runs fn and returns what became of the agent.
+// agentUpdate runs fn and returns the changed agent.
 func (s *Store) agentUpdate(ctx context.Context, fn func(*txn) (*agentDraft, error)) (Agent, error) {
 	var d *agentDraft
 	err := s.update(ctx, func(t *txn) error {

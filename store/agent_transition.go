@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/agentstate"
 )
 
-// Transition is a trigger that befell an agent.
+// Transition is a state change requested for an agent.
 type Transition struct {
 	// Incarnation must be the present one, for SPAWN the next.
 	Incarnation uint64

@@ -24,9 +24,9 @@ import (
 //	│  ├──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
 //	│  └──clock           : <agbox.store.v1.ClockRecord>   - the host's clock as last known; at an event, and each 10 min
 //	├──sandbox-ids
-//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved for ever; the time of creation
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved forever; the time of creation
 //	├──exec-ids
-//	│  └──*exec id*       : <int64 unix nanoseconds>       - reserved for ever
+//	│  └──*exec id*       : <int64 unix nanoseconds>       - reserved forever
 //	├──sandbox-config
 //	│  └──*sandbox id*    : <agbox.v1.CreateSpec>          - final spec, written at accept
 //	├──sandbox-desired
@@ -59,13 +59,13 @@ import (
 //	├──exec-status:*sandbox id*
 //	│  └──*exec id*       : <agbox.store.v1.ExecEnd>       - written once, with the terminal event
 //	├──agent-ids
-//	│  └──*agent id*      : <int64 unix nanoseconds>       - reserved for ever; the time of creation
+//	│  └──*agent id*      : <int64 unix nanoseconds>       - reserved forever; the time of creation
 //	├──agent-config
 //	│  └──*agent id*      : <agbox.v1.AgentSpec>           - final spec, written at accept
 //	├──agent-desired
 //	│  └──*agent id*      : <agbox.store.v1.AgentDesired>  - intent; its name is held until the delete is requested
 //	├──agent-status
-//	│  └──*agent id*      : <agbox.store.v1.AgentStatus>   - what became of it
+//	│  └──*agent id*      : <agbox.store.v1.AgentStatus>   - its recorded status
 //	├──agent-position
 //	│  └──*agent id*      : <agbox.store.v1.AgentPosition> - how far the present incarnation was read; none means not at all
 //	├──agent-prompts:*agent id*

@@ -22,7 +22,7 @@ func isPreparing(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 		(ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING || ev.GetRehydrated().GetPreparing())
 }
 
-// endsActivity reports whether the idle clock starts anew with ev.
+// endsActivity reports whether the idle clock starts over with ev.
 func endsActivity(ev *agboxv1.SandboxEvent) bool {
 	switch ev.GetEventType() {
 	case agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.EventType_SANDBOX_RECOVERED,

@@ -16,7 +16,7 @@
 //   - While the daemon drains, no agent is started, none is given a prompt, and no sandbox is stopped for being idle.
 //   - A record that is there is never changed by one that was rebuilt.
 //   - A spec changes only together with the generation, so no report of a pass that saw the old one is taken.
-//   - IDs of sandboxes, execs and agents are reserved for ever; a purge keeps them.
+//   - IDs of sandboxes, execs and agents are reserved forever; a purge keeps them.
 //   - A record that does not decode is quarantined: reported, never deleted, never a reason not to open.
 //   - Memory holds live sandboxes, active execs and agents, not history.
 //

@@ -226,7 +226,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 	}
 }
 
-// TestTheEndOfATurnNamesItsPrompt: what became of it is in the transition, which outlives the events.
+// TestTheEndOfATurnNamesItsPrompt: its outcome is in the transition, which outlives the events.
 func TestTheEndOfATurnNamesItsPrompt(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")

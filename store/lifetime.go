@@ -23,7 +23,7 @@ type Timeout struct {
 	At time.Time
 	// OnlyExtend leaves a deadline that is later, or none at all, as it is.
 	OnlyExtend bool
-	// Begins is how long a sandbox whose lifetime has not begun will run from READY on; 0: for ever. OnlyExtend goes by it.
+	// Begins is how long a sandbox whose lifetime has not begun will run from READY on; 0: forever. OnlyExtend goes by it.
 	Begins time.Duration
 }
 

@@ -116,7 +116,7 @@ func TestAPauseKeepsTheDeadlineAndAStopForgetsIt(t *testing.T) {
 		t.Fatal(changed, err)
 	}
 	wantDeadline(t, s, "box", end, false)
-	resume() // passed: it begins anew
+	resume() // passed: it starts over
 	wantDeadline(t, s, "box", c.at.Add(time.Hour), false)
 	pauseIt(t, s, "box")
 	set := setTimeout(t, s, "box", Timeout{After: 5 * time.Hour})

@@ -77,7 +77,7 @@ type Report struct {
 	Objects *storev1.Objects
 	// LimitsApplied: the containers have the limits of the spec; clears Desired.limits_pending.
 	LimitsApplied bool
-	// Timeout is how long the sandbox may run from now on, for a report with SANDBOX_READY; 0: for ever. A deadline that is
+	// Timeout is how long the sandbox may run from now on, for a report with SANDBOX_READY; 0: forever. A deadline that is
 	// still to come holds, and so does one that was set to never.
 	Timeout time.Duration
 }

@@ -23,7 +23,7 @@ var errSpecMoved = errors.New("the spec has changed since it was read")
 // UpdateSpec replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
 // generation of an intent that is otherwise the same. What change has seen is what it replaces: after a lost race it is
 // called again. changed is what change said of the spec that is now recorded. Where the timeout changes and SetTimeout would be
-// allowed, the deadline becomes the new one from now, or timeout where the spec has none (0: for ever), with
+// allowed, the deadline becomes the new one from now, or timeout where the spec has none (0: forever), with
 // SANDBOX_TIMEOUT_SET. Errors: those of change; Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE (being deleted);
 // ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) UpdateSpec(ctx context.Context, id string, timeout time.Duration, change SpecChange) (sb Sandbox, changed []string, err error) {
@@ -92,7 +92,7 @@ type specUpdate struct {
 	next    *agboxv1.CreateSpec
 	changed []string
 	limits  bool
-	timeout time.Duration // where next has none; 0: for ever
+	timeout time.Duration // where next has none; 0: forever
 }
 
 func (t *txn) updateSpec(u specUpdate) (*Sandbox, error) {

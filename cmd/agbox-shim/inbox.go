@@ -23,7 +23,7 @@ func newInbox(ctl string) inbox {
 }
 
 // watch makes sure that new files wake us; false when there is no inotify instance to be had. Watching what is watched
-// already changes nothing, and a directory that was made anew is a new one to the kernel.
+// already changes nothing, and a directory that was recreated is a new one to the kernel.
 func (b *inbox) watch() bool {
 	if b.fd < 0 {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -155,7 +155,7 @@ func TestInvalidRequestIsRefused(t *testing.T) {
 	r = b.request("true")
 	put(r, "{ torn")
 	b.ended(b.start(b.request("true")))
-	b.ended(b.start(r)) // written anew, it is started
+	b.ended(b.start(r)) // rewritten, it is started
 	r = b.request("true")
 	put(r, fmt.Sprintf(`{"version":1,"exec_id":%q,"nonce":%q,"command":["true"],"later":{"x":[1]}}`, r.ExecID, r.Nonce))
 	if j := b.ended(r); j.ExitCode != 0 {

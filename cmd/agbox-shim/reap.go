@@ -47,7 +47,7 @@ func (p *initProcess) ended(c *child, ws unix.WaitStatus) {
 	case ws.Exited() && ws.ExitStatus() == settled:
 		unix.Close(c.lock)
 		p.settled[c.id] = c.request
-		p.start(c.id) // in case it was written anew meanwhile
+		p.start(c.id) // in case it was rewritten meanwhile
 	case ws.Exited() && ws.ExitStatus() == tryAgain:
 		unix.Close(c.lock) // the next rescan
 	default:

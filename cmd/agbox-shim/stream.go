@@ -113,7 +113,7 @@ func (s *stream) store(data []byte) []byte {
 	return data
 }
 
-// drain stores what the pipe holds now, and no more: a child that outlives the command may write for ever. It returns
+// drain stores what the pipe holds now, and no more: a child that outlives the command may write forever. It returns
 // false when the disk is full.
 func (s *stream) drain(buf []byte) bool {
 	s.flush()
@@ -173,7 +173,7 @@ func copyOutput(sig *signals, in *feeder, streams []*stream, due time.Time, buf 
 	}
 }
 
-// pollTimeout is in milliseconds, rounded up; -1 for ever.
+// pollTimeout is in milliseconds, rounded up; -1 forever.
 func pollTimeout(due time.Time) int {
 	if due.IsZero() {
 		return -1

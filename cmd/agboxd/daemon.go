@@ -244,7 +244,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	return nil
 }
 
-// listen makes the socket anew; the lock says that nobody else serves on the old one.
+// listen recreates the socket; the lock says that nobody else serves on the old one.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)

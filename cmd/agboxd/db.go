@@ -26,7 +26,7 @@ func dbCommand() *cobra.Command {
 			RunE: checkDatabase,
 		},
 		&cobra.Command{
-			Use: "compact", Short: "Write the database anew, without the space that is free in it", Args: usageArgs(cobra.NoArgs),
+			Use: "compact", Short: "Rewrite the database without its free space", Args: usageArgs(cobra.NoArgs),
 			Long: "Write every record to a new file, check that, and put it in the place of the database. It may be killed at any moment:\n" +
 				"then the old file is in place or the new one. Until the end there must be space for both.",
 			RunE: compactDatabase,

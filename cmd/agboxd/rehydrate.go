@@ -27,7 +27,7 @@ func rehydrateCommand() *cobra.Command {
 			"docs/rehydration.md says how.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {
-				return &exitError{exitUsage, errors.New("only --dry-run is to be had: a start without a database rebuilds by itself")}
+				return &exitError{exitUsage, errors.New("rehydrate requires --dry-run; agboxd rebuilds its records when it starts")}
 			}
 			return showRehydration(cmd, file)
 		},

@@ -14,7 +14,7 @@ const (
 	MaxAttempts = 5
 	backOffBase = time.Second
 	backOffMax  = 5 * time.Minute
-	// HealthyAfter being ready for so long the count of attempts begins anew.
+	// HealthyAfter being ready for so long the count of attempts starts over.
 	HealthyAfter = 10 * time.Minute
 	// helperLook is when a command that is waited for is looked at if nothing is heard of its end.
 	helperLook = time.Second

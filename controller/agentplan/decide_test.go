@@ -108,7 +108,7 @@ func TestDecide(t *testing.T) {
 			"transition START_TIMED_OUT attention"},
 		{"the clock was set back while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(time.Hour) }, "wait next:1m0s"},
 		{"frozen while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(-time.Hour); down(s) }, "wait"},
-		{"thawed while it starts: its time begins anew", startingState, func(s *scene) {
+		{"thawed while it starts: its time starts over", startingState, func(s *scene) {
 			s.r.LastStart, s.w.UpSince = now.Add(-time.Hour), now.Add(-20*time.Second)
 		}, "wait next:40s"},
 		{"dead while starting", startingState, ends(1), "transition PROCESS_CRASHED"},

@@ -82,7 +82,7 @@ func (r Record) attention(p Plan, now time.Time) Plan {
 	return p
 }
 
-// attempts that count at the end of a process: one that was ready for long enough begins the count anew.
+// attempts that count at the end of a process: one that was ready for long enough resets the count.
 func (r Record) attempts(end time.Time) uint32 {
 	if !r.ReadyAt.IsZero() && end.Sub(r.ReadyAt) >= HealthyAfter {
 		return 0

@@ -48,7 +48,7 @@ const (
 	RestartAlways    RestartPolicy = "always"
 )
 
-// Process is what became of the newest incarnation.
+// Process is the observed state of the newest incarnation.
 type Process int
 
 // The kinds of Process.
@@ -100,7 +100,7 @@ type World struct {
 	Destination string
 	// Found: its process was not started by this daemon, and that it was found is not on record.
 	Found bool
-	// Save is what became of the work of a turn that was cut off.
+	// Save is the outcome of saving the work of an interrupted turn.
 	Save Save
 	// Summarizing: a summary of the past is to be made before the next prompt.
 	Summarizing bool

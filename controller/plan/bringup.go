@@ -145,7 +145,7 @@ func (b *bringUp) recordFirst() {
 }
 
 // forgetStarts forgets that what is dead was started. What is alive has outlived the engine: a primary that was released in
-// this run of its own is not looked at as one that has just begun. What is dead begins anew and was not thawed, so that its
+// this run of its own is not looked at as one that has just begun. What is dead starts over and was not thawed, so that its
 // health is waited for.
 func (b *bringUp) forgetStarts() {
 	if c := b.mine.primary; c == nil || !c.Alive() {

@@ -80,7 +80,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	return create(r, w, p, now)
 }
 
-// unclear reports a container on which nothing may be decided now. One that restarts for ever must still stop and go.
+// unclear reports a container on which nothing may be decided now. One that restarts forever must still stop and go.
 func (r Record) unclear(c Container, now time.Time) bool {
 	runs := r.Desired == storev1.RunState_RUN_STATE_RUN && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	return c.Status == "removing" || runs && (c.Status == "restarting" || c.mayBeOOM(now))

@@ -197,11 +197,11 @@ func TestDecide(t *testing.T) {
 			c.Status, c.ExitCode, c.Limits.MemoryBytes, c.FinishedAt, c.KilledOutside = "exited", 137, 32<<20, now, true
 		}, "FAILED(CONTAINER_DIED)"},
 		{"a container that restarts: no verdict", func(s *scene) { s.w.Containers[0].Status = "restarting" }, "next:1s"},
-		{"a container that restarts for ever can be stopped", func(s *scene) {
+		{"a container that restarts forever can be stopped", func(s *scene) {
 			stopping(s)
 			s.w.Containers[0].Status = "restarting"
 		}, "stop-container:c1"},
-		{"a container that restarts for ever can be deleted", func(s *scene) {
+		{"a container that restarts forever can be deleted", func(s *scene) {
 			deleting(s)
 			s.w.Containers[0].Status = "restarting"
 		}, rm + " remove-files DELETED(delete_requested)"},

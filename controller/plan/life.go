@@ -2,7 +2,7 @@ package plan
 
 import storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 
-// fate is what became of the engine and the host since a sandbox was last known to run. The two deaths are the reasons of
+// fate is what happened to the engine and the host since a sandbox was last known to run. The two deaths are the reasons of
 // SANDBOX_RESTARTED.
 type fate string
 

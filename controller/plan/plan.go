@@ -273,7 +273,7 @@ func (r Report) Empty() bool {
 	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied && r.Objects == nil
 }
 
-// Aside is what is done that nobody waits for, such as for one service. Its failure is its own alone.
+// Aside is work on which the state does not depend, such as one optional service. Its failure affects nothing else.
 type Aside struct {
 	Service string
 	// State is the sandbox's when the aside is recorded.

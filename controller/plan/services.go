@@ -52,7 +52,7 @@ func (f fall) progress(before *storev1.ServiceProgress) *storev1.ServiceProgress
 	return sp
 }
 
-// optional brings up the services that nobody waits for, and watches those that are up.
+// optional starts the services on which READY does not depend, and watches those that are up.
 func (b *bringUp) optional() []Aside {
 	var asides []Aside
 	for _, s := range b.r.Wanted.Services {

@@ -228,7 +228,7 @@ func TestDecideWithServices(t *testing.T) {
 		{"hook: its journal was replaced", func(s *scene) { hooked(s, Hook{Phase: Foreign}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hooks done: ready", func(s *scene) { creating(s) }, "make-inputs READY life:1"},
 
-		{"optional service: made while nobody waits, also after READY", func(s *scene) {
+		{"optional service: made without delaying READY, also after it", func(s *scene) {
 			s.without("opt")
 			delete(s.r.Progress.Services, "opt")
 		}, "| ensure-image(opt) create-service(opt):n1 start-container(opt) next:29m0s"},

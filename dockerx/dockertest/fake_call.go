@@ -29,7 +29,7 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 		return err
 	case flt.late > 0:
 		time.AfterFunc(flt.late, func() {
-			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // nobody waits for its answer
+			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // its answer is discarded
 		})
 		return flt.err
 	case flt.err != nil && !flt.after:

@@ -73,7 +73,7 @@ type Deps struct {
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
 	// Rules are those under which a create is accepted at this moment. It may look at paths of this host. Nil: the zero Rules.
 	Rules func() Rules
-	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: for ever. It must not block. Nil: 0.
+	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: forever. It must not block. Nil: 0.
 	DefaultTimeout func() time.Duration
 	// Rebuilding says in one sentence why what is not on record may still be there, or "". It must not block. Once "", it
 	// stays so. Nil: "".

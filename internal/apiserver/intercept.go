@@ -55,7 +55,7 @@ func (s *Server) recovered(method string, run func() error) (err error) {
 	return run()
 }
 
-// reserving are the calls that take an ID for ever: that it is free must be known.
+// reserving are the calls that take an ID forever: that it is free must be known.
 var reserving = map[string]bool{
 	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
 	agboxv1.SandboxService_CreateExec_FullMethodName:    true,

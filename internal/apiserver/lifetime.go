@@ -103,7 +103,7 @@ func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxT
 	return &agboxv1.SetSandboxTimeoutResponse{DeadlineAt: timestamp(deadline), Changed: changed}, nil
 }
 
-// showLifetime fills in when and how the sandbox ends, and what became of it while nobody looked.
+// showLifetime fills in when and how the sandbox ends, and whether it passed while PAUSED.
 func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 	timeout := s.timeout(sb)
 	if timeout > 0 {
@@ -122,7 +122,7 @@ func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 	h.Rehydrated = sb.Desired.GetRehydrated()
 }
 
-// timeout is how long a sandbox may run after READY; 0: for ever.
+// timeout is how long a sandbox may run after READY; 0: forever.
 func (s *Server) timeout(sb store.Sandbox) time.Duration {
 	if own := sb.Spec.GetTimeout(); own != nil {
 		return own.AsDuration()

@@ -119,7 +119,7 @@ func TestUpdateRefusals(t *testing.T) {
 		fixed := spec("other")
 		fixed.Image, fixed.Envs = "y", map[string]string{"A": "secret"}
 		err := try("ready", fixed)
-		const way = ` cannot be changed in place: delete and create anew ("agbox apply --replace")`
+		const way = ` cannot be changed in place: delete and recreate ("agbox apply --replace")`
 		refused(t, err, codes.FailedPrecondition, "SANDBOX_FIELD_IMMUTABLE", "envs[A]"+way+"; image"+way, map[string]string{"sandbox_id": "ready", "fields": "envs[A],image"})
 		if strings.Contains(fmt.Sprint(err), "secret") {
 			t.Error(err)

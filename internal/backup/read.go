@@ -54,7 +54,7 @@ func Open(ctx context.Context, f io.ReaderAt, size int64) (*File, error) {
 
 // OpenPath is Open for the regular file at path. close frees it.
 func OpenPath(ctx context.Context, path string) (b *File, closeFile func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would let us wait for ever
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would let us wait forever
 	if err != nil {
 		return nil, nil, err
 	}

@@ -171,7 +171,7 @@ func moveAside(d document, changes []validate.Change) string {
 }
 
 func agentImmutable(d document, fixed []string) error {
-	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the agent with its conversation and creates it anew",
+	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the agent with its conversation and recreates it",
 		strings.Join(fixed, ", "), d.file, d.file)
 }
 

@@ -105,7 +105,7 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 	case agboxv1.AgentEventType_AGENT_DRAIN_PHASE:
 		return at.aside(drainPhaseText(e.GetDrain()))
 	case agboxv1.AgentEventType_AGENT_RESET:
-		return at.aside("the agent has begun anew: it does not remember what was before")
+		return at.aside("the agent has started over: it does not remember what was before")
 	}
 	return at.talk.show(e)
 }

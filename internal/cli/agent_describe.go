@@ -106,7 +106,7 @@ func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 func rungText(r agboxv1.AgentRung) string {
 	switch r {
 	case agboxv1.AgentRung_AGENT_RUNG_ADOPTED:
-		return "adopted: the daemon was started anew, and the process has lived on"
+		return "adopted: the daemon was restarted, and the process has lived on"
 	case agboxv1.AgentRung_AGENT_RUNG_NATIVE:
 		return "resumed by the program itself"
 	case agboxv1.AgentRung_AGENT_RUNG_CONTEXT:

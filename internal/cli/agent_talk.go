@@ -103,7 +103,7 @@ func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
 	}
 	more, grown := strings.CutPrefix(p.GetText(), t.shown[key])
 	if !grown {
-		more = "\n" + p.GetText() // it was written anew
+		more = "\n" + p.GetText() // it was rewritten
 	}
 	t.part[key], t.shown[key], t.last = p.GetPart(), p.GetText(), key
 	return t.write(more)

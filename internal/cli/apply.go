@@ -30,9 +30,9 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: `Create the sandboxes and agents of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
 timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
 pull_policy change in place, the last five also in services.
-For the rest a sandbox must be deleted and created anew: --replace does that, also with one that has FAILED. All files in
+For the rest a sandbox must be deleted and recreated: --replace does that, also with one that has FAILED. All files in
 the old one are lost; its agents come along with their conversations. When it is interrupted, apply again. Of an agent
-desired_state changes in place, and so does sandbox_id, which moves it; for the rest --replace makes it anew, without its
+desired_state changes in place, and so does sandbox_id, which moves it; for the rest --replace recreates it, without its
 conversation. Sandboxes come before agents, wherever they stand.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
 		Args:    onlyFiles,
@@ -49,7 +49,7 @@ conversation. Sandboxes come before agents, wherever they stand.`,
 	}
 	a.fileFlag(cmd, &o.files)
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run, also those of replaced sandboxes")
-	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and create anew what has FAILED or can't be changed in place; its files are lost")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and recreate what has FAILED or can't be changed in place; its files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
 	return cmd
@@ -167,7 +167,7 @@ func gone(err error) bool {
 }
 
 func immutableError(d document, fields []string) error {
-	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the sandbox with its files and creates it anew",
+	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the sandbox with its files and recreates it",
 		strings.Join(fields, ", "), d.file, d.file)
 }
 
@@ -194,7 +194,7 @@ func aside(sb *agboxv1.SandboxHandle) string {
 	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 		return fmt.Sprintf(" (%s; %s)", client.StateName(sb.GetState()), resumeHint(sb))
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" creates it anew)", sb.GetErrorCode())
+		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" recreates it)", sb.GetErrorCode())
 	}
 	return ""
 }

@@ -41,7 +41,7 @@ func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 	if at.After(now) {
 		return text + notWhilePaused
 	}
-	return text + ", begins anew when it is resumed"
+	return text + ", starts over when it is resumed"
 }
 
 // rehydrated says when a record was rebuilt and what of it is a guess.

@@ -25,7 +25,7 @@ func TestDescribeTellsHowFarAPauseHasCome(t *testing.T) {
 	for _, want := range []string{
 		"State:       PAUSED, to be stopped\n", "Since:       " + at + " (3h ago)\n",
 		"Demoted:     " + at + " (3h ago), stopped to save its memory; its files stay\n",
-		"Timeout:     2h\n", "On timeout:  pause\n", "Deadline:    " + at + " (3h ago), begins anew when it is resumed\n",
+		"Timeout:     2h\n", "On timeout:  pause\n", "Deadline:    " + at + " (3h ago), starts over when it is resumed\n",
 		"Rehydrated:  " + at + " (3h ago), guessed: name, timeout\n",
 	} {
 		if !strings.Contains(out.String(), want) {

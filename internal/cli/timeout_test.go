@@ -64,7 +64,7 @@ func TestLifetimeOfASandboxInWords(t *testing.T) {
 		},
 		"past, and paused": {
 			agboxv1.SandboxState_SANDBOX_STATE_PAUSED, -time.Minute,
-			"is deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago), begins anew when it is resumed", "passed",
+			"is deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago), starts over when it is resumed", "passed",
 		},
 	} {
 		at := now.Add(tc.after)

@@ -50,7 +50,7 @@ func events(t *testing.T, c *client) {
 			c.broken(row.damage, row.code)
 		}
 	})
-	c.sub(t, "the end for want of memory is named", func(c *client) {
+	c.sub(t, "out of memory is named", func(c *client) {
 		id := c.ready(glutton)
 		c.daemon.Break(c, id, StarvePrimary)
 		c.failsWith(id, "CONTAINER_OOM", "memory")
@@ -62,7 +62,7 @@ func events(t *testing.T, c *client) {
 		c.rows(c.history(id), rowAccepted, rowPreparing, "FAILED FAILED error_code=SANDBOX_CREATE_FAILED")
 		c.sentence("error_message", c.get(id).GetErrorMessage())
 	})
-	c.sub(t, "a resume never makes anything anew", func(c *client) {
+	c.sub(t, "a resume never recreates anything", func(c *client) {
 		id := c.ready()
 		c.stop(id)
 		c.await(id, stopped)

@@ -45,7 +45,7 @@ func ids(t *testing.T, c *client) {
 		c.must(err)
 		c.deleteAtEnd(id)
 	})
-	c.sub(t, "exec IDs are one namespace, for ever", func(c *client) {
+	c.sub(t, "exec IDs are one namespace, forever", func(c *client) {
 		one, other, id := c.ready(), c.ready(), newID()
 		c.exec(one, id, "true")
 		c.ended(id)

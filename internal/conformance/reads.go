@@ -28,7 +28,7 @@ func reads(t *testing.T, c *client) {
 			c.Errorf("%v", resp)
 		}
 	})
-	c.sub(t, "a handle says what was asked for and what became of it", aHandle)
+	c.sub(t, "a handle has the spec and the status", aHandle)
 	c.sub(t, "lists are newest first, and by labels", lists)
 	c.sub(t, "a create from YAML, with create_spec over it", fromYAML)
 }

@@ -32,7 +32,7 @@ func timeouts(t *testing.T, c *client) {
 	c.sub(t, "an end that is moved", moveTheEnd)
 	c.sub(t, "what has no end that could be moved", noEnd)
 	c.sub(t, "times that are refused", badTimes)
-	c.sub(t, "nothing ends while it is paused, and a resume begins anew", func(c *client) {
+	c.sub(t, "nothing ends while it is paused, and a resume starts over", func(c *client) {
 		id, witness := c.paused(lasting(time.Hour, "delete")), c.ready()
 		c.sets(id, after(time.Second))
 		c.sets(witness, after(time.Second))

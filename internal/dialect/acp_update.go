@@ -41,7 +41,7 @@ func (u *acpUpdate) chunk() string {
 	return c.text()
 }
 
-// acpTool tells a call when it is first heard of and when it is described anew, and its result whenever there is more of it.
+// acpTool reports a call when it is first announced and when its description changes, and its result whenever there is more of it.
 // An update has only what has changed.
 func (e *emitter) acpTool(u *acpUpdate) {
 	t := e.tool(u.ToolCallID)

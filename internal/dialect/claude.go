@@ -8,7 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// What Launch asks, so that the answers tell how the process was launched: the program names its session anew when it
+// What Launch asks, so that the answers tell how the process was launched: the program names its session again when it
 // resumes one, and only the name that it was given can be resumed again.
 const (
 	claudeNew       = "agbox-new:"

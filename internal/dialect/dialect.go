@@ -37,7 +37,7 @@ type Output struct {
 	Ready, Result bool
 	// SessionID is the program's name of a session that it can resume; empty: nothing new.
 	SessionID string
-	// SessionLost: the session that was to be resumed can't be, and the process ends. The next one begins anew.
+	// SessionLost: the session that was to be resumed can't be, and the process ends. The next one starts over.
 	SessionLost bool
 }
 

@@ -24,7 +24,7 @@ type LaunchParams struct {
 }
 
 // Launch returns the command line of an incarnation and what its stdin begins with. Flags that the command has already are
-// not given again. A program that can't resume, or a session without a name, begins anew.
+// not given again. A program that can't resume, or a session without a name, starts over.
 func Launch(format string, p LaunchParams) (command []string, first []byte) {
 	command = slices.Clone(p.Command)
 	p.Resume = p.Resume && p.SessionID != ""

@@ -16,7 +16,7 @@ func TestLaunch(t *testing.T) {
 		{"native runs the command as it is", Native, LaunchParams{SessionID: "s", Resume: true, Cwd: "/w"}, "run -x", ""},
 		{"a new Claude session is named by us", Claude, LaunchParams{SessionID: "s"}, "run -x " + claudeFlags + " --session-id s", "agbox-new:s"},
 		{"a Claude session is resumed", Claude, LaunchParams{SessionID: "s", Resume: true}, "run -x " + claudeFlags + " --resume s", "agbox-resume:s"},
-		{"nothing to resume begins anew", Claude, LaunchParams{Resume: true}, "run -x " + claudeFlags, "agbox-new:"},
+		{"nothing to resume starts over", Claude, LaunchParams{Resume: true}, "run -x " + claudeFlags, "agbox-new:"},
 		{"ACP runs under the shim's client", ACP, LaunchParams{SessionID: "s", Cwd: "/w"}, shim + " acp --cwd=/w -- run -x", ""},
 		{"an ACP session is loaded", ACP, LaunchParams{SessionID: "s", Cwd: "/w", Resume: true}, shim + " acp --cwd=/w --load=s -- run -x", ""},
 	} {

@@ -25,7 +25,7 @@ type recovery struct {
 	// was is what is on record when the daemon is killed: STARTING for a program that waits before it says that it is
 	// ready, BUSY for one in a turn that waits.
 	was agboxv1.AgentState
-	// away befalls the process while there is no daemon; nil: nothing does.
+	// away acts on the process while there is no daemon; nil: nothing happens to it.
 	away func(c *stage, id string)
 	// record is written while there is no daemon, where only a race could bring it about.
 	record func(s *stage, db *store.Store, id string)

@@ -27,7 +27,7 @@ const (
 	theExecs    = "s/*/execs"
 )
 
-// lose removes files of a daemon that does not run; its log begins anew, so that only what comes counts.
+// lose removes files of a daemon that does not run; its log starts over, so that only what comes counts.
 func (d *daemon) lose(patterns ...string) {
 	d.Helper()
 	for _, p := range patterns {

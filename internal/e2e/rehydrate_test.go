@@ -115,7 +115,7 @@ func guessed(kind string) func(*agboxv1.SandboxHandle) {
 	}
 }
 
-// wantDeadline checks that the deadline began anew.
+// wantDeadline checks that the deadline started over.
 func (v *village) wantDeadline(in time.Duration) {
 	v.Helper()
 	at := v.sandbox(v.ids["ready"]).GetDeadlineAt().AsTime()

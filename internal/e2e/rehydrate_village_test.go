@@ -74,7 +74,7 @@ func (v *village) work() []string {
 // look takes the views, and has what differs between kinds: execs.
 func (v *village) look(ended []string) {
 	v.Helper()
-	v.eventually("the service that nobody waits for is up", func() error {
+	v.eventually("the optional service is up", func() error {
 		for _, s := range v.sandbox(v.ids["services"]).GetServices() {
 			if s.GetState() != "READY" {
 				return fmt.Errorf("%v", s)

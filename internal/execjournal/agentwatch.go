@@ -124,8 +124,8 @@ func (a *agentWatches) forget(sandboxID string) {
 	delete(a.wanted, sandboxID)
 }
 
-// came watches a file that came, and tells whether anybody wants to know. It is watched before it is read, so nothing of it
-// is missed; without a watch, for want of them, the caller's own looks remain.
+// came watches a new file and reports whether its exec is wanted. The watch precedes the first read, so nothing is missed.
+// Where no inotify watch is free, the caller still polls.
 func (d *Dir) came(w *agentWatcher, k agentKey) bool {
 	d.agents.mu.Lock()
 	defer d.agents.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 var ErrMalformed = errors.New("malformed")
 
 // tooOld is what people read in the place of an old shim's words.
-const tooOld = "the sandbox was made by an older release of agbox and can't do this: make it anew with agbox apply --replace"
+const tooOld = "the sandbox was made by an older release of agbox and can't do this: recreate it with agbox apply --replace"
 
 // unsupported is how a shim of any release refuses a version that it does not know.
 func unsupported(version int) error {

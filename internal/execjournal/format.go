@@ -106,7 +106,7 @@ type Cancel struct {
 	Nonce   string `json:"nonce"`
 }
 
-// Journal is what is known for ever about one exec. All times are Unix nanoseconds by the host's clock.
+// Journal is what is known forever about one exec. All times are Unix nanoseconds by the host's clock.
 type Journal struct {
 	Version int    `json:"version"`
 	ExecID  string `json:"exec_id"`

@@ -30,7 +30,7 @@ func TestRequestRoundTrip(t *testing.T) {
 	}
 }
 
-// These are what the second release added. They decode for ever as well.
+// These are what the second release added. They decode forever as well.
 func TestAddedFieldsDecode(t *testing.T) {
 	j, err := DecodeJournal([]byte(`{"version":1,"exec_id":"_hook.0","nonce":"`+testNonce+`","state":"ended",
 		"stdout_bytes":70,"stdout_dropped_bytes":5,"stderr_dropped_bytes":6}`), "_hook.0")
@@ -51,7 +51,7 @@ func TestAddedFieldsDecode(t *testing.T) {
 	}
 }
 
-// The bytes below are what containers of the first release have. They must decode for ever, to the same meaning.
+// The bytes below are what containers of the first release have. They must decode forever, to the same meaning.
 func TestFirstReleasesFilesDecode(t *testing.T) {
 	j, err := DecodeJournal([]byte(`{"version":1,"exec_id":"e1","nonce":"`+testNonce+`","boot_id":"b","state":"ended",
 		"started_at_ns":1,"ended_at_ns":2,"exit_code":137,"signal":9,"oom":true,"cancelled":true,"stopped":true,

@@ -20,7 +20,7 @@ import (
 var isAgentFile = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // CatchUp finds the files that are not what src has: of agents from before there were such files, of changes that a crash kept
-// from them, and those that a restore has made wrong. It writes them anew until ctx ends; Run does the rest. The file of a removed
+// from them, and those that a restore has made wrong. It rewrites them until ctx ends; Run does the rest. The file of a removed
 // agent is removed; one of an agent that src never had, or that can't be read, gets another name, and nothing reads it again. It
 // is for the start: before anything is handed over. Errors: the directory can't be listed, or src not be read.
 func (d *Agents) CatchUp(ctx context.Context, src AgentSource) error {
@@ -34,7 +34,7 @@ func (d *Agents) CatchUp(ctx context.Context, src AgentSource) error {
 	if err := d.sortOut(ctx, src, known); err != nil {
 		return fmt.Errorf("look through the records of agents: %w", err)
 	}
-	for range 2 { // what is written anew is then synced
+	for range 2 { // what is rewritten is then synced
 		if ctx.Err() != nil {
 			break
 		}

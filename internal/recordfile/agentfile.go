@@ -25,13 +25,13 @@ type agentFile struct {
 	size  int64
 	mark  uint64 // after the last change in it
 	base  int64  // bytes of the present form of what counts, when that was last known
-	// behind: a change is missing, so what follows would mean nothing. Only writing it anew helps.
-	behind bool
-	dirty  bool // not synced
-	anew   *rewriting
+	// behind: a change is missing, so what follows would mean nothing. Only rewriting it helps.
+	behind  bool
+	dirty   bool // not synced
+	rewrite *rewriting
 }
 
-// rewriting is what happens to a file while it is written anew.
+// rewriting is what happens to a file while it is rewritten.
 type rewriting struct {
 	mark    uint64 // before the first of the changes
 	start   int64  // where that begins
@@ -54,10 +54,10 @@ func (a *agentFile) change(dirfd int, c *storev1.AgentChange, buffer []byte) ([]
 		a.behind = true
 		return buffer, err
 	}
-	if a.anew == nil {
+	if a.rewrite == nil {
 		switch {
 		case c.GetAfter() == a.mark && c.GetBefore() != a.mark:
-			return buffer, nil // it was there when the file was written anew
+			return buffer, nil // it was there when the file was rewritten
 		case c.GetBefore() != a.mark:
 			a.behind = true
 		}
@@ -68,14 +68,14 @@ func (a *agentFile) change(dirfd int, c *storev1.AgentChange, buffer []byte) ([]
 	end, buffer, err := a.write(dirfd, c, buffer)
 	if err != nil {
 		a.behind = true
-		if a.anew != nil {
-			a.anew.failed = true
+		if a.rewrite != nil {
+			a.rewrite.failed = true
 		}
 		return buffer, err
 	}
-	if a.anew != nil {
+	if a.rewrite != nil {
 		a.behind = a.behind || c.GetBefore() != a.mark
-		a.anew.note(c, a.size, end)
+		a.rewrite.note(c, a.size, end)
 	}
 	a.size, a.mark, a.dirty = end, c.GetAfter(), true
 	return buffer, nil

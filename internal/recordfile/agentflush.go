@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run syncs what was written, tries again what failed, and writes files anew from src that need it, until ctx ends and all is
+// Run syncs what was written, tries again what failed, and rewrites files from src that need it, until ctx ends and all is
 // synced. What is handed over after that needs Flush.
 func (d *Agents) Run(ctx context.Context, src AgentSource) {
 	flushes(ctx, d.wake, func() bool { return d.flush(ctx, src, time.Now()) })
 	d.Flush()
 }
 
-// Flush syncs what was written. It writes nothing anew.
+// Flush syncs what was written. It rewrites nothing.
 func (d *Agents) Flush() {
 	d.flush(context.Background(), nil, time.Now().Add(retryAfter))
 }
@@ -68,15 +68,15 @@ func (d *Agents) takeActive(due time.Time) (files []*agentFile) {
 	return files
 }
 
-// mend removes what is to be gone, and writes anew what is behind or has grown.
+// mend removes what is to be gone, and rewrites what is behind or has grown.
 func (d *Agents) mend(ctx context.Context, src AgentSource, a *agentFile) error {
 	a.mu.Lock()
-	gone, anew := a.gone, a.behind || a.full(d.slack)
+	gone, rewrite := a.gone, a.behind || a.full(d.slack)
 	a.mu.Unlock()
 	switch {
 	case gone:
 		return d.remove(a)
-	case !anew:
+	case !rewrite:
 		return nil
 	case src == nil:
 		return nil // at the end: the next start finds out

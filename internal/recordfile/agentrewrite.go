@@ -67,14 +67,14 @@ func (a *agentFile) begin() bool {
 	if a.gone {
 		return false
 	}
-	a.anew = &rewriting{}
+	a.rewrite = &rewriting{}
 	return true
 }
 
 func (a *agentFile) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.anew = nil
+	a.rewrite = nil
 }
 
 // dump writes and syncs what src has of an agent.
@@ -91,7 +91,7 @@ func dump(ctx context.Context, src AgentSource, id string, to *os.File) (size in
 		return err
 	})
 	if err != nil {
-		return size, mark, fmt.Errorf("write anew: %w", err)
+		return size, mark, fmt.Errorf("rewrite: %w", err)
 	}
 	return size, mark, to.Sync()
 }
@@ -103,11 +103,11 @@ func (a *agentFile) swap(dirfd int, temp *os.File, size int64, mark uint64) erro
 	if a.gone {
 		return remove(dirfd, a.name+tempSuffix)
 	}
-	if a.anew.failed {
+	if a.rewrite.failed {
 		return errAgain
 	}
 	base := size
-	if from := a.anew.after(mark, a.size); from < a.size {
+	if from := a.rewrite.after(mark, a.size); from < a.size {
 		old, _, err := openFile(dirfd, a.name, unix.O_RDONLY)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ const (
 //
 // Each change names what the records of its agent are before it and after it. So whoever reads can tell that one is missing,
 // and a daemon that starts, that its file is behind the database. Then, and when most of a file counts no more, it is written
-// anew from the database, in the background: no change is ever kept in memory.
+// from the database, in the background: no change is ever kept in memory.
 //
 // It is a mirror of the store, as Dir is, and what is said there of errors holds here. One caller at a time may hand over
 // changes. Invariants: a file is never ahead of the database; what was handed over is with the kernel when the call returns,

@@ -177,7 +177,7 @@ func TestAnAgentsFileHoldsEachChange(t *testing.T) {
 	}
 	s.restarted(t, root)
 	if s.dumped > 0 {
-		t.Errorf("%d files were written anew that were right", s.dumped)
+		t.Errorf("%d files were rewritten that were right", s.dumped)
 	}
 	s.write("ada", "f", "6")
 	s.remove("bob")
@@ -288,7 +288,7 @@ func TestWhatComesWhileAFileIsWrittenAnewIsInIt(t *testing.T) {
 	wg.Wait()
 	s.same(t, root)
 	if s.dumped < 10 {
-		t.Errorf("%d files were written anew: the test shows nothing", s.dumped)
+		t.Errorf("%d files were rewritten: the test shows nothing", s.dumped)
 	}
 	for range 3 {
 		s.files.flush(t.Context(), s, time.Now().Add(time.Hour))
@@ -315,7 +315,7 @@ func TestAFileIsSmallWhateverIsWritten(t *testing.T) {
 	}
 	s.same(t, root)
 	if s.dumped == 0 || s.dumped > 15 {
-		t.Errorf("it was written anew %d times", s.dumped)
+		t.Errorf("it was rewritten %d times", s.dumped)
 	}
 }
 

@@ -286,7 +286,7 @@ func TestGatherKnownAsksNoEngine(t *testing.T) {
 	}
 }
 
-// A record that was written anew after a rebuild names the store of then, and its containers the one before.
+// A record that was rewritten after a rebuild names the store of then, and its containers the one before.
 func TestTheInstanceOfASandboxOnRecordIsTakenFromItsContainer(t *testing.T) {
 	for name, files := range map[string][]Known{"in its file": {known("box-1")}, "in the store": nil} {
 		h := newHost(t)

@@ -106,7 +106,7 @@ func (p parts) all() []dockerx.ContainerDetail {
 	return all
 }
 
-// deadline of a lifetime that begins anew; 0: never.
+// deadline of a lifetime that starts over; 0: never.
 func (in Input) deadline(spec *agboxv1.CreateSpec, now time.Time) int64 {
 	timeout := in.Timeout
 	if spec.GetTimeout() != nil {

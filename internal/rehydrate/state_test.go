@@ -92,7 +92,7 @@ func TestStates(t *testing.T) {
 				r.GetDesired().GetRequestedAt() == now.Add(-time.Hour).UnixNano() && p.GetServices()["db"].GetStarted() &&
 				p.GetServices()["db"].GetMark() == 0
 		}},
-		{"created anew after hooks had run", func(f *Found, _ *Input) { f.Containers[0].State = dockerx.StateCreated }, failed, wantRun, plan.CodeContainerMissing, nil},
+		{"recreated after hooks had run", func(f *Found, _ *Input) { f.Containers[0].State = dockerx.StateCreated }, failed, wantRun, plan.CodeContainerMissing, nil},
 		{"paused", func(f *Found, _ *Input) { f.Containers[0].State, f.Containers[0].Paused = dockerx.StatePaused, true }, paused,
 			storev1.RunState_RUN_STATE_PAUSE, "", func(r *storev1.SandboxRecord) bool {
 				p := r.GetProgress()

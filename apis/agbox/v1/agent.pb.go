@@ -592,7 +592,7 @@ type AgentHandle struct {
 	Unverified bool `protobuf:"varint,8,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	// What the daemon waits for, or what went wrong; empty when it is as wanted.
 	StatusMessage string `protobuf:"bytes,9,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
-	// Attempts are exhausted: only StartAgent leads out.
+	// Attempts are exhausted; StartAgent starts it again.
 	NeedsAttention bool `protobuf:"varint,10,opt,name=needs_attention,json=needsAttention,proto3" json:"needs_attention,omitempty"`
 	// Number of the present or the last process; 0: none yet. Its exec is "<agent_id>.<incarnation>".
 	Incarnation uint64    `protobuf:"varint,11,opt,name=incarnation,proto3" json:"incarnation,omitempty"`

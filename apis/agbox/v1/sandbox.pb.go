@@ -57,7 +57,7 @@ const (
 	SandboxState_SANDBOX_STATE_PENDING SandboxState = 1
 	// Running; execs are accepted.
 	SandboxState_SANDBOX_STATE_READY SandboxState = 2
-	// Ended by an error that retrying cannot mend. Only a delete leads out.
+	// Ended by an error that retrying cannot fix. A resume with recover starts it again if its primary container exists.
 	SandboxState_SANDBOX_STATE_FAILED SandboxState = 3
 	// Stopped on request or when idle; can be resumed.
 	SandboxState_SANDBOX_STATE_STOPPED SandboxState = 4
@@ -1201,9 +1201,9 @@ type SandboxHandle struct {
 	StdoutLogPath string `protobuf:"bytes,108,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,109,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
 	// When the sandbox is to end by on_timeout; absent: never, or not begun yet. While PAUSED it is not acted on; one that has
-	// passed by the resume begins anew.
+	// passed by the resume starts over.
 	DeadlineAt *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
-	// How long it may run after READY, by the spec or the daemon's default; absent: for ever.
+	// How long it may run after READY, by the spec or the daemon's default; absent: forever.
 	Timeout *durationpb.Duration `protobuf:"bytes,111,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// What happens at deadline_at: "stop", "pause" or "delete".
 	OnTimeout string `protobuf:"bytes,112,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"`

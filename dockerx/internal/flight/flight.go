@@ -87,7 +87,7 @@ func (g *Group[T, P]) join(key string, f Func[T, P]) *run[T, P] {
 	return r
 }
 
-// leave ends a run that nobody waits for any more. Whoever asks from now on starts another.
+// leave cancels a run when its last waiter leaves. A later caller starts another run.
 func (g *Group[T, P]) leave(key string, r *run[T, P]) {
 	g.mu.Lock()
 	r.waiters--

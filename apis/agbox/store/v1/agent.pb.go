@@ -201,7 +201,7 @@ func (x *AgentDesired) GetHome() string {
 	return ""
 }
 
-// AgentStatus is what became of an agent. TransitionAgent is the only writer of state; version rises with every write.
+// AgentStatus is the recorded status of an agent. TransitionAgent is the only writer of state; version rises with every write.
 type AgentStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State v1.AgentState          `protobuf:"varint,1,opt,name=state,proto3,enum=agbox.v1.AgentState" json:"state,omitempty"`

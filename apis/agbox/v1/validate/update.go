@@ -26,7 +26,7 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 		case slices.Contains(limitFields, c.field):
 			limits = true
 		case !slices.Contains(mutableFields, c.field):
-			errs.add(c.Path, `cannot be changed in place: delete and create anew ("agbox apply --replace")`)
+			errs.add(c.Path, `cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 		}
 	}
 	slices.Sort(changed)

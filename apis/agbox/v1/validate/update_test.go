@@ -77,7 +77,7 @@ func TestUpdate(t *testing.T) {
 			changed, limits, errs := validate.Update(full(), after)
 			for _, e := range errs {
 				changed[slices.Index(changed, e.Field)] = "!" + e.Field
-				if want := e.Field + ` cannot be changed in place: delete and create anew ("agbox apply --replace")`; e.Message != want {
+				if want := e.Field + ` cannot be changed in place: delete and recreate ("agbox apply --replace")`; e.Message != want {
 					t.Errorf("got %q, want %q", e.Message, want)
 				}
 			}
