@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ type mortal struct {
 	*daemon
 	faults string   // the directory of its plan
 	points []string // all of them
+	tag    string   // in the IDs of its sandboxes: the engine has names for one of each
 
 	mu      sync.Mutex
 	kept    bool // started again when it dies
@@ -83,7 +85,8 @@ func faultyDaemon(t testing.TB) string {
 func newMortal(t *testing.T, conf string) *mortal {
 	t.Helper()
 	program := faultyDaemon(t)
-	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t)}
+	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t),
+		tag: strings.ToLower(rand.Text()[:6])}
 	var plan strings.Builder
 	for _, p := range m.points {
 		fmt.Fprintln(&plan, p, "kill")
@@ -189,7 +192,7 @@ func (m *mortal) rehearse(name string, ops []string, scene func(round string)) {
 	m.Helper()
 	begun := time.Now()
 	for round := range 12 {
-		scene(fmt.Sprintf("%s-%d", name, round))
+		scene(fmt.Sprintf("%s-%s-%d", name, m.tag, round))
 		left := m.left(ops...)
 		m.Logf("%s, round %d: %d deaths, %d of its points left, %s", name, round, m.deathsYet(), len(left), time.Since(begun).Round(time.Second))
 		if len(left) == 0 {
