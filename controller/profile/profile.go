@@ -27,8 +27,16 @@ var risky = []string{"MKNOD", "NET_RAW"}
 //	SETUID        as SETGID
 var forInit = []string{"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETPCAP", "SETUID"}
 
-// forServices is what images of servers use before they drop to their own user: they prepare their data directory, change the
-// user, and may listen on a low port. KILL is for the engine's init, which hands on signals to a program of another user.
+// forServices is what images of servers use before they drop to their own user. A test of this package removes each in turn and shows what
+// breaks.
+//
+//	CHOWN             gives data to the server's user
+//	DAC_OVERRIDE      prepares data that only the server's user may read
+//	FOWNER            sets permissions of that data
+//	KILL              lets the engine's init hand signals on to a program of another user
+//	NET_BIND_SERVICE  starts servers whose file has this capability; ports below 1024 are open to all without it
+//	SETGID            starts the server as its user
+//	SETUID            as SETGID
 var forServices = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"}
 
 // IsHardened reports whether commands start without any capability. A profile that is not known here, as a later release may have

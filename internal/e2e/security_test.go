@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -128,15 +129,22 @@ func setuidImage(t testing.TB) string {
 // noPrivilege is what /proc/self/status says of a process that has no capability and can't gain any.
 const noPrivilege = "CapInh:0 CapPrm:0 CapEff:0 CapBnd:0 CapAmb:0 NoNewPrivs:1"
 
+// servicePrivilege is the same of root in a service, whose bounding set holds the capabilities of controller/profile. The first field, the
+// inheritable set, is left out: some engines fill it.
+const servicePrivilege = "CapPrm:00000000000004eb CapEff:00000000000004eb CapBnd:00000000000004eb CapAmb:0 NoNewPrivs:1"
+
 // showPrivilege prints that line.
 const showPrivilege = `set -- $(grep -E '^(Cap|NoNewPrivs)' /proc/self/status | sed 's/0000000000000000/0/'); ` +
 	`while [ $# -gt 0 ]; do printf '%s%s ' "$1" "$2"; shift 2; done`
 
-// Whatever starts a process in a hardened sandbox, whoever it runs as: it has nothing.
+// Whatever starts a process in the primary of a hardened sandbox, whoever it runs as: it has nothing. Processes of its services have what
+// their profile lists and can gain no more.
 func TestEveryProcessOfAHardenedSandboxIsWithoutPrivilege(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	db := web("db", 0)
+	db.Command[2] = showPrivilege + ">/tmp/service; " + db.Command[2]
+	db.Healthcheck.Test[1] = showPrivilege + ">/tmp/healthcheck; " + db.Healthcheck.Test[1]
 	db.PostStartOnPrimary = []string{showPrivilege + ">/tmp/hook"}
 	for _, user := range []string{"", "0"} {
 		id := d.create(withProfile("hardened", &agboxv1.CreateSpec{
@@ -150,12 +158,27 @@ func TestEveryProcessOfAHardenedSandboxIsWithoutPrivilege(t *testing.T) {
 			}
 			return nil
 		})
+		// A command that is no agent: it writes its line and ends.
+		agent := &agboxv1.AgentSpec{SandboxId: id, Command: []string{"sh", "-c", showPrivilege + ">/tmp/agent.new; mv /tmp/agent.new /tmp/agent; exec cat"}}
+		must(d.agents().CreateAgent(d.ctx(), &agboxv1.CreateAgentRequest{AgentId: "agent-of-user-" + cmp.Or(user, "agbox"), Spec: agent}))(t)
+		d.eventually("the agent's process", func() error {
+			if st := d.ended(d.exec(id, "test", "-s", "/tmp/agent").GetExecId()); st.GetExitCode() != 0 {
+				return fmt.Errorf("has not written yet")
+			}
+			return nil
+		})
 		for what, script := range map[string]string{
-			"an exec": showPrivilege, "the main process": "cat /tmp/main", "a hook": "cat /tmp/hook",
+			"an exec": showPrivilege, "the main process": "cat /tmp/main", "a hook": "cat /tmp/hook", "an agent": "cat /tmp/agent",
 			"a child of an exec's child": "sh -c 'sh -c \"$0\"' '" + strings.ReplaceAll(showPrivilege, "'", `'\''`) + "'",
 		} {
 			if got := strings.TrimSpace(d.sh(id, script)); got != noPrivilege {
 				t.Errorf("user %q, %s has %s", user, what, got)
+			}
+		}
+		for _, file := range []string{"service", "healthcheck"} {
+			_, got, _ := strings.Cut(strings.TrimSpace(d.docker("exec", naming.Service(id, "db"), "cat", "/tmp/"+file)), " ")
+			if got != servicePrivilege {
+				t.Errorf("the %s of a service has %s", file, got)
 			}
 		}
 		// PID 1 does what it must do for them all the same: cancel somebody else's tree, and stop.
