@@ -28,7 +28,8 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	}
 	s.showLifetime(h, sb)
 	if withSpec {
-		h.Spec, h.SecurityProfile = sb.Spec, sb.Desired.GetConfinement().GetProfile()
+		accepted := sb.Desired.GetConfinement()
+		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 			h.Warnings = s.warnings(sb)
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	units "github.com/docker/go-units"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -18,7 +20,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
 	a.factIf("User", spec.GetUser())
 	a.factIf("Directory", spec.GetWorkingDir())
-	a.fact("Limits", limits(spec.GetCpuLimit(), spec.GetMemoryLimit(), spec.GetDiskLimit(), spec.GetPidsLimit()))
+	a.fact("Limits", limits(spec.GetCpuLimit(), memoryInForce(spec.GetMemoryLimit(), sb), spec.GetDiskLimit(), spec.GetPidsLimit()))
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
 	a.factIf("Security", sb.GetSecurityProfile())
@@ -52,7 +54,7 @@ func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
 		}
 		now := status[s.GetName()]
 		t.add("  "+clip(s.GetName(), nameWidth), needed, dash(now.GetState()), strconv.Itoa(int(now.GetRestarts())),
-			limits(s.GetCpuLimit(), s.GetMemoryLimit(), "", s.GetPidsLimit()), s.GetImage())
+			limits(s.GetCpuLimit(), memoryInForce(s.GetMemoryLimit(), sb), "", s.GetPidsLimit()), s.GetImage())
 	}
 	if len(t.rows) == 1 {
 		return
@@ -64,6 +66,14 @@ func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
 			fmt.Fprintf(a.Out, "  %s: %s\n", s.GetName(), oneLine(joinError(s.GetErrorCode(), s.GetErrorMessage())))
 		}
 	}
+}
+
+// memoryInForce returns the memory limit of a container: that of its spec, or the default that was resolved at the accept.
+func memoryInForce(own string, sb *agboxv1.SandboxHandle) string {
+	if own != "" || sb.GetDefaultMemoryBytes() == 0 {
+		return own
+	}
+	return units.BytesSize(float64(sb.GetDefaultMemoryBytes())) + " (default)"
 }
 
 func limits(cpu float64, memory, disk string, pids uint32) string {

@@ -37,6 +37,32 @@ func TestDescribeTellsHowFarAPauseHasCome(t *testing.T) {
 	}
 }
 
+func TestDescribeShowsTheMemoryLimitInForce(t *testing.T) {
+	own, none := &agboxv1.ServiceSpec{Name: "own", Image: "a", MemoryLimit: "16m"}, &agboxv1.ServiceSpec{Name: "none", Image: "b", PidsLimit: 70}
+	for _, row := range []struct {
+		spec         *agboxv1.CreateSpec
+		defaultBytes int64
+		want         []string
+	}{
+		{&agboxv1.CreateSpec{}, 0, []string{"Limits:      -\n"}},
+		{&agboxv1.CreateSpec{}, 64 << 20, []string{"Limits:      memory 64MiB (default)\n"}},
+		{&agboxv1.CreateSpec{MemoryLimit: "1g", CpuLimit: 2}, 64 << 20, []string{"Limits:      cpu 2, memory 1g\n"}},
+		{
+			&agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{own, none}}, 3 << 29,
+			[]string{"Limits:      memory 1.5GiB (default)\n", "  memory 16m  ", "  memory 1.5GiB (default), pids 70  "},
+		},
+	} {
+		var out bytes.Buffer
+		a := &app{Streams: Streams{Out: &out}}
+		a.describeSpec(&agboxv1.SandboxHandle{Spec: row.spec, DefaultMemoryBytes: row.defaultBytes})
+		for _, want := range row.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is not in:\n%s", want, out.String())
+			}
+		}
+	}
+}
+
 func TestEventsOfLifetimesAreReadable(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	event := func(kind agboxv1.EventType, state agboxv1.SandboxState) *agboxv1.SandboxEvent {

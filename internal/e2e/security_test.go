@@ -270,7 +270,11 @@ func TestAChangedDefaultChangesNoSandbox(t *testing.T) {
 	if p := d.sandbox(id).GetSecurityProfile(); p != "hardened" {
 		t.Errorf("the profile is said to be %q", p)
 	}
-	if sb := d.sandbox(d.create(spec())); sb.GetSecurityProfile() != "standard" {
-		t.Errorf("a new one has %q", sb.GetSecurityProfile())
+	const inForce = "memory 64MiB (default), pids 200"
+	if got := d.agbox("describe", id); !strings.Contains(got, inForce) {
+		t.Errorf("describe does not say %q:\n%s", inForce, got)
+	}
+	if sb := d.sandbox(d.create(spec())); sb.GetSecurityProfile() != "standard" || sb.GetDefaultMemoryBytes() != 0 {
+		t.Errorf("a new one has %q and %d bytes", sb.GetSecurityProfile(), sb.GetDefaultMemoryBytes())
 	}
 }

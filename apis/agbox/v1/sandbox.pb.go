@@ -12,7 +12,7 @@
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
-//                         114 rehydrated
+//                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills
 //   PingResponse          100 engine_problem, 101 instance_id
@@ -1214,6 +1214,9 @@ type SandboxHandle struct {
 	// What of it would be refused by the daemon's present configuration, a sentence each. It runs and resumes all the same. Absent in
 	// ListSandboxes.
 	Warnings []string `protobuf:"bytes,115,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The memory limit in bytes of the primary and of each service whose spec has no memory_limit: the daemon's default as it was at the
+	// accept. 0: none. Absent in ListSandboxes.
+	DefaultMemoryBytes int64 `protobuf:"varint,116,opt,name=default_memory_bytes,json=defaultMemoryBytes,proto3" json:"default_memory_bytes,omitempty"`
 	// The security profile that was resolved at the accept: "standard" or "hardened". Empty: it was accepted before there were any.
 	SecurityProfile string `protobuf:"bytes,129,opt,name=security_profile,json=securityProfile,proto3" json:"security_profile,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -1437,6 +1440,13 @@ func (x *SandboxHandle) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *SandboxHandle) GetDefaultMemoryBytes() int64 {
+	if x != nil {
+		return x.DefaultMemoryBytes
+	}
+	return 0
 }
 
 func (x *SandboxHandle) GetSecurityProfile() string {
@@ -4616,7 +4626,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
 	"\fSecuritySpec\x12\x18\n" +
-	"\aprofile\x18\x01 \x01(\tR\aprofile\"\xb5\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\"\xe7\n" +
 	"\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
@@ -4654,7 +4664,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"rehydrated\x18r \x01(\v2\x1b.agbox.v1.RehydratedDetailsR\n" +
 	"rehydrated\x12\x1a\n" +
-	"\bwarnings\x18s \x03(\tR\bwarnings\x12*\n" +
+	"\bwarnings\x18s \x03(\tR\bwarnings\x120\n" +
+	"\x14default_memory_bytes\x18t \x01(\x03R\x12defaultMemoryBytes\x12*\n" +
 	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
