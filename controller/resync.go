@@ -15,12 +15,22 @@ import (
 func (c *Controller) engineEvent(e dockerx.Event) {
 	c.kills.note(e)
 	c.absences.told(e)
-	if id := e.Labels[naming.SandboxID]; id != "" {
-		c.sandboxes.add(id)
-		if e.Action == "die" {
-			c.wakeExecsOf(id) // their locks are free now
-		}
+	id := e.Labels[naming.SandboxID]
+	if id == "" || e.Action == dockerx.ActionDisconnect && !c.reconnects(id) {
+		return
 	}
+	c.sandboxes.add(id)
+	if e.Action == dockerx.ActionDie {
+		c.wakeExecsOf(id) // their locks are free now
+	}
+}
+
+// reconnects reports whether a disconnect may be a connection that a pass must restore: the sandbox is READY and wanted to be. For any
+// other, the commit that makes it so adds the key. The engine also sends a disconnect at each end of a container, where a stop or a
+// delete needs no further pass, and at each failed start, whose retry waits for its back-off.
+func (c *Controller) reconnects(id string) bool {
+	sb, err := c.cfg.Store.Sandbox(context.Background(), id)
+	return err == nil && runs(c.recordOf(sb)) && c.sandboxes.tries(id) == 0
 }
 
 // engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever

@@ -28,7 +28,7 @@ const (
 	TypeNetwork   = "network"
 )
 
-// What an Event says. A network has ActionDestroy only.
+// What an Event says. A network has ActionDisconnect and ActionDestroy only.
 const (
 	ActionCreate  = "create"
 	ActionStart   = "start"
@@ -40,6 +40,9 @@ const (
 	ActionDestroy = "destroy"
 	// ActionHealth is a new verdict of a healthcheck; look for which.
 	ActionHealth = "health_status"
+	// ActionDisconnect is a container that left the network of the event: a client disconnected it, or it ended, or could not be
+	// started. The engine sends it before or after ActionDie, and up to twice.
+	ActionDisconnect = "disconnect"
 )
 
 var (
@@ -47,6 +50,7 @@ var (
 	// The engine takes these as prefixes, since one of them is followed by its verdict: "health_status: healthy".
 	eventActions = []string{
 		ActionCreate, ActionStart, ActionDie, ActionKill, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
+		ActionDisconnect,
 	}
 )
 
@@ -72,8 +76,8 @@ type Event struct {
 //
 // The engine's network events carry no labels (20.10; later ones neither), and its label filter would drop them. So the
 // stream is filtered here, and a network's labels are those this Engine saw when it created or listed it; the networks
-// that exist are listed once before ready. The end of a network that somebody else made later is not told until a
-// ListNetworks has shown it.
+// that exist are listed once before ready. Events of a network that somebody else made later are dropped until a ListNetworks
+// has shown it.
 func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(Event)) error {
 	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,10 +188,12 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 		ev.Signal, _ = strconv.Atoi(m.Actor.Attributes["signal"])     // absent unless it was killed
 		ev.Labels = containerLabels(m.Actor.Attributes)
 		return ev, true
-	case ev.Type == TypeNetwork && ev.Action == ActionDestroy:
+	case ev.Type == TypeNetwork && (ev.Action == ActionDestroy || ev.Action == ActionDisconnect):
 		var known bool
 		ev.Labels, known = e.networks.labels(ev.ID)
-		e.networks.removed(ev.ID, time.Now())
+		if ev.Action == ActionDestroy {
+			e.networks.removed(ev.ID, time.Now())
+		}
 		return ev, known
 	}
 	return Event{}, false

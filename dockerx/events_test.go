@@ -34,6 +34,8 @@ const someEvents = `
 {"Type":"container","Action":"die","Actor":{"ID":"c","Attributes":{"exitCode":"7","image":"i","name":"n","ours":"1"}},"timeNano":1500000000123456789}
 {"Type":"container","Action":"health_status: unhealthy","Actor":{"ID":"c","Attributes":{"image":"i","name":"n","ours":"1"}},"timeNano":1500000000123456789}
 {"Type":"container","Action":"start","Actor":{"ID":"other","Attributes":{"image":"i","name":"n"}},"timeNano":1500000000123456789}
+{"Type":"network","Action":"disconnect","Actor":{"ID":"net","Attributes":{"container":"c","name":"n","type":"bridge"}},"timeNano":1500000000123456789}
+{"Type":"network","Action":"disconnect","Actor":{"ID":"unknown","Attributes":{"container":"c","name":"n","type":"bridge"}},"timeNano":1500000000123456789}
 {"Type":"network","Action":"destroy","Actor":{"ID":"net","Attributes":{"name":"n","type":"bridge"}},"timeNano":1500000000123456790}
 {"Type":"network","Action":"destroy","Actor":{"ID":"unknown","Attributes":{"name":"n","type":"bridge"}},"timeNano":1500000000123456790}
 {"Type":"network","Action":"create","Actor":{"ID":"net","Attributes":{"name":"n","type":"bridge"}},"timeNano":1500000000123456790}
@@ -51,6 +53,7 @@ func TestEventsOfALostStream(t *testing.T) {
 	want := []Event{
 		{Type: TypeContainer, Action: ActionDie, ID: "c", Labels: ours, ExitCode: 7, Time: at},
 		{Type: TypeContainer, Action: ActionHealth, ID: "c", Labels: ours, Time: at},
+		{Type: TypeNetwork, Action: ActionDisconnect, ID: "net", Labels: ours, Time: at},
 		{Type: TypeNetwork, Action: ActionDestroy, ID: "net", Labels: ours, Time: at.Add(1)},
 	}
 	if ready != 1 || !reflect.DeepEqual(got, want) {

@@ -14,6 +14,13 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
+// Subject is an engine whose objects the suite can also change behind its back.
+type Subject interface {
+	Engine
+	// DisconnectOutside disconnects a running container from all its networks, and returns when that is done.
+	DisconnectOutside(id string)
+}
+
 // ConformImage is the image that Conform makes containers from; another one in each process, so that its owner can remove
 // it. It has /bin/sleep and says USER nobody, WORKDIR /tmp, ENV A=image C=image, ENTRYPOINT ["/bin/sleep"] and
 // CMD ["900"].
@@ -22,7 +29,7 @@ var ConformImage = "agbox-conform:" + itoa(int64(os.Getpid()))
 // Conform checks that an engine does what callers of dockerx build on. newEngine returns one that has ConformImage; it is
 // called for each check, and may return the same one or a new one. All objects carry names and labels of their own and
 // are gone afterwards, so the engine may be in use by others.
-func Conform(t *testing.T, newEngine func(testing.TB) Engine) {
+func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 	checks := []struct {
 		name  string
 		check func(*world)
@@ -50,6 +57,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Engine) {
 		{"networks of one name are told apart by ID", checkDoubledNetworks},
 		{"a network is found by ID and by name", checkInspectNetwork},
 		{"a container is connected to a network made again", checkConnect},
+		{"a disconnect is an event, also at the end of a container", checkDisconnect},
 		{"images are found or not", checkImages},
 		{"volumes are there until they are removed", checkVolumes},
 		{"events tell what happens to what has the labels", checkEvents},
@@ -67,7 +75,7 @@ var worlds atomic.Int64
 // world is what one check works in: an engine, and a label that all its objects have.
 type world struct {
 	*testing.T
-	e      Engine
+	e      Subject
 	ctx    context.Context
 	name   string // prefix of names, and value of the label
 	labels map[string]string
@@ -75,7 +83,7 @@ type world struct {
 
 const worldLabel = "io.github.agbox.dockertest"
 
-func newWorld(t *testing.T, e Engine) *world {
+func newWorld(t *testing.T, e Subject) *world {
 	name := "agbox-conform-" + time.Now().Format("150405.000000")[7:] + "-" + itoa(int64(os.Getpid())) + "-" + itoa(worlds.Add(1))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	w := &world{T: t, e: e, ctx: ctx, name: name, labels: map[string]string{worldLabel: name}}

@@ -1,6 +1,10 @@
 package dockertest
 
 import (
+	"slices"
+	"sync"
+	"time"
+
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/dockerx"
@@ -41,4 +45,57 @@ func checkConnect(w *world) {
 	w.ok(w.e.ConnectNetwork(w.ctx, made.ID, id, []string{"db"}))
 	w.wantState(id, dockerx.StateRunning)
 	w.refused(w.e.ConnectNetwork(w.ctx, made.ID, w.name+"-nobody", nil), errdefs.ErrNotFound)
+}
+
+// checkDisconnect disconnects a running container, and later has it end: the engine sends a disconnect for both. An inspection at the
+// event tells them apart.
+func checkDisconnect(w *world) {
+	n := w.network(w.name)
+	id := w.create(w.spec("", n.ID))
+	w.ok(w.e.StartContainer(w.ctx, id))
+	var mu sync.Mutex
+	var found []dockerx.ContainerDetail
+	f := w.follow(time.Time{}, func(e dockerx.Event) {
+		if e.Action != dockerx.ActionDisconnect {
+			return
+		}
+		d, err := w.e.InspectContainer(w.ctx, id)
+		if err != nil || e.Type != dockerx.TypeNetwork || e.ID != n.ID || e.Labels[worldLabel] != w.name || e.Time.IsZero() {
+			w.Errorf("event %+v: %v", e, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, d)
+	})
+	defer w.stop(f)
+	// settled returns what the inspections found since the last call, once all events of before were handled.
+	settled := func(marker string) []dockerx.ContainerDetail {
+		end := w.create(w.spec(marker, ""))
+		w.eventually("the event of "+marker, func() bool { return stories(f.events())[end] != nil })
+		mu.Lock()
+		defer mu.Unlock()
+		all := found
+		found = nil
+		return all
+	}
+	w.e.DisconnectOutside(id)
+	all := settled("-disconnected")
+	for _, d := range all {
+		if !d.Running || slices.Contains(d.Networks, n.ID) {
+			w.Errorf("at the disconnect it is %s, on %v", d.State, d.Networks)
+		}
+	}
+	w.ok(w.e.ConnectNetwork(w.ctx, n.ID, id, nil))
+	w.wantNetworks(id, n.ID)
+	w.ok(w.e.KillContainer(w.ctx, id))
+	w.eventually("its end", func() bool { return !w.inspect(id).Running })
+	ends := settled("-ended")
+	for _, d := range ends {
+		if d.Running {
+			w.Errorf("at the disconnect of an ended container it is %s, on %v", d.State, d.Networks)
+		}
+	}
+	if len(all) == 0 || len(ends) == 0 {
+		w.Errorf("%d disconnects, and %d at the end", len(all), len(ends))
+	}
 }

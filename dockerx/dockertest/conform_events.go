@@ -20,14 +20,17 @@ type follower struct {
 	seen []dockerx.Event
 }
 
-// follow subscribes and returns when the engine has accepted.
-func (w *world) follow(since time.Time) *follower {
+// follow subscribes and returns when the engine has accepted. also is called for each event.
+func (w *world) follow(since time.Time, also ...func(dockerx.Event)) *follower {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	f := &follower{cancel: cancel, done: make(chan error, 1)}
 	ready := make(chan struct{})
 	go func() {
 		f.done <- w.e.Events(ctx, since, w.labels, func() { close(ready) }, func(e dockerx.Event) {
+			for _, fn := range also {
+				fn(e)
+			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.seen = append(f.seen, e)
@@ -56,10 +59,13 @@ func (w *world) stop(f *follower) {
 	}
 }
 
-// stories are "action exitcode" by object, in order.
+// stories are "action exitcode" by object, in order, without the disconnects, of which engines send one or two.
 func stories(events []dockerx.Event) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range events {
+		if e.Action == dockerx.ActionDisconnect {
+			continue
+		}
 		s := e.Type + " " + e.Action
 		if e.Action == dockerx.ActionDie {
 			s += fmt.Sprintf(" %d", e.ExitCode)

@@ -80,6 +80,9 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 		if slices.Contains(c.detail.Networks, n.ID) {
 			return nil
 		}
+		if c.network == n.Name {
+			f.tellNetwork(n.ID, dockerx.ActionDisconnect) // from what the container kept under this name
+		}
 		c.network, c.detail.Networks = n.Name, nil
 		if c.detail.Running {
 			c.detail.Networks = []string{n.ID}
@@ -136,12 +139,20 @@ func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 
 // removeNetwork is called with mu held.
 func (f *Fake) removeNetwork(id string) {
-	n, ok := f.networks[id]
-	if !ok {
-		return
-	}
+	f.tellNetwork(id, dockerx.ActionDestroy)
 	delete(f.networks, id)
-	f.tell(dockerx.Event{
-		Type: dockerx.TypeNetwork, Action: dockerx.ActionDestroy, ID: id, Labels: maps.Clone(n.Labels), Time: time.Now().UTC(),
-	})
+}
+
+// tellNetwork sends an event of a network that exists. Called with mu held.
+func (f *Fake) tellNetwork(id, action string) {
+	if n, ok := f.networks[id]; ok {
+		f.tell(dockerx.Event{Type: dockerx.TypeNetwork, Action: action, ID: id, Labels: maps.Clone(n.Labels), Time: time.Now().UTC()})
+	}
+}
+
+// tellDisconnected sends the event of each network that c leaves. Called with mu held.
+func (f *Fake) tellDisconnected(c *fakeContainer) {
+	for _, id := range c.detail.Networks {
+		f.tellNetwork(id, dockerx.ActionDisconnect)
+	}
 }

@@ -69,8 +69,9 @@ func (f *Fake) RemoveContainerOutside(id string) {
 func (f *Fake) RemoveNetworkOutside(id string) {
 	_ = f.locked(func() error {
 		for _, c := range f.containers {
-			if c.detail.Running {
+			if c.detail.Running && slices.Contains(c.detail.Networks, id) {
 				c.detail.Networks = slices.DeleteFunc(c.detail.Networks, func(n string) bool { return n == id })
+				f.tellNetwork(id, dockerx.ActionDisconnect)
 			}
 		}
 		f.removeNetwork(id)
@@ -82,6 +83,7 @@ func (f *Fake) RemoveNetworkOutside(id string) {
 func (f *Fake) DisconnectOutside(id string) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil {
+			f.tellDisconnected(c)
 			c.network, c.detail.Networks = "", nil
 		}
 		return nil

@@ -51,7 +51,7 @@ func TestWhatOthersDo(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		<-done
-		want := []string{"create", "start", "oom", "pause", "unpause", "destroy", "oom", "die", "destroy"}
+		want := []string{"create", "start", "oom", "pause", "unpause", "disconnect", "destroy", "oom", "die", "destroy"}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}

@@ -26,16 +26,8 @@ func (f *Fake) start(id string) error {
 	case c.detail.Running:
 		return nil
 	}
-	if err := f.checkSources(c.spec.Mounts); err != nil {
-		return err
-	}
-	if c.spec.GPUs != "" && !f.info().GPUs {
-		return fmt.Errorf("no device driver for gpus %s: %w", c.spec.GPUs, errdefs.ErrInternal)
-	}
-	if err := f.attach(c); err != nil {
-		return err
-	}
-	if err := f.publish(c); err != nil {
+	if err := f.setUp(c); err != nil {
+		f.tellDisconnected(c) // the engine undoes what it did of the start
 		return err
 	}
 	f.lastID++
@@ -48,6 +40,20 @@ func (f *Fake) start(id string) error {
 	f.orderHook(f.onStart, c)
 	f.orderVerdict(c)
 	return nil
+}
+
+// setUp is what a start can be refused for. Called with mu held.
+func (f *Fake) setUp(c *fakeContainer) error {
+	if err := f.checkSources(c.spec.Mounts); err != nil {
+		return err
+	}
+	if c.spec.GPUs != "" && !f.info().GPUs {
+		return fmt.Errorf("no device driver for gpus %s: %w", c.spec.GPUs, errdefs.ErrInternal)
+	}
+	if err := f.attach(c); err != nil {
+		return err
+	}
+	return f.publish(c)
 }
 
 // attach looks the network up by name, as 20.10 does at each start.
@@ -87,6 +93,7 @@ func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
 		f.tellContainer(c, dockerx.ActionOOM)
 	}
 	if tell {
+		f.tellDisconnected(c) // as current engines do; Docker 20.10 sends it after the end
 		f.tellContainer(c, dockerx.ActionDie)
 	}
 	f.orderHook(f.onStop, c)

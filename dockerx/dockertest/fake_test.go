@@ -27,11 +27,11 @@ func conformFake(t testing.TB) *Fake {
 }
 
 func TestFakeConforms(t *testing.T) {
-	Conform(t, func(t testing.TB) Engine { return conformFake(t) })
+	Conform(t, func(t testing.TB) Subject { return conformFake(t) })
 }
 
 func TestFakeThatRefusesDoubledNamesConforms(t *testing.T) {
-	Conform(t, func(t testing.TB) Engine {
+	Conform(t, func(t testing.TB) Subject {
 		f := conformFake(t)
 		f.RefuseDoubledNames = true
 		return f

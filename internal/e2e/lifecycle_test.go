@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -182,10 +183,16 @@ func TestAStoppedSandboxThatSomebodyStartedIsStoppedAgain(t *testing.T) {
 	}
 }
 
-// removeNetwork removes the network of a running sandbox, as a user would by hand.
+// removeNetwork removes the network of a running sandbox by hand. It tries again where agboxd reconnected the primary in between.
 func (d *daemon) removeNetwork(id string) {
-	d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
-	d.docker("network", "rm", naming.Network(id))
+	d.Helper()
+	d.eventually("its network is removed", func() error {
+		d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
+		if d.docker("network", "rm", naming.Network(id)) == "" {
+			return errors.New("it is in use")
+		}
+		return nil
+	})
 }
 
 func TestDeathsFromOutsideFailTheSandboxByName(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -57,16 +58,18 @@ func TestFailedSandboxesAreBroughtBack(t *testing.T) {
 
 func TestWhatOthersDoToAContainerIsNoFailure(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, "", "[runtime]\nresync_interval = \"2s\"\n")
+	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1h\"\n")
 	id := d.create(nil)
 	d.await(id, ready)
-	d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
-	d.eventually("it is connected again", func() error {
+	d.docker("network", "disconnect", naming.Network(id), naming.Primary(id))
+	lost := time.Now()
+	d.eventually("the engine's event has it connected again", func() error {
 		if !strings.Contains(d.docker("inspect", "-f", "{{json .NetworkSettings.Networks}}", naming.Primary(id)), naming.Network(id)) {
 			return errors.New("it is on no network")
 		}
 		return nil
 	})
+	t.Logf("connected again after %s", time.Since(lost).Round(time.Millisecond))
 	d.docker("rename", naming.Primary(id), "somebody-elses-idea-"+id)
 	d.restart()
 	d.sh(id, "true")
