@@ -12,8 +12,12 @@ import (
 const (
 	pollSoonest = 10 * time.Millisecond
 	pollLatest  = 100 * time.Millisecond
-	// pollFresh is far above the granularity of a directory's time: a change at the instant of a poll is reported again.
+	// pollFresh is far above the granularity of a directory's time. Changes up to then can carry the time that a poll saw, so the next
+	// poll reports the directory again, however late it is.
 	pollFresh = 50 * time.Millisecond
+	// pollAhead is how far a directory's time can be ahead of the time at which a poll began, because the host was busy. A time further
+	// ahead was set by hand, and no change carries it.
+	pollAhead = 5 * time.Second
 	// pollRetry is the interval at which Watch asks the kernel for a watch again.
 	pollRetry = 5 * time.Second
 )
@@ -29,6 +33,7 @@ type poller struct {
 type polled struct {
 	path  string
 	mtime time.Time
+	fresh bool // the last poll came so soon after mtime that a later change can carry it as well
 	pause time.Duration
 	next  time.Time
 }
@@ -42,7 +47,10 @@ func (p *poller) add(sandboxID, path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.boxes[sandboxID] == nil {
-		p.boxes[sandboxID] = &polled{path: path, mtime: changedAt(path), pause: pollSoonest, next: time.Now()}
+		now := time.Now()
+		b := &polled{path: path, pause: pollSoonest, next: now}
+		b.poll(now)
+		p.boxes[sandboxID] = b
 	}
 	p.wake()
 }
@@ -90,6 +98,15 @@ func changedAt(path string) time.Time {
 	return info.ModTime()
 }
 
+// poll reads the time of the directory and reports whether it can have changed since the last poll. now is a time before the call.
+func (b *polled) poll(now time.Time) (changed bool) {
+	mtime := changedAt(b.path)
+	changed = b.fresh || !mtime.Equal(b.mtime)
+	age := now.Sub(mtime)
+	b.mtime, b.fresh = mtime, age < pollFresh && age > -pollAhead
+	return changed
+}
+
 // run reports changes until ctx ends.
 func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
 	timer := time.NewTimer(pollRetry)
@@ -115,9 +132,8 @@ func (p *poller) look(now time.Time) (changed []string, next time.Duration) {
 	next = pollRetry
 	for id, b := range p.boxes {
 		if !now.Before(b.next) {
-			mtime := changedAt(b.path)
-			if !mtime.Equal(b.mtime) || now.Sub(mtime).Abs() < pollFresh {
-				b.mtime, b.pause = mtime, pollSoonest
+			if b.poll(now) {
+				b.pause = pollSoonest
 				changed = append(changed, id)
 			} else {
 				b.pause = min(b.pause+b.pause/4, pollLatest)
