@@ -35,22 +35,25 @@ func TestInboxThatComesLate(t *testing.T) {
 	b.ended(b.start(b.request("true")))
 }
 
-// The number of inotify instances is bounded for each user of the host. In a user namespace of its own init gets none.
+// The number of inotify instances is bounded for each user of the host. In a user namespace of its own init gets none, and rescans more
+// often. With the usual interval every exec but the first would wait for all of it, because the rescan that started the one before has
+// just been; on a busy host some may take long, but not all.
 func TestWithoutInotify(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.withoutInotify()
 	b.boot()
 	var all []execjournal.Request
-	for range 3 {
+	for fast := false; !fast; {
 		r := b.request("true")
 		r.User = "0"
 		begin := time.Now()
 		b.ended(b.start(r))
-		if d := time.Since(begin); d > rescanEvery {
-			t.Errorf("took %v", d)
-		}
 		all = append(all, r)
+		fast = len(all) > 1 && time.Since(begin) < rescanEvery/2
+		if !fast && len(all) == 12 {
+			t.Fatal("no exec was started before a rescan of the usual interval")
+		}
 	}
 	if os.Geteuid() == 0 {
 		for _, r := range all {

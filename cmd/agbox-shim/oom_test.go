@@ -47,9 +47,10 @@ func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
 	}
 	base := score(os.Getpid())
 	b := newBox(t).boot()
-	r := b.start(b.sh("sleep 0.2; cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj); echo $$; sleep 1000"))
-	out := strings.Fields(b.output(r, func(s string) bool { return strings.Count(s, "\n") == 3 }))
 	want := strconv.Itoa(min(base+commandScore, maxScore))
+	r := b.start(b.sh("until grep -qx -e " + want + " /proc/$$/oom_score_adj; do sleep 0.02; done; " + // its supervisor sets it
+		"cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj); echo $$; sleep 1000"))
+	out := strings.Fields(b.output(r, func(s string) bool { return strings.Count(s, "\n") == 3 }))
 	if out[0] != want || out[1] != want {
 		t.Errorf("children of the command: %v, want %s", out, want)
 	}
@@ -58,9 +59,7 @@ func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
 	if n := score(pid); strconv.Itoa(n) != want {
 		t.Errorf("the command: %d, want %s", n, want)
 	}
-	if n := score(b.supervisor(r)); n != base {
-		t.Errorf("the supervisor: %d, want %d", n, base)
-	}
+	b.until("the supervisor to have the score of init again", func() bool { return score(b.supervisor(r)) == base })
 	if n := score(b.cmd.Process.Pid); n != base {
 		t.Errorf("init: %d, want %d", n, base)
 	}
