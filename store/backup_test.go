@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -36,7 +35,7 @@ func TestSnapshotsWhileManyWrite(t *testing.T) {
 	writing, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	acked := map[string]uint64{}
+	acked, more := map[string]uint64{}, sync.NewCond(&mu)
 	ack := func(format string, args ...any) {
 		var kind, id string
 		var seq uint64
@@ -44,13 +43,17 @@ func TestSnapshotsWhileManyWrite(t *testing.T) {
 			mu.Lock()
 			acked[id] = seq
 			mu.Unlock()
+			more.Broadcast()
 		}
 	}
 	for w := range 50 {
 		wg.Go(func() {
 			for i := 0; writing.Err() == nil; i++ {
 				if err := oneLife(s, fmt.Sprintf("box-%d-%d", w, i), ack); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
 					t.Errorf("writer %d: %v", w, err)
+					more.Broadcast()
 					return
 				}
 			}
@@ -59,8 +62,10 @@ func TestSnapshotsWhileManyWrite(t *testing.T) {
 	var taken []Options
 	var before []map[string]uint64
 	for range 4 {
-		time.Sleep(50 * time.Millisecond) // the moments are what is random here
 		mu.Lock()
+		for enough := len(acked) + 20; len(acked) < enough && !t.Failed(); {
+			more.Wait()
+		}
 		now := make(map[string]uint64, len(acked))
 		for id, seq := range acked {
 			now[id] = seq
@@ -73,9 +78,6 @@ func TestSnapshotsWhileManyWrite(t *testing.T) {
 	for i, o := range taken {
 		checkDatabase(t, o.Path)
 		prefixOf(t, open(t, o), s, before[i])
-	}
-	if len(before[3]) < 50 {
-		t.Fatalf("only %d sandboxes: the test shows nothing", len(before[3]))
 	}
 	t.Logf("%d, then %d sandboxes", len(before[0]), len(acked))
 }

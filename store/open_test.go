@@ -62,12 +62,8 @@ func TestASecondOpenerGetsAnErrorInTime(t *testing.T) {
 	s := open(t, testOptions(t))
 	o := s.o
 	o.LockTimeout = 50 * time.Millisecond
-	start := time.Now()
 	if _, err := Open(ctx, o); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "another process") {
 		t.Fatal(err)
-	}
-	if d := time.Since(start); d > 2*time.Second {
-		t.Fatalf("it took %v", d)
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()

@@ -14,34 +14,27 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// gate lets a test hold the writer inside a commit.
+// gate lets a test hold the writer inside its commits until it opens the gate.
 type gate struct {
-	entered chan struct{}
-	leave   chan struct{}
+	entered chan struct{} // receives once for the commit that waits
+	opened  chan struct{}
 }
 
 func gated(o Options) (Options, *gate) {
-	g := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
+	g := &gate{entered: make(chan struct{}, 1), opened: make(chan struct{})}
 	o.commit = func(tx *bolt.Tx) error {
-		g.entered <- struct{}{}
-		<-g.leave
+		select {
+		case g.entered <- struct{}{}:
+		default: // nobody asks for the later ones
+		}
+		<-g.opened
 		return tx.Commit()
 	}
 	return o, g
 }
 
-func (g *gate) open() {
-	go func() {
-		for {
-			select {
-			case <-g.entered:
-			case g.leave <- struct{}{}:
-			case <-time.After(10 * time.Second):
-				return
-			}
-		}
-	}()
-}
+// open lets this commit and all later ones go on.
+func (g *gate) open() { close(g.opened) }
 
 // queued waits until n requests wait for the writer.
 func queued(t *testing.T, s *Store, n int) {
