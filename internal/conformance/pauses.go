@@ -116,7 +116,7 @@ func pauseAndResume(c *client) {
 func noPause(c *client) {
 	never := newID()
 	c.refused(c.tryPause(never), sandboxNotFound(never))
-	id := c.create(required(c.slow()))
+	id := c.create(required(c.slow(10 * time.Second)))
 	c.refused(c.tryPause(id), notReady(id))
 	c.await(id, ready)
 	c.stop(id)

@@ -82,7 +82,7 @@ func requiredServices(c *client) {
 }
 
 func optionalServices(c *client) {
-	slow := c.service("slow", 2*time.Second, "true", "sleep", "3600")
+	slow := c.slow(10 * time.Second)
 	ill := c.service("ill", 200*time.Millisecond, "false", "sleep", "3600")
 	id := c.ready(required(c.well("db")), optional(slow, ill))
 	list := c.subscribe(id, 0, false).untilBoth(serviceFailed, "ill", serviceReady, "slow")

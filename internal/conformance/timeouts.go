@@ -161,7 +161,7 @@ func noEnd(c *client) {
 	try := func(id string) error { _, err := c.trySet(id, after(time.Hour)); return err }
 	never := newID()
 	c.refused(try(never), sandboxNotFound(never))
-	id := c.create(required(c.slow()))
+	id := c.create(required(c.slow(10 * time.Second)))
 	c.must(try(id)) // not yet READY
 	c.await(id, ready)
 	c.stop(id)

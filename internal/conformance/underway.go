@@ -6,13 +6,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// slow is a service whose health takes three seconds, so that what waits for it can be looked at.
-func (c *client) slow() *agboxv1.ServiceSpec {
-	return c.service("slow", 3*time.Second, "true", "sleep", "3600")
+// slow is a service whose health takes long, so that what waits for it can be looked at, on a busy host as well.
+func (c *client) slow(takes time.Duration) *agboxv1.ServiceSpec {
+	return c.service("slow", takes, "true", "sleep", "3600")
 }
 
 func creating(c *client) {
-	id := c.create(required(c.slow()))
+	id := c.create(required(c.slow(30 * time.Second)))
 	c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_PREPARING)
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryStop(id), notReady(id))
@@ -24,7 +24,7 @@ func creating(c *client) {
 }
 
 func resuming(c *client) {
-	id := c.ready(required(c.slow()))
+	id := c.ready(required(c.slow(10 * time.Second)))
 	c.stop(id)
 	c.await(id, stopped)
 	before := len(c.history(id))
@@ -39,10 +39,10 @@ func resuming(c *client) {
 	c.rows(c.history(id)[before:], rowAccepted, "SERVICE_READY PENDING service_name=slow", rowReady)
 }
 
-// deadService has a required and an optional service that end by themselves some time after READY.
+// deadService has a required and an optional service that end by themselves some time after READY, on a busy host as well.
 func deadService(c *client) {
-	id := c.ready(required(c.service("short", 200*time.Millisecond, "true", "sh", "-c", "sleep 4; exit 3")),
-		optional(c.service("brief", 200*time.Millisecond, "true", "sh", "-c", "sleep 4; exit 3")))
+	id := c.ready(required(c.service("short", 200*time.Millisecond, "true", "sh", "-c", "sleep 15; exit 3")),
+		optional(c.service("brief", 200*time.Millisecond, "true", "sh", "-c", "sleep 15; exit 3")))
 	list := c.subscribe(id, 0, false).untilBoth(serviceFailed, "short", serviceFailed, "brief")
 	for _, e := range list {
 		if e.GetEventType() != serviceFailed {
