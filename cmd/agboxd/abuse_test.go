@@ -37,6 +37,9 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, os.WriteFile(filepath.Join(dir, shimName), []byte("shim"), 0o755)
 })
 
+// served bounds a call: without a descriptor or memory for it, it would not be answered at all.
+const served = 30 * time.Second
+
 // abused is a daemon in a process of its own, whose engine is away.
 type abused struct {
 	*testing.T
@@ -52,16 +55,11 @@ func startAbused(t *testing.T, limits string) *abused {
 		t.Fatal(err)
 	}
 	file := homed(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &abused{T: t, http: free.Addr().String(), socket: filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "agbox", "agboxd.sock")}
-	free.Close()
-	writeConfig(t, file, fmt.Sprintf("[http]\nlisten = %q\n[docker]\nhost = \"unix:///nowhere/docker.sock\"\n", a.http))
+	a := &abused{T: t, socket: filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "agbox", "agboxd.sock")}
+	writeConfig(t, file, "[http]\nlisten = \"127.0.0.1:0\"\n[docker]\nhost = \"unix:///nowhere/docker.sock\"\n")
 	cmd := exec.Command("sh", "-c", limits+` exec "$0"`, path)
-	var said strings.Builder
-	cmd.Stderr = &said
+	said := &lines{more: make(chan struct{})}
+	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +67,10 @@ func startAbused(t *testing.T, limits string) *abused {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil || t.Failed() {
-			t.Errorf("the daemon ended with %v: %s", err, said.String()[max(0, said.Len()-4000):])
+			t.Errorf("the daemon ended with %v: %s", err, said.text[max(0, len(said.text)-4000):])
 		}
 	})
+	a.http = field(t, said.next(t, "http serves"), "listen")
 	deadline := time.Now().Add(30 * time.Second)
 	for a.ping(time.Second) != nil {
 		if time.Now().After(deadline) {
@@ -103,7 +102,7 @@ func (a *abused) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 
 // fetch reads one page on a connection of its own.
 func (a *abused) fetch(path string) (string, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: served}
 	resp, err := client.Get("http://" + a.http + path)
 	if err != nil {
 		return "", err
@@ -135,7 +134,7 @@ func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	}()
 	open := func(network, addr, first string) {
 		t.Helper()
-		c, err := net.DialTimeout(network, addr, 5*time.Second)
+		c, err := net.DialTimeout(network, addr, served)
 		if err != nil {
 			t.Fatalf("connection %d: %v", len(mine), err)
 		}
@@ -146,7 +145,7 @@ func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	}
 	wantServed := func(when string) {
 		t.Helper()
-		if err := a.ping(5 * time.Second); err != nil {
+		if err := a.ping(served); err != nil {
 			t.Errorf("%s: a call: %v", when, err)
 		}
 		if body, err := a.fetch("/healthz"); err != nil || body != "ok\n" {
