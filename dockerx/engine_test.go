@@ -243,18 +243,20 @@ func TestServerThatIsNoEngine(t *testing.T) {
 func TestConnectionsAreKept(t *testing.T) {
 	s := newServer(t, emptyList)
 	e, _ := newEngine(t, s.host)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 20 {
+	const callers = 16
+	for range 20 { // in rounds: where others still call, the transport can connect for a call that then gets a connection of theirs
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
 				if _, err := e.ListContainers(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
-			}
-		})
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
-	if n := s.conns.Load(); n == 0 || n > maxIdleConns {
+	// A connection can be on its way back to the pool when the next round begins, so there can be one more for each caller.
+	if n := s.conns.Load(); n == 0 || n > 2*callers {
 		t.Errorf("16 callers made %d connections for 320 calls", n)
 	}
 }
