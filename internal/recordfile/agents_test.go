@@ -269,9 +269,14 @@ func TestWhatComesWhileAFileIsWrittenAnewIsInIt(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
+	flushed := make(chan struct{})
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			s.files.flush(ctx, s, time.Now().Add(time.Hour))
+			select {
+			case flushed <- struct{}{}:
+			case <-ctx.Done():
+			}
 		}
 	})
 	wg.Go(func() {
@@ -279,6 +284,9 @@ func TestWhatComesWhileAFileIsWrittenAnewIsInIt(t *testing.T) {
 		for i := range 100_000 {
 			if s.rewritten() >= 30 {
 				return
+			}
+			if i%100 == 99 {
+				<-flushed // a writer that is faster than the disk would end before anything is written anew
 			}
 			s.write(fmt.Sprint("agent-", i%3), fmt.Sprint("k", rand.IntN(20)), strings.Repeat("v", rand.IntN(200)))
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -115,9 +116,14 @@ func TestWithRecordFilesOfAllTheEngineIsAskedTwice(t *testing.T) {
 	}
 }
 
-// Each inspection takes 50 ms here: one after another, the 400 would take 20 s.
+// Each inspection takes 50 ms of simulated time: one after another, the 400 would take 20 s.
 func TestTwoHundredSandboxesAreInspectedSideBySide(t *testing.T) {
+	synctest.Test(t, inspectTwoHundred)
+}
+
+func inspectTwoHundred(t *testing.T) {
 	h := newHost(t)
+	defer func() { h.must(h.engine.Close()) }()
 	for i := range 200 {
 		h.make(fmt.Sprintf("box-%03d", i), h.files)
 	}
