@@ -118,6 +118,13 @@ func (c *client) get(id string) *handle {
 	return resp.GetSandbox()
 }
 
+func (c *client) isState(id string, want agboxv1.SandboxState) {
+	c.Helper()
+	if h := c.get(id); h.GetState() != want {
+		c.Errorf("it is %s, not %s", h.GetState(), want)
+	}
+}
+
 func (c *client) stop(id string) {
 	c.Helper()
 	resp, err := c.StopSandbox(c.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id})

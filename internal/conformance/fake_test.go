@@ -87,7 +87,7 @@ func (d *fakeDaemon) start() {
 		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, ShimDir: "/shim", BootID: "boot", HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
-			StopGrace: 2 * time.Second, CancelGrace: 2 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
+			StopGrace: 2 * time.Second, CancelGrace: 5 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096, EventRetention: d.settings.EventRetention, CleanupTTL: d.settings.CleanupTTL,
 			LogLimit: d.settings.LogLimitBytes, MaxFrozen: d.settings.MaxFrozen,
 			FreezeDuration: d.settings.FreezeDuration, StoppedGCAfter: d.settings.StoppedGCAfter,

@@ -36,7 +36,7 @@ func pauses(t *testing.T, c *client) {
 			c.Errorf("%v", st)
 		}
 	})
-	c.sub(t, "of four resumes at once none is refused", func(c *client) {
+	c.sub(t, "of four resumes at once none is refused before the first has an effect", func(c *client) {
 		for _, rest := range []func(string){c.pauses, c.stops} {
 			c.resumeAtOnce(4, rest)
 		}
@@ -138,7 +138,7 @@ func pauseTwice(c *client) {
 	c.allRows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToPause, rowPaused)
 }
 
-// resumeAtOnce brings a sandbox to rest and has n clients resume it.
+// resumeAtOnce brings a sandbox to rest and has n clients resume it. One that comes when the sandbox is READY again is refused.
 func (c *client) resumeAtOnce(n int, rest func(id string)) {
 	c.Helper()
 	id := c.ready()
@@ -150,7 +150,8 @@ func (c *client) resumeAtOnce(n int, rest func(id string)) {
 	}
 	for range n {
 		if err := <-answers; err != nil {
-			c.Error(err)
+			c.refused(err, notStopped(id))
+			c.isState(id, ready)
 		}
 	}
 	c.await(id, ready)
@@ -164,7 +165,10 @@ func stopPaused(c *client) {
 	c.pauses(id)
 	before := len(c.history(id))
 	c.stop(id)
-	c.stop(id)
+	if err := c.tryStop(id); err != nil { // done already
+		c.refused(err, notReady(id))
+		c.isState(id, stopped)
+	}
 	if h := c.get(id); h.GetState() != stopped && (h.GetState() != paused || h.GetDesiredState() != "stopped") {
 		c.Errorf("under way: %v", h)
 	}
