@@ -61,7 +61,7 @@ test-long: test-tools ## Run the tests of which test-unit runs a sample: propert
 
 .PHONY: test-docker
 test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
-	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 25m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
+	$(if $(DOCKER_PACKAGES),go test -race -count=1 -timeout 40m -tags docker $(DOCKER_PACKAGES),@echo 'no package has Docker tests')
 
 .PHONY: test-packages
 test-packages: test-tools engine image build ## Install packages with apt, dnf, pip and sudo in sandboxes of both profiles (root).
