@@ -88,7 +88,7 @@ keys that it changes; [config/examples/agboxd.toml](../config/examples/agboxd.to
 Durations are written like ` + "`\"90s\"`, `\"10m\"` or `\"168h\"`" + `, sizes like ` + "`\"4096\"`, `\"512KiB\"`, `\"10MB\"` or `\"1GiB\"`" + ` (bytes
 without a unit).
 
-- ` + "`agboxd config check [--config FILE]`" + ` says all that is wrong with a file, and exits with 2 when something is.
+- ` + "`agboxd config check [--config FILE]`" + ` reports every fault of a file, and exits with 2 if there is one.
 - ` + "`agboxd config show [--config FILE]`" + ` prints the effective values, and where each comes from.
 - SIGHUP (` + "`systemctl reload agboxd`" + `) makes a running daemon read its file again. It takes over the keys marked *yes* below
   and names in its log those that changed but need a restart. A file that is wrong changes nothing and is an error in

@@ -23,11 +23,11 @@ func configCommand() *cobra.Command {
 	cmd.PersistentFlags().StringVar(&file, "config", "", configFlagHelp)
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "check", Short: "Say all that is wrong with a configuration file; exit with 2 if something is", Args: usageArgs(noFile),
+			Use: "check", Short: "Report every fault of a configuration file; exit with 2 if there is one", Args: usageArgs(noFile),
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, file) },
 		},
 		&cobra.Command{
-			Use: "show", Short: "Print the effective values, and where each comes from", Args: usageArgs(noFile),
+			Use: "show", Short: "Print the effective values and their sources", Args: usageArgs(noFile),
 			RunE: func(cmd *cobra.Command, _ []string) error { return showConfig(cmd, file) },
 		},
 	)

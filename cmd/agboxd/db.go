@@ -20,7 +20,7 @@ func dbCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "check [FILE]", Short: "Say all that is wrong in a database; exit with 1 if something is", Args: usageArgs(cobra.MaximumNArgs(1)),
+			Use: "check [FILE]", Short: "Report every fault of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
 			Long: "Look at every page and every record of the database, or of FILE, and print what does not fit, with bucket and key.\n" +
 				"Nothing is changed. Beside a daemon that runs, check the database in a backup; docs/backup.md says how to take it out.",
 			RunE: checkDatabase,

@@ -98,7 +98,7 @@ func command(stderr io.Writer) *cobra.Command {
 	var o options
 	root := &cobra.Command{
 		Use:   "agboxd",
-		Short: "Keep sandboxes as they are wanted",
+		Short: "Run the sandbox controller",
 		Long: "agboxd records what is wanted and converges Docker to it. It serves gRPC on a unix socket (see agbox) and\n" +
 			"metrics and readiness over HTTP. It may be killed at any moment; the next start goes on. SIGHUP makes it read its\n" +
 			"configuration file again.",
@@ -128,7 +128,7 @@ func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 func checkStore() *cobra.Command {
 	return &cobra.Command{
 		Use:   backup.CheckVerb + " FILE",
-		Short: "Check that a database is readable and whole; changes nothing",
+		Short: "Check that a database is readable and complete; changes nothing",
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			err := store.CheckFile(args[0])

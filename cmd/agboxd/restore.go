@@ -21,7 +21,7 @@ func restoreCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Put a backup in the place of the database; the daemon must not run",
+		Short: "Replace the database with a backup; the daemon must not run",
 		Long: "Put a backup, made with \"agbox backup\", in the place of the database. The daemon must not run. The backup is checked\n" +
 			"first; the present database stays beside it. Logs in the backup are written where they are missing. It may be killed at\n" +
 			"any moment: then the old database is in place or the new one, and it can be repeated.",

@@ -16,8 +16,8 @@ import (
 const oneAgent = "the name or ID of an agent"
 
 func (a *app) agentCommand() *cobra.Command {
-	cmd := group("agent", "Deal with agents: programs that work in a sandbox turn by turn", `Deal with agents. An agent is a program in a sandbox that takes prompts and answers them. Its state and its conversation
-are kept whatever happens to its process, and a new process is told of the past.
+	cmd := group("agent", "Manage agents: programs that work in a sandbox turn by turn", `Manage agents. An agent is a program in a sandbox that takes prompts and answers them. Its state and its conversation
+survive its process, and a new process receives the conversation.
 
   agbox agent create coder --sandbox web -- my-agent
   agbox agent prompt coder --wait "what is in TODO.md?"

@@ -20,10 +20,10 @@ import (
 func (a *app) agentAttachCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "attach NAME", SuggestFor: []string{"follow", "watch", "logs", "chat", "talk"}, Short: "Follow an agent, and give it typed lines as prompts",
+		Use: "attach NAME", SuggestFor: []string{"follow", "watch", "logs", "chat", "talk"}, Short: "Follow an agent, and send it typed lines as prompts",
 		ValidArgsFunction: a.completeAgent,
-		Long: `Show what an agent says and does as it comes, and give it each line of standard input as a prompt. At the end of the input what
-was asked is still shown to its end; where nothing was asked it goes on until ^C. Neither ends the agent.`,
+		Long: `Stream the output of an agent, and send it each line of standard input as a prompt. At the end of the input, attach returns after
+the last answer; if no prompt was sent, it continues until ^C. Neither stops the agent.`,
 		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",
 		Args:    one(oneAgent),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.attachAgent(cmd.Context(), args[0], all) },

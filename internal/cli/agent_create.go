@@ -27,10 +27,9 @@ func (a *app) agentCreateCommand() *cobra.Command {
 	o := agentCreateOptions{spec: &agboxv1.AgentSpec{}}
 	cmd := &cobra.Command{
 		Use: "create NAME --sandbox SANDBOX [flags] -- COMMAND [ARG...]", SuggestFor: []string{"new", "run", "add"}, Short: "Create an agent in a sandbox",
-		Long: `Create an agent in a sandbox. Its command is started once the sandbox is READY, and takes prompts in the format that it is
-said to speak.
+		Long: `Create an agent in a sandbox. Its command starts when the sandbox is READY, and receives prompts in the format that --format names.
 
-What has no flag, such as save_command and context, is in manifests: see config/examples/agent.yaml, for "agbox apply -f".`,
+Fields without a flag, such as save_command and context, are set in a manifest: see config/examples/agent.yaml and "agbox apply -f".`,
 		Example: "  agbox agent create coder --sandbox web -- my-agent --fast\n" +
 			"  agbox agent create coder --sandbox web --format claude-stream-json --prompt 'Read TODO.md' --wait -- claude",
 		Args: func(cmd *cobra.Command, args []string) error {

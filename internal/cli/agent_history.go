@@ -24,15 +24,15 @@ type conversationOptions struct {
 func (a *app) agentConversationCommand() *cobra.Command {
 	var o conversationOptions
 	cmd := &cobra.Command{
-		Use: "conversation NAME", SuggestFor: []string{"history", "messages", "log"}, Short: "Show what was said", ValidArgsFunction: a.completeAgent,
-		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process of it would be told
-of the past, with its first prompt.`,
+		Use: "conversation NAME", SuggestFor: []string{"history", "messages", "log"}, Short: "Show the conversation of an agent", ValidArgsFunction: a.completeAgent,
+		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process would receive of
+it with its first prompt.`,
 		Example: "  agbox agent conversation coder --last 4\n  agbox agent conversation coder --as-context",
 		Args:    one(oneAgent),
 	}
 	o.output = outputFlag(cmd, "json")
-	cmd.Flags().Uint32Var(&o.last, "last", 0, "only so many of the newest turns")
-	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "what a new process would be told")
+	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
+	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "what a new process would receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(cmd, *o.output, "json"); err != nil {
 			return err
@@ -132,7 +132,7 @@ func localTime(t *timestamppb.Timestamp) string {
 func (a *app) agentCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint NAME", Short: "Show the newest checkpoint of an agent", ValidArgsFunction: a.completeAgent,
-		Long: `Show the newest checkpoint: what the agent itself wrote down of how far it is. A new process is always told of it. Programs in the
+		Long: `Show the newest checkpoint: a note by the agent about its own progress. A new process always receives it. Programs in the
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",
 		Args:    one(oneAgent),

@@ -16,10 +16,10 @@ func (a *app) agentMoveCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "move NAME SANDBOX", SuggestFor: []string{"mv", "migrate", "transfer"}, Short: "Give an agent to another sandbox, with its conversation",
-		Long: `Give an agent to another sandbox, with its conversation and its queued prompts. A turn that is under way is finished first; then its
-process ends, and the next one, in the other sandbox, is told the past. Files stay where they are. The sandbox that it is in takes an
-earlier move back.`,
+		Use: "move NAME SANDBOX", SuggestFor: []string{"mv", "migrate", "transfer"}, Short: "Move an agent to another sandbox, with its conversation",
+		Long: `Move an agent to another sandbox, with its conversation and its queued prompts. A turn in progress finishes first. Then the process
+ends, and a new process in the other sandbox receives the conversation so far. Files are not moved. To cancel a move that has not
+happened yet, name the sandbox that the agent is in.`,
 		Example:           "  agbox agent move coder lab --wait",
 		ValidArgsFunction: a.completeMove,
 		Args: func(cmd *cobra.Command, args []string) error {

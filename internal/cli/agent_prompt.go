@@ -24,11 +24,11 @@ type promptOptions struct {
 func (a *app) agentPromptCommand() *cobra.Command {
 	var o promptOptions
 	cmd := &cobra.Command{
-		Use: "prompt NAME (TEXT | -)", SuggestFor: []string{"ask", "send", "say", "tell"}, Short: "Give an agent a prompt", ValidArgsFunction: a.completeAgent,
-		Long: `Queue a prompt for an agent; "-" reads it from standard input. It is kept whatever happens, and given to the agent, once, when
-its turn comes. With --wait its answer is shown as it comes: what the agent says on standard output, the tools it uses on standard
-error. Ends with the turn: 0 when it was done, 1 when it was interrupted or failed. A turn that is cut off is not the end where its
-prompt is given again. ^C only ends the showing.`,
+		Use: "prompt NAME (TEXT | -)", SuggestFor: []string{"ask", "send", "say", "tell"}, Short: "Send an agent a prompt", ValidArgsFunction: a.completeAgent,
+		Long: `Queue a prompt for an agent; "-" reads it from standard input. The prompt is recorded before this command returns, and the agent
+receives it exactly once. With --wait the answer is streamed: text to standard output, tool calls to standard error. The exit code is 0
+if the turn completed, 1 if it was interrupted or failed. A turn that its process did not survive is repeated, and --wait
+follows the repetition. ^C ends only the display.`,
 		Example: "  agbox agent prompt coder \"add a test for the parser\" --wait\n  agbox agent prompt coder - < task.md",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {

@@ -14,9 +14,9 @@ import (
 func (a *app) agentTransitionsCommand() *cobra.Command {
 	var after uint64
 	cmd := &cobra.Command{
-		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show how the state of an agent has changed, and why", ValidArgsFunction: a.completeAgent,
-		Long: `Show the changes of the state of an agent, oldest first; the newest 1,000 are kept. With -o wide show the time of each, the number
-of the process, how that got its past, and the whole reason.`,
+		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show the state changes of an agent and their reasons", ValidArgsFunction: a.completeAgent,
+		Long: `Show the state changes of an agent, oldest first; the newest 1,000 are kept. -o wide adds the time, the process number, how that
+process received the conversation, and the whole reason.`,
 		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o wide",
 		Args:    one(oneAgent),
 	}

@@ -27,7 +27,7 @@ type agentVerb struct {
 func (a *app) agentStopCommand() *cobra.Command {
 	return a.agentVerbCommand(agentVerb{
 		name: "stop", short: "End the processes of agents; their conversations and queues stay",
-		long: `End the processes of agents: TERM, and KILL after a grace period. A turn that is under way is cut off; "agbox drain" and a stop of
+		long: `End the processes of agents: TERM, and KILL after a grace period. A turn in progress is cut off; "agbox drain" and a stop of
 the sandbox let it finish. Conversations stay, and prompts are queued until "agbox agent start".`,
 		suggestFor: []string{"pause"}, wants: client.AgentStopped, byDefault: true, method: (*client.Client).StopAgent,
 	})
@@ -35,7 +35,7 @@ the sandbox let it finish. Conversations stay, and prompts are queued until "agb
 
 func (a *app) agentStartCommand() *cobra.Command {
 	return a.agentVerbCommand(agentVerb{
-		name: "start", short: "Start stopped and failed agents, which are told of the past",
+		name: "start", short: "Start stopped and failed agents; they receive their conversation",
 		suggestFor: []string{"resume", "restart"}, wants: client.AgentRunning, byDefault: true, method: (*client.Client).StartAgent,
 	})
 }

@@ -26,7 +26,7 @@ type applyOptions struct {
 func (a *app) applyCommand() *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Make sandboxes and agents be as manifests say",
+		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Create or change sandboxes and agents to match manifests",
 		Long: `Create the sandboxes and agents of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
 timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
 pull_policy change in place, the last five also in services.

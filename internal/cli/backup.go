@@ -21,15 +21,15 @@ func (a *app) backupCommand() *cobra.Command {
 	var o backupOptions
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write a copy of the daemon's records to a file", Args: one("the file to write"),
-		Long: `Write a copy of the daemon's records, as they are at this moment, to a file. The daemon goes on working. The file holds the
-env values of sandboxes: keep it as you keep those. "agboxd restore FILE" puts it back.`,
+		Long: `Write a copy of the daemon's records, as they are at this moment, to a file. The daemon keeps running. The file holds the
+env values of sandboxes: protect it like those. "agboxd restore FILE" puts it back.`,
 		Example: "  agbox backup --with-logs /backups/agbox-$(date +%F)\n  agbox backup verify /backups/agbox-2026-01-31",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().BoolVar(&o.withLogs, "with-logs", false, "add the logs of commands")
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
 	cmd.AddCommand(&cobra.Command{
-		Use: "verify FILE", Short: "Check that a backup is whole; asks no daemon", Args: one("the file to check"),
+		Use: "verify FILE", Short: "Check that a backup is complete; needs no daemon", Args: one("the file to check"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verifyBackup(cmd.Context(), args[0]) },
 	})
 	return cmd

@@ -9,7 +9,7 @@ import (
 func (a *app) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Print a script that completes commands, names and flags in a shell",
+		Use: "completion bash|zsh|fish", Short: "Print a shell completion script",
 		Long: `Print a script that completes commands, flags and the names of sandboxes and agents.
 
   bash: needs the package bash-completion; in ~/.bashrc:   source <(agbox completion bash)

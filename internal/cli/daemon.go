@@ -33,7 +33,7 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) engineCommand() *cobra.Command {
-	engine := group("engine", "Deal with the Docker engine behind the daemon", "")
+	engine := group("engine", "Manage the Docker engine behind the daemon", "")
 	engine.AddCommand(&cobra.Command{
 		Use: "confirm", Short: "Accept the engine as the right one", Args: noArgs,
 		Long: `Say that the Docker engine behind the daemon is the right one although it holds nothing of ours, as after its data was

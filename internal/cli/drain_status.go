@@ -60,7 +60,7 @@ func drainSum(s *agboxv1.DrainStatus) string {
 }
 
 func (a *app) drainStatusCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Show whether the daemon drains, and how far it is", Args: noArgs}
+	cmd := &cobra.Command{Use: "status", Short: "Show whether the daemon is draining, and its progress", Args: noArgs}
 	output := outputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkOutput(cmd, *output, "json"); err != nil {
@@ -101,7 +101,7 @@ func (a *app) showDrain(s *agboxv1.DrainStatus) {
 
 func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "undrain", Short: "End a drain: what was parked comes back", Args: noArgs,
+		Use: "undrain", Short: "End a drain; parked agents start again", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.client()
 			if err != nil {

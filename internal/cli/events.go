@@ -18,13 +18,13 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var from uint64
 	cmd := &cobra.Command{
-		Use: "events NAME", Short: "Show what happened to a sandbox", ValidArgsFunction: a.completeName,
-		Long:    "Show the events of a sandbox, oldest first. With -f go on with new ones until the sandbox is deleted.",
+		Use: "events NAME", Short: "Show the events of a sandbox", ValidArgsFunction: a.completeName,
+		Long:    "Show the events of a sandbox, oldest first. With -f follow new ones until the sandbox is deleted.",
 		Example: "  agbox events web\n  agbox events web -f -o json",
 		Args:    one("the name or ID of a sandbox"),
 	}
 	output := outputFlag(cmd, "json")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(cmd, *output, "json"); err != nil {

@@ -40,9 +40,9 @@ func (a *app) execCommand() *cobra.Command {
 	var interactive, tty bool // known by habit; refused with a reason
 	cmd := &cobra.Command{
 		Use: "exec NAME -- COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
-		Long: `Run a command in a sandbox and show its output as it comes. Ends with the command's exit code, or 125 when it could
-not run. ^C cancels the command, a second ^C leaves at once. The command outlives this program and the daemon. Its
-standard input is empty, and it has no terminal: put what it should read into a file or a mount. A terminal shows escape
+		Long: `Run a command in a sandbox and stream its output. The exit code is the command's, or 125 if it could not run. ^C cancels
+the command, a second ^C exits at once. The command outlives this program and the daemon. Its standard input is empty and it
+has no terminal: pass input in a file or a mount. A terminal shows escape
 sequences other than colours instead of obeying them, unless --raw. A file or a pipe gets every byte as it is.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.completeName,

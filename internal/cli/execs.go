@@ -19,7 +19,7 @@ const commandWidth = 40
 func (a *app) execsCommand() *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
-		Use: "execs [NAME]", Short: "List the commands that run now", ValidArgsFunction: a.completeName,
+		Use: "execs [NAME]", Short: "List running commands", ValidArgsFunction: a.completeName,
 		Args: atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, *output, "json", "name"); err != nil {
@@ -112,7 +112,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "cancel EXEC", Short: "End a running command: TERM, and KILL after a grace period", ValidArgsFunction: a.completeExecs,
+		Use: "cancel EXEC", Short: "Cancel a running command: TERM, then KILL after a grace period", ValidArgsFunction: a.completeExecs,
 		Example: "  agbox cancel --wait 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec; \"agbox execs\" lists them"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },

@@ -15,10 +15,10 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain [agent] NAME", SuggestFor: []string{"why"}, Short: "Say what the daemon does about a sandbox or an agent, or why it waits",
+		Use: "explain [agent] NAME", SuggestFor: []string{"why"}, Short: "Explain what the daemon does next for a sandbox or an agent, or why it waits",
 		ValidArgsFunction: a.completeEither,
-		Long: `Say what is wanted of a sandbox, what was found, what differs, what the daemon does next, and why it waits if it does. It looks
-at the engine and changes nothing. Deleted sandboxes are explained too, by their ID. Agents are explained in the same way, as
+		Long: `Show the desired state of a sandbox, what the daemon observes in the engine, the differences, the next steps, and what it waits
+for. Explain changes nothing. Deleted sandboxes are explained too, by their ID. Agents are explained in the same way, as
 agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
 		Example: "  agbox explain web\n  agbox explain agent/coder",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -15,12 +15,12 @@ type gcOptions struct{ dryRun, unknown, yes bool }
 func (a *app) gcCommand() *cobra.Command {
 	var o gcOptions
 	cmd := &cobra.Command{
-		Use: "gc", SuggestFor: []string{"prune", "clean", "cleanup", "sweep"}, Short: "Remove what is left of sandboxes that are no more",
-		Long: `Remove containers, networks and directories of sandboxes that were deleted, and what a live sandbox has beside its spec. The
-daemon does so by itself unless it is told not to; --dry-run shows what there is.
+		Use: "gc", SuggestFor: []string{"prune", "clean", "cleanup", "sweep"}, Short: "Remove leftovers of deleted sandboxes",
+		Long: `Remove containers, networks and directories of deleted sandboxes, and objects of live sandboxes that their spec does not name. The
+daemon removes them by itself unless runtime.orphan_sweep is "dry-run"; --dry-run lists them.
 
-What carries the label of this daemon's records but was never in them is listed and kept: it may be the sandboxes that a
-restored backup does not know. --unknown --yes removes it.`,
+Objects that carry this daemon's label but have no record are listed and kept: they may belong to sandboxes created after the
+backup that was restored. --unknown --yes removes them.`,
 		Example: "  agbox gc --dry-run\n  agbox gc\n  agbox gc --unknown --yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -31,8 +31,8 @@ func (a *app) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.completeNames,
-		Long: `List sandboxes, newest first. "-o yaml" prints manifests that can be applied again. With -w, go on and print a sandbox
-again whenever something about it changes, until ^C, or until all that were named are deleted.`,
+		Long: `List sandboxes, newest first. "-o yaml" prints manifests that can be applied again. With -w, print a sandbox
+again on each change, until ^C or until all named ones are deleted.`,
 		Example: "  agbox get\n  agbox get -l team=a -w\n  agbox get web -o wide\n  agbox get web -o yaml > web.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, o.output, formats...); err != nil {

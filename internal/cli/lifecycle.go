@@ -31,21 +31,20 @@ func (a *app) stopCommand() *cobra.Command {
 
 func (a *app) pauseCommand() *cobra.Command {
 	return a.verbCommand(verb{
-		name: "pause", short: "Freeze sandboxes; their processes keep their memory and go on with \"resume\"",
-		long: `Freeze sandboxes: no process in them runs, and all keep their memory and files until "agbox resume". After a time that the
-daemon's configuration sets, or when too many are frozen, the longest frozen one is stopped to save its memory. That ends its
-commands; it is still PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen
-sandbox STOPPED.`,
+		name: "pause", short: "Freeze sandboxes; their processes keep their memory until \"resume\"",
+		long: `Freeze sandboxes: their processes do not run, and keep their memory until "agbox resume". After pause.freeze_duration, or when
+more than pause.max_frozen are frozen, the daemon stops the sandbox that was paused first to free its memory. That ends its commands;
+it stays PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen sandbox STOPPED.`,
 		suggestFor: []string{"freeze", "suspend"}, want: client.Paused, method: (*client.Client).PauseSandbox,
 	})
 }
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.verbCommand(verb{
-		name: "resume", short: "Start stopped or failed sandboxes again, let paused ones go on",
-		long: `Start sandboxes again with the same containers and files, and let paused ones go on with their processes. Of a failed sandbox the
-primary container and those of its required services must exist: a network that is gone is made again, a container is not.
-"agbox describe" says what a resume would do.`,
+		name: "resume", short: "Start stopped or failed sandboxes again, unfreeze paused ones",
+		long: `Start sandboxes again with the same containers and files; unfreeze paused ones. A failed sandbox can be resumed if its primary
+container and those of its required services exist: a missing network is recreated, a missing container is not. "agbox describe" shows
+what a resume would do.`,
 		suggestFor: []string{"start", "restart", "unpause", "thaw"},
 		want:       client.Ready, method: (*client.Client).RecoverSandbox, already: runsAlready,
 	})

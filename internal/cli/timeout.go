@@ -21,10 +21,10 @@ func (a *app) timeoutCommand() *cobra.Command {
 	var onlyExtend bool
 	cmd := &cobra.Command{
 		Use: "timeout NAME (DURATION | TIME | never)", SuggestFor: []string{"ttl", "expire", "deadline", "extend"},
-		Short: "Say when a sandbox is to end",
-		Long: `Say when a sandbox that runs is to end, by its spec's on_timeout: stopped, paused or deleted. A duration counts from now, a time
-is as in RFC 3339, "never" takes the end away. While a sandbox is paused its end is not acted on; what is set then counts all
-the same, and holds when it goes on. A stop forgets it.`,
+		Short: "Set when a sandbox ends",
+		Long: `Set the deadline of a running sandbox. At the deadline it is stopped, paused or deleted, as on_timeout in its spec says. A
+duration counts from now, a time is in RFC 3339, "never" removes the deadline. The deadline of a paused sandbox can be set too; it
+takes effect when the sandbox is resumed. A stop removes it.`,
 		Example:           "  agbox timeout web 2h\n  agbox timeout web 2026-12-01T10:00:00Z --only-extend\n  agbox timeout web never",
 		ValidArgsFunction: a.completeTimeout,
 		Args: func(cmd *cobra.Command, args []string) error {

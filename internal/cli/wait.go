@@ -26,7 +26,7 @@ func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
-		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes are as wanted", ValidArgsFunction: a.completeNames,
+		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes reach a state", ValidArgsFunction: a.completeNames,
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It asks for
 nothing: "agbox stop" and the like do. Fails when the condition cannot come true any more, and when the time is up.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
