@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,8 +216,12 @@ func TestStopDuringTheStartOfAnExec(t *testing.T) {
 	t.Logf("%d had begun", begun)
 }
 
+// writeExecutable writes while no test starts a process: a child would keep the file open for writing until its own exec, and the
+// kernel executes no such file (ETXTBSY).
 func writeExecutable(t *testing.T, path, text string) {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	must(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
