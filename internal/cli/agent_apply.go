@@ -188,7 +188,7 @@ func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.A
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if now, err := c.WaitAgent(waiting, old.GetAgentId(), client.AgentDeleted); err != nil {
-		return nil, fmt.Errorf("%w; apply again creates it", agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
+		return nil, fmt.Errorf("%w; apply again creates it", a.agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
 	}
 	return a.createAgent(ctx, c, d, spec, "replaced")
 }

@@ -85,7 +85,7 @@ func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agbox
 	case errors.Is(err, context.Canceled) || isInterrupt(ctx):
 		return outcomeOf(ctx, true)
 	case err != nil:
-		return agentWaitError(one, now, client.AgentMoved, timeout, err)
+		return a.agentWaitError(one, now, client.AgentMoved, timeout, err)
 	case now.GetSandboxId() != to.GetSandboxId():
 		return fmt.Errorf("agent %s did not move to %s: a newer request counts, or that sandbox is deleted; see \"agbox agent describe %s\"",
 			agentName(one), nameOrID(to), agentName(one))

@@ -131,15 +131,29 @@ func (a *app) waitAgents(ctx context.Context, all []*agboxv1.AgentHandle, want c
 			continue
 		}
 		if !errors.Is(err, context.Canceled) && !isInterrupt(ctx) {
-			a.complain(agentWaitError(one, now, want, timeout, err))
+			a.complain(a.agentWaitError(one, now, want, timeout, err))
 		}
 		failed = true
 	}
 	return failed
 }
 
+// lateAgent reads the state of an agent whose wait timed out before it had read one; nil when the daemon does not answer.
+func (a *app) lateAgent(id string) *agboxv1.AgentHandle {
+	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
+	defer cancel()
+	now, err := a.conn.GetAgent(ctx, id)
+	if err != nil {
+		return nil
+	}
+	return now
+}
+
 // agentWaitError calls the agent by its name, and says how it is and where to look.
-func agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration, err error) error {
+func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration, err error) error {
+	if now == nil && errors.Is(err, context.DeadlineExceeded) {
+		now = a.lateAgent(one.GetAgentId())
+	}
 	name := agentName(one)
 	why := ""
 	if now != nil {
