@@ -13,9 +13,10 @@ import (
 type book struct {
 	mu        sync.Mutex
 	counts    map[string]int
-	sandboxes map[string]kind   // accepted, by ID
-	execs     map[string]string // accepted, by ID: the sandbox
-	prompts   []task            // accepted
+	sandboxes map[string]kind           // accepted, by ID
+	execs     map[string]string         // accepted, by ID: the sandbox
+	prompts   []task                    // accepted
+	tries     map[string]map[string]int // calls by sandbox ID and verb, whatever was answered
 	problems  []string
 }
 
@@ -33,7 +34,7 @@ const (
 type task struct{ prompt, agent, sandbox string }
 
 func newBook() *book {
-	return &book{counts: map[string]int{}, sandboxes: map[string]kind{}, execs: map[string]string{}}
+	return &book{counts: map[string]int{}, sandboxes: map[string]kind{}, execs: map[string]string{}, tries: map[string]map[string]int{}}
 }
 
 func (b *book) count(what string) {
@@ -60,6 +61,23 @@ func (b *book) acceptExec(id, sandbox string) {
 	defer b.mu.Unlock()
 	b.execs[id] = sandbox
 	b.counts["execs accepted"]++
+}
+
+// try notes one call that may change a sandbox, before it is made.
+func (b *book) try(verb, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tries[id] == nil {
+		b.tries[id] = map[string]int{}
+	}
+	b.tries[id][verb]++
+}
+
+// triesOf returns a copy.
+func (b *book) triesOf(id string) map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.tries[id])
 }
 
 func (b *book) acceptPrompt(t task) {

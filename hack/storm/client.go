@@ -74,6 +74,7 @@ func (c *client) act(ctx context.Context) {
 		c.cancel(ctx, b)
 	case draw < 66:
 		c.simple(ctx, "stop", func(ctx context.Context) error {
+			c.book.try("stop", b.id)
 			_, err := c.api.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: b.id})
 			return err
 		})
@@ -84,6 +85,7 @@ func (c *client) act(ctx context.Context) {
 		})
 	case draw < 84:
 		c.simple(ctx, "pause", func(ctx context.Context) error {
+			c.book.try("pause", b.id)
 			_, err := c.api.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: b.id})
 			return err
 		})
@@ -103,6 +105,7 @@ func (c *client) act(ctx context.Context) {
 		})
 	default:
 		if c.simple(ctx, "delete", func(ctx context.Context) error {
+			c.book.try("delete", b.id)
 			_, err := c.api.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: b.id})
 			return err
 		}) {
@@ -251,9 +254,6 @@ func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n in
 		}
 	}
 }
-
-// clockReasons are those of what the clock alone asks for. The storm's configuration gives each of them hours.
-var clockReasons = []string{"idle_ttl", "cleanup_ttl", "stopped_gc", "timeout", "demoted"}
 
 const followFor = 15 * time.Second
 
