@@ -154,6 +154,60 @@ func TestAQuotaOfTheFileSystemNeverLocksItselfIn(t *testing.T) {
 	d.remove(other)
 }
 
+// TestAWriterThatNeverStopsIsEndedOnAFullDisk: whatever space a commit frees, the writer takes it if it can. The ends of others are
+// recorded, the writer's sandbox is stopped and deleted, and then everything works again. Nobody else frees any space.
+func TestAWriterThatNeverStopsIsEndedOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for name, newOn := range map[string]func(testing.TB, string, string) *disk{"tmpfs": newTmpfs, "ext4": newExt4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newOn(t, "48m", noQuota)
+			culprit, other, third := d.create(nil), d.create(nil), d.create(nil)
+			for _, id := range []string{culprit, other, third} {
+				d.await(id, ready)
+			}
+			ends := d.exec(other, "sh", "-c", "while ! test -e /tmp/go; do sleep 0.1; done; exit 7").GetExecId()
+			cut := d.exec(third, "sleep", "1000").GetExecId()
+			d.runs(other, ends)
+			d.runs(third, cut)
+			var floods []string
+			for range 3 {
+				e := d.exec(culprit, "sh", "-c", "trap '' TERM; while :; do cat /dev/zero; done")
+				floods = append(floods, e.GetExecId())
+			}
+			d.refusesNew(other)
+			d.eventually("the disk is full", func() error {
+				err := os.WriteFile(d.data+"/more", make([]byte, 512<<10), 0o600)
+				_ = os.Remove(d.data + "/more") // it may not be there
+				if !errors.Is(err, syscall.ENOSPC) {
+					return fmt.Errorf("got %v", err)
+				}
+				return nil
+			})
+			d.docker("exec", "agbox-primary-"+other, "touch", "/tmp/go")
+			d.halt(third)
+			if st := d.ended(cut); st.GetState() != ended {
+				t.Errorf("the stopped one's exec: %v", st)
+			}
+			if st := d.ended(ends); st.GetExitCode() != 7 || st.GetState() != ruined {
+				t.Errorf("the other's exec: %v", st)
+			}
+			d.halt(culprit)
+			for _, id := range floods {
+				if st := d.ended(id); st.GetState() != ended {
+					t.Errorf("the writer: %v", st)
+				}
+			}
+			d.remove(culprit)
+			d.recovers(other)
+			d.resume(third)
+			d.sh(third, "true")
+			d.remove(third)
+			d.remove(other)
+		})
+	}
+}
+
 // TestKilledWhileTheBallastIsReleasedAndMade: each kill leaves a daemon that starts, and a ballast that is whole once there is room.
 func TestKilledWhileTheBallastIsReleasedAndMade(t *testing.T) {
 	t.Parallel()
