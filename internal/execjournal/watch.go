@@ -72,13 +72,13 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	defer d.uninstall()
 	var retrying sync.WaitGroup
 	defer retrying.Wait()
-	ctx, cancel := context.WithCancel(ctx)
+	retry, cancel := context.WithCancel(ctx)
 	defer cancel()
-	retrying.Go(func() { d.watchPolled(ctx, notify) })
+	retrying.Go(func() { d.watchPolled(retry, notify) })
 	notify("", "")
 	for {
 		if err := w.next(ctx, notify); err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil { // the context whose end closes the file: one derived from it can end later
 				return nil
 			}
 			return fmt.Errorf("read inotify: %w", err)
