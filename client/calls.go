@@ -106,8 +106,19 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agbo
 	return resp.GetExecs(), err
 }
 
-// ConfirmEngine says that the Docker engine now behind the daemon is the right one, and returns the engine's ID.
-func (c *Client) ConfirmEngine(ctx context.Context) (string, error) {
+// EngineConfirmation is what ConfirmEngine did. GivenUp and Undecided are sandbox IDs, sorted; an older daemon leaves them empty.
+type EngineConfirmation struct {
+	// EngineID is the engine's own ID.
+	EngineID string `json:"engine_id"`
+	// GivenUp are the sandboxes whose containers are gone for good: each becomes FAILED, or is so already.
+	GivenUp []string `json:"given_up,omitempty"`
+	// Undecided are those that the engine does not show either, while it is not proven that they are gone. Confirm again.
+	Undecided []string `json:"undecided,omitempty"`
+}
+
+// ConfirmEngine says that the Docker engine now behind the daemon is the right one, and gives up the sandboxes that vanished from it
+// together. The daemon waits up to 15 s for the proof that each is gone. It can be repeated safely.
+func (c *Client) ConfirmEngine(ctx context.Context) (EngineConfirmation, error) {
 	resp, err := call(ctx, c, c.admin.ConfirmEngine, &agboxv1.ConfirmEngineRequest{})
-	return resp.GetEngineId(), err
+	return EngineConfirmation{EngineID: resp.GetEngineId(), GivenUp: resp.GetGivenUp(), Undecided: resp.GetUndecided()}, err
 }

@@ -298,8 +298,7 @@ func (c *Controller) contradiction(ctx context.Context, rec plan.Record, w plan.
 	return ""
 }
 
-// vanishedWith names the live sandboxes other than that of rec whose primary the engine does not list either, without an event of its
-// removal. It leaves out those that an operator confirmed as gone, and names none if the operator confirmed that of rec's sandbox.
+// vanishedWith names the sandboxes other than that of rec that vanished, or none if an operator gave up that of rec.
 func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
 	engine, err := c.cfg.Store.EngineIdentity(ctx)
 	if err != nil {
@@ -308,6 +307,21 @@ func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *sto
 	if c.absences.isConfirmed(rec.ID, rec.Objects, run, engine) {
 		return nil, nil
 	}
+	all, err := c.vanished(ctx, run, engine)
+	if err != nil {
+		return nil, err
+	}
+	delete(all, rec.ID)
+	var names []string
+	for _, sb := range all {
+		names = append(names, displayName(sb))
+	}
+	return names, nil
+}
+
+// vanished are the live sandboxes, by ID, whose primary the engine does not list, without an event of its removal. It leaves out those
+// that an operator gave up.
+func (c *Controller) vanished(ctx context.Context, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
 	listed, err := c.cfg.listContainers(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -318,24 +332,29 @@ func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *sto
 			shown[ct.Labels[naming.SandboxID]] = true
 		}
 	}
-	var gone []string
-	for _, other := range c.cfg.Store.LiveIDs() {
-		if other == rec.ID || shown[other] {
+	gone := map[string]store.Sandbox{}
+	for _, id := range c.cfg.Store.LiveIDs() {
+		if shown[id] {
 			continue
 		}
-		sb, err := c.cfg.Store.Sandbox(ctx, other)
+		sb, err := c.cfg.Store.Sandbox(ctx, id)
 		if errdefs.IsNotFound(err) || errdefs.IsDataLoss(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if rec := c.recordOf(sb); plan.Lacks(rec, plan.World{}) == plan.ThePrimary && !c.absences.isDestroyed(rec.Objects.GetPrimaryId()) &&
-			!c.absences.isConfirmed(other, rec.Objects, run, engine) {
-			gone = append(gone, displayName(sb))
+		objects := sb.Desired.GetObjects()
+		if c.lacksPrimary(sb) && !c.absences.isDestroyed(objects.GetPrimaryId()) && !c.absences.isConfirmed(id, objects, run, engine) {
+			gone[id] = sb
 		}
 	}
 	return gone, nil
+}
+
+// lacksPrimary reports whether a sandbox whose primary is not there lacks it.
+func (c *Controller) lacksPrimary(sb store.Sandbox) bool {
+	return plan.Lacks(c.recordOf(sb), plan.World{}) == plan.ThePrimary
 }
 
 // Held is the number of sandboxes that vanished together and wait for an operator.

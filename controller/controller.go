@@ -167,16 +167,6 @@ func (c *Controller) EngineProblem() string { return c.link.problem() }
 // EngineWarning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
 func (c *Controller) EngineWarning() string { return c.link.warning() }
 
-// ConfirmEngine accepts the engine now in place as ours and returns its ID. Sandboxes that vanished together are judged then as if
-// each had vanished alone, also by a later daemon.
-func (c *Controller) ConfirmEngine(ctx context.Context) (string, error) {
-	engineID, err := c.link.confirm(ctx)
-	if err != nil {
-		return "", err
-	}
-	return engineID, c.giveUpHeld(ctx)
-}
-
 // committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass
 // knows when.
 func (c *Controller) committed(sandboxID, execID string) {

@@ -402,22 +402,22 @@ func (l *engineLink) holdsOurs(ctx context.Context) (bool, error) {
 }
 
 // confirm marks the engine that answers now as ours.
-func (l *engineLink) confirm(ctx context.Context) (string, error) {
+func (l *engineLink) confirm(ctx context.Context) (dockerx.Info, error) {
 	info, err := l.cfg.Engine.Info(ctx)
 	if err != nil {
-		return "", err
+		return info, err
 	}
 	if err := l.mark(ctx, plan.BecauseEngineConfirmed); err != nil {
-		return "", err
+		return info, err
 	}
 	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
 	if err := l.cfg.Store.SetEngineIdentity(ctx, is); err != nil {
-		return "", err
+		return info, err
 	}
 	l.log.Warn("an operator confirmed the engine", "engine_id", info.EngineID)
 	select {
 	case l.wakeup <- struct{}{}:
 	default:
 	}
-	return info.EngineID, nil
+	return info, nil
 }

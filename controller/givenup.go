@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store"
 )
 
 // An operator's confirmation that sandboxes are gone is on record, so that a daemon which dies right after the call judges by it. It
@@ -23,22 +24,29 @@ func (a *absences) isConfirmed(id string, o *storev1.Objects, run *storev1.Engin
 		proto.Equal(g.GetEngineRun(), run) && proto.Equal(g.GetEngine(), engine)
 }
 
-// confirmable returns the confirmations of those that are held.
-func (a *absences) confirmable(engine *storev1.EngineIdentity) map[string]*storev1.GivenUp {
+// confirmable returns the confirmations of those of the vanished sandboxes that are held in a life of the engine.
+func (a *absences) confirmable(vanished map[string]store.Sandbox, run *storev1.EngineRun, engine *storev1.EngineIdentity) map[string]*storev1.GivenUp {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := make(map[string]*storev1.GivenUp, len(a.held))
-	for id, h := range a.held {
-		out[id] = &storev1.GivenUp{EngineRun: h.run, Engine: engine, PrimaryId: h.primary}
+	out := map[string]*storev1.GivenUp{}
+	for id, sb := range vanished {
+		h, held := a.held[id]
+		if held && h.primary == sb.Desired.GetObjects().GetPrimaryId() && proto.Equal(h.run, run) {
+			out[id] = &storev1.GivenUp{EngineRun: run, Engine: engine, PrimaryId: h.primary}
+		}
 	}
 	return out
 }
 
-// confirm takes up what is on record now. What is not held any more was seen, or judged, while it was written.
+// confirm takes up what is on record now. What is not held any more was seen, or judged, while it was written, unless another caller
+// took up the same.
 func (a *absences) confirm(recorded map[string]*storev1.GivenUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, g := range recorded {
+		if proto.Equal(a.confirmed[id], g) && !a.stale[id] {
+			continue
+		}
 		if h, held := a.held[id]; !held || h.primary != g.GetPrimaryId() || !proto.Equal(h.run, g.GetEngineRun()) {
 			a.stale[id] = true
 			continue
@@ -68,14 +76,9 @@ func (a *absences) forgotten(id string) {
 	delete(a.stale, id)
 }
 
-// giveUpHeld records that the sandboxes that wait for an operator are given up, and has them judged. Errors: ErrUnavailable; then
-// nothing is given up.
-func (c *Controller) giveUpHeld(ctx context.Context) error {
-	engine, err := c.cfg.Store.EngineIdentity(ctx)
-	if err != nil {
-		return err
-	}
-	confirmed := c.absences.confirmable(engine)
+// giveUp records that sandboxes that wait for an operator are given up, and has them judged. Errors: ErrUnavailable; then nothing is
+// given up.
+func (c *Controller) giveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
 	if len(confirmed) == 0 {
 		return nil
 	}

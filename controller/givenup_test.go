@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,10 +50,10 @@ func (p *player) wantGivenUp(t *testing.T, want int) {
 	}
 }
 
-// confirmAndDie has an operator confirm and the daemon die before it has judged anything: no list of the engine is answered.
+// confirmAndDie has an operator confirm and the daemon die before it has judged anything: no inspection is answered.
 func (p *player) confirmAndDie(t *testing.T) {
 	t.Helper()
-	p.engine.Fail(dockerx.OpListContainers, 1000, nil, false)
+	p.engine.Fail(dockerx.OpInspectContainer, 1000, nil, false)
 	if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -231,4 +232,163 @@ func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
 			t.Errorf("%s", states)
 		}
 	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
+}
+
+// confirms has an operator confirm, and wants these sandboxes given up and undecided.
+func (p *player) confirms(t *testing.T, givenUp, undecided []string) {
+	t.Helper()
+	resp, err := p.daemon.ConfirmEngine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sorted := func(ids []string) []string { return slices.Sorted(slices.Values(ids)) }
+	if !slices.Equal(resp.GetGivenUp(), sorted(givenUp)) || !slices.Equal(resp.GetUndecided(), sorted(undecided)) {
+		t.Errorf("given up %v, undecided %v; want %v and %v", resp.GetGivenUp(), resp.GetUndecided(), givenUp, undecided)
+	}
+}
+
+func TestAConfirmationNamesWhatItGaveUp(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		other := p.readyBox(t)
+		p.confirms(t, nil, nil)
+		boxes := []string{p.readyBox(t), p.readyBox(t)}
+		for n := range boxes {
+			p.engine.HideContainer(p.container(n+1), true)
+		}
+		pass(5 * time.Minute)
+		p.wantHeld(t, boxes)
+		begun := time.Now()
+		p.confirms(t, boxes, nil)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("it took %s though all had been looked for", took)
+		}
+		pass(time.Minute)
+		for _, id := range boxes {
+			p.wantState(t, id, failed)
+		}
+		p.wantState(t, other, ready)
+		p.confirms(t, nil, nil)
+	})
+}
+
+// An operator who confirms right after a start need not do it twice: the call waits for both looks.
+func TestAConfirmationWaitsForTheLooks(t *testing.T) {
+	for name, vanish := range map[string]func(*player){
+		"the daemon has just started":  func(p *player) { p.vanish(true) },
+		"the engine was wiped":         func(p *player) { p.engine.Replace() },
+		"the engine moved its storage": func(p *player) { p.engine.SwapStorage("vfs") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				boxes := []string{p.readyBox(t), p.readyBox(t)}
+				if err := p.kill(); err != nil {
+					t.Fatal(err)
+				}
+				vanish(p)
+				p.comesBack(t)
+				pass(3 * time.Second)
+				p.confirms(t, boxes, nil)
+				pass(time.Minute)
+				for _, id := range boxes {
+					p.wantState(t, id, failed)
+				}
+				p.wantGivenUp(t, 0)
+			})
+		})
+	}
+}
+
+// One that vanished alone needs no operator. An operator who confirms learns of it all the same.
+func TestAConfirmationNamesTheOnlyOneThatVanished(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.vanish(true)
+		p.confirms(t, []string{id}, nil)
+		p.wantState(t, id, failed)
+	})
+}
+
+// What vanishes, or is seen again, while a confirmation waits is not given up.
+func TestAConfirmationGivesUpOnlyWhatHadVanished(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		var boxes, primaries []string
+		for n := range 4 {
+			boxes = append(boxes, p.readyBox(t))
+			primaries = append(primaries, p.container(n))
+		}
+		p.engine.HideContainer(primaries[0], true)
+		p.engine.HideContainer(primaries[1], true)
+		time.AfterFunc(3*time.Second, func() {
+			p.engine.HideContainer(primaries[1], false)
+			p.engine.HideContainer(primaries[2], true)
+			p.engine.HideContainer(primaries[3], true)
+		})
+		p.confirms(t, boxes[:1], nil)
+		pass(5 * time.Minute)
+		p.wantState(t, boxes[0], failed)
+		p.wantState(t, boxes[1], ready)
+		p.wantHeld(t, boxes[2:])
+	})
+}
+
+func TestAConfirmationTellsWhatIsUndecided(t *testing.T) {
+	for name, confuse := range map[string]func(*player){
+		"an exec runs in it":       func(*player) {},
+		"the lists are empty only": func(p *player) { p.vanish(false); p.engine.EmptyLists(dockerx.OpListContainers) },
+		"the engine restarts":      func(p *player) { time.AfterFunc(5*time.Second, func() { p.engine.RestartEngine(true) }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				boxes := []string{p.readyBox(t), p.readyBox(t)}
+				p.run(t, "exec-long", "3600000")
+				pass(time.Second)
+				p.vanish(true)
+				confuse(p)
+				given, undecided := boxes[1:], boxes[:1]
+				if name != "an exec runs in it" {
+					given, undecided = nil, boxes
+				}
+				begun := time.Now()
+				p.confirms(t, given, undecided)
+				if took := time.Since(begun); took > 16*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				p.wantState(t, boxes[0], ready)
+				p.wantGivenUp(t, len(given))
+			})
+		})
+	}
+}
+
+// A caller who leaves, as the daemon's stop makes all of them do, gives up nothing.
+func TestAConfirmationThatIsCutOffGivesUpNothing(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := []string{p.readyBox(t), p.readyBox(t)}
+		p.vanish(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := p.daemon.ConfirmEngine(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		pass(5 * time.Minute)
+		p.wantHeld(t, boxes)
+		p.wantGivenUp(t, 0)
+	})
+}
+
+func TestTwoConfirmationsAtOnceAreOne(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := []string{p.readyBox(t), p.readyBox(t)}
+		p.vanish(true)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { p.confirms(t, boxes, nil) })
+		}
+		both.Wait()
+		pass(time.Minute)
+		for _, id := range boxes {
+			p.wantState(t, id, failed)
+		}
+		p.wantGivenUp(t, 0)
+	})
 }

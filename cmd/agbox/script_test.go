@@ -189,12 +189,19 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// engineCommand is "engine down" or "engine up".
+// engineCommand is "engine down", "engine up", or "engine hide": it shows no container any more.
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 1 || args[0] != "down" && args[0] != "up" {
-		ts.Fatalf("usage: engine down|up")
+	engine := ts.Value(worldKey{}).(*world).engine
+	switch strings.Join(args, " ") {
+	case "down", "up":
+		engine.Down(args[0] == "down")
+	case "hide":
+		for _, c := range engine.Containers() {
+			engine.HideContainer(c.ID, true)
+		}
+	default:
+		ts.Fatalf("usage: engine down|up|hide")
 	}
-	ts.Value(worldKey{}).(*world).engine.Down(args[0] == "down")
 }
 
 // waitFile waits until the file is there and, with a second argument, contains it.

@@ -3,11 +3,13 @@ package apiserver_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -119,20 +121,44 @@ func TestDeleteByLabel(t *testing.T) {
 func TestPingAndConfirm(t *testing.T) {
 	f := newFixture(t, func(d *apiserver.Deps) {
 		d.Engine = func() string { return "the engine is away" }
-		d.ConfirmEngine = func(context.Context) (string, error) { return "ID", nil }
+		d.ConfirmEngine = func(context.Context) (*agboxv1.ConfirmEngineResponse, error) {
+			return &agboxv1.ConfirmEngineResponse{EngineId: "ID", GivenUp: []string{"aaaa"}}, nil
+		}
 	})
 	ping, err := f.Ping(t.Context(), &agboxv1.PingRequest{})
 	if f.must(err); ping.GetDaemon() != "agboxd" || ping.GetVersion() != "v1" || ping.GetEngineProblem() != "the engine is away" || ping.GetInstanceId() != f.store.InstanceID() {
 		t.Errorf("got %v", ping)
 	}
 	confirm, err := f.admin.ConfirmEngine(t.Context(), &agboxv1.ConfirmEngineRequest{})
-	if f.must(err); confirm.GetEngineId() != "ID" {
+	if f.must(err); confirm.GetEngineId() != "ID" || !slices.Equal(confirm.GetGivenUp(), []string{"aaaa"}) {
 		t.Errorf("got %v", confirm)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if code, ok := f.seen[agboxv1.SandboxService_Ping_FullMethodName]; !ok || code != codes.OK {
 		t.Error("the call was not observed")
+	}
+}
+
+// A server that stops does not wait for the proof that a confirmation waits for.
+func TestAStoppingServerEndsAConfirmation(t *testing.T) {
+	waits := make(chan struct{})
+	f := newFixture(t, func(d *apiserver.Deps) {
+		d.ConfirmEngine = func(ctx context.Context) (*agboxv1.ConfirmEngineResponse, error) {
+			close(waits)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := f.admin.ConfirmEngine(context.Background(), &agboxv1.ConfirmEngineRequest{})
+		ended <- err
+	}()
+	<-waits
+	f.must(f.server.Shutdown(context.Background()))
+	if err := <-ended; status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
 	}
 }
 

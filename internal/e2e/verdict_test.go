@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +176,10 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 	if got := d.get("/metrics"); !strings.Contains(got, "\nagboxd_sandboxes_vanished 2\n") {
 		t.Errorf("the metrics do not say it:\n%s", got)
 	}
-	must(d.admin().ConfirmEngine(d.ctx(), &agboxv1.ConfirmEngineRequest{}))(t)
+	done := must(d.admin().ConfirmEngine(d.ctx(), &agboxv1.ConfirmEngineRequest{}))(t)
+	if got := done.GetGivenUp(); !slices.Equal(got, slices.Sorted(slices.Values([]string{one, two}))) || len(done.GetUndecided()) > 0 {
+		t.Errorf("it gave up %s and %s, and says %v", one, two, done)
+	}
 	d.kill() // what was confirmed is on record
 	d.start()
 	for _, id := range []string{one, two} {
@@ -185,6 +189,40 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 		}
 	}
 	for _, id := range []string{one, two, other} {
+		d.remove(id)
+	}
+}
+
+// An operator who confirms right after the start gets the same answer: the call waits for both looks.
+func TestAConfirmationRightAfterTheStartWaitsForTheLooks(t *testing.T) {
+	t.Parallel()
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	d.start()
+	boxes := []string{d.create(nil), d.create(nil)}
+	other := d.create(nil)
+	for _, id := range append(boxes, other) {
+		d.await(id, ready)
+	}
+	d.kill()
+	d.docker("rm", "-f", naming.Primary(boxes[0]), naming.Primary(boxes[1]))
+	// agboxd asks the engine for the events of the last 10 s when it starts, and the removals among them would be proof.
+	time.Sleep(12 * time.Second)
+	d.start()
+	begun := time.Now()
+	done := must(d.admin().ConfirmEngine(d.ctx(), &agboxv1.ConfirmEngineRequest{}))(t)
+	t.Logf("confirmed within %s", time.Since(begun).Round(time.Millisecond))
+	slices.Sort(boxes)
+	if !slices.Equal(done.GetGivenUp(), boxes) || len(done.GetUndecided()) > 0 {
+		t.Errorf("it should give up %v, and says %v", boxes, done)
+	}
+	for _, id := range boxes {
+		d.await(id, failed)
+		if code := d.errorCode(id); code != "CONTAINER_MISSING" {
+			t.Errorf("%s failed with %s", id, code)
+		}
+	}
+	d.sh(other, "true")
+	for _, id := range append(boxes, other) {
 		d.remove(id)
 	}
 }

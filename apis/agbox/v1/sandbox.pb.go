@@ -4490,7 +4490,13 @@ func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
 type ConfirmEngineResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The engine's own ID, for the record.
-	EngineId      string `protobuf:"bytes,1,opt,name=engine_id,json=engineId,proto3" json:"engine_id,omitempty"`
+	EngineId string `protobuf:"bytes,1,opt,name=engine_id,json=engineId,proto3" json:"engine_id,omitempty"`
+	// IDs of the sandboxes whose containers are gone for good, sorted: each becomes FAILED with CONTAINER_MISSING, or is so already. The
+	// engine showed none of them between the call and the answer.
+	GivenUp []string `protobuf:"bytes,2,rep,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	// IDs of sandboxes that the engine does not show either, sorted, while it is not proven that they are gone. They are not given up: their
+	// status_message says why. Confirm again.
+	Undecided     []string `protobuf:"bytes,3,rep,name=undecided,proto3" json:"undecided,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4530,6 +4536,20 @@ func (x *ConfirmEngineResponse) GetEngineId() string {
 		return x.EngineId
 	}
 	return ""
+}
+
+func (x *ConfirmEngineResponse) GetGivenUp() []string {
+	if x != nil {
+		return x.GivenUp
+	}
+	return nil
+}
+
+func (x *ConfirmEngineResponse) GetUndecided() []string {
+	if x != nil {
+		return x.Undecided
+	}
+	return nil
 }
 
 var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
@@ -4931,9 +4951,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\aunknown\x18\x06 \x01(\bR\aunknown\x12\x18\n" +
 	"\aremoved\x18\a \x01(\bR\aremoved\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\"\x16\n" +
-	"\x14ConfirmEngineRequest\"4\n" +
+	"\x14ConfirmEngineRequest\"m\n" +
 	"\x15ConfirmEngineResponse\x12\x1b\n" +
-	"\tengine_id\x18\x01 \x01(\tR\bengineId*\xe7\x01\n" +
+	"\tengine_id\x18\x01 \x01(\tR\bengineId\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x03(\tR\agivenUp\x12\x1c\n" +
+	"\tundecided\x18\x03 \x03(\tR\tundecided*\xe7\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_PENDING\x10\x01\x12\x17\n" +

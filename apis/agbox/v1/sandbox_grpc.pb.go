@@ -799,7 +799,8 @@ const (
 // AdminService holds the verbs of the person who runs the host.
 type AdminServiceClient interface {
 	// ConfirmEngine says that the Docker engine now behind the daemon is the right one although it holds neither the
-	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched.
+	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched. It also gives up the sandboxes that vanished
+	// from the engine together, and waits up to 15 s for the proof that each is gone. Repeating it is safe.
 	ConfirmEngine(ctx context.Context, in *ConfirmEngineRequest, opts ...grpc.CallOption) (*ConfirmEngineResponse, error)
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.
@@ -912,7 +913,8 @@ func (c *adminServiceClient) GetDrainStatus(ctx context.Context, in *GetDrainSta
 // AdminService holds the verbs of the person who runs the host.
 type AdminServiceServer interface {
 	// ConfirmEngine says that the Docker engine now behind the daemon is the right one although it holds neither the
-	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched.
+	// daemon's marker nor any recorded object. Until then no sandbox is judged or touched. It also gives up the sandboxes that vanished
+	// from the engine together, and waits up to 15 s for the proof that each is gone. Repeating it is safe.
 	ConfirmEngine(context.Context, *ConfirmEngineRequest) (*ConfirmEngineResponse, error)
 	// Backup sends a consistent copy of the daemon's records as they were at one moment, while it goes on working. The chunks
 	// together are one backup file; see docs/backup.md for its form. A stream that does not end with OK is no backup.

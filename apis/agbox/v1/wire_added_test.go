@@ -34,6 +34,7 @@ SetSandboxTimeoutResponse: 1 deadline_at Timestamp, 2 changed bool
 ExplainRequest: 1 sandbox_id string, 2 agent_id string
 ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string, 14 resume_steps repeated string, 15 resume_refusal string
 ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
+ConfirmEngineResponse: 1 engine_id string, 2 given_up repeated string, 3 undecided repeated string
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
 GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 reason string, 6 unknown bool, 7 removed bool, 8 error string
