@@ -180,7 +180,7 @@ func TestAWriterThatNeverStopsIsEndedOnAFullDisk(t *testing.T) {
 				err := os.WriteFile(d.data+"/more", make([]byte, 512<<10), 0o600)
 				_ = os.Remove(d.data + "/more") // it may not be there
 				if !errors.Is(err, syscall.ENOSPC) {
-					return fmt.Errorf("got %v", err)
+					return errors.Join(errors.New("there is room, or another trouble"), err)
 				}
 				return nil
 			})
