@@ -77,7 +77,9 @@ func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	return Proof{Refused: "the journal that the host sees is not that of the command: " + cmp.Or(s.Problem, s.Phase.String())}, nil
 }
 
-// proveRunning looks at the command while it runs, and then cancels it.
+const awaitsEnd = "the host does not see the end of a command that was cancelled"
+
+// proveRunning checks the command while it runs, and then cancels it.
 func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, c Container) (Proof, error) {
 	nonce := j.Nonce
 	if printed, err := printed(logs, nonce); err != nil || !printed {
@@ -85,6 +87,10 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 	}
 	if lost, err := Exists(logs, LostName(ProofID)); err != nil || lost {
 		return Proof{Refused: "the process that supervised a command was killed"}, err
+	}
+	// A command that was cancelled has passed the other checks. It removes its file some time before its end is on record.
+	if cancelled, err := d.cancelled(sandboxID, ProofID, nonce); err != nil || cancelled {
+		return Proof{Awaited: awaitsEnd}, err
 	}
 	if kept, err := c.HasFile(ProofFile(nonce)); err != nil || !kept {
 		return Proof{Refused: "it keeps what commands write to the container's own files where the engine does not see it, so a stop would " +
@@ -111,7 +117,7 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 			return Proof{}, err
 		}
 	}
-	return Proof{Awaited: "the host does not see the end of a command that was cancelled"}, d.Cancel(sandboxID, ProofID, nonce)
+	return Proof{Awaited: awaitsEnd}, d.Cancel(sandboxID, ProofID, nonce)
 }
 
 // proveEnded judges the end. The files of the proof are of no more use.

@@ -56,6 +56,24 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 	return err
 }
 
+// cancelled reports whether the exec of that nonce was asked to end. Errors: I/O.
+func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
+	fd, err := openDir(d.execDir(sandboxID))
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	data, err := ReadFile(fd, CancelName(execID), MaxRequestBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	c, err := DecodeCancel(data)
+	return err == nil && c.Nonce == nonce, nil // Cancel replaces what does not decode
+}
+
 // Forget removes the request, the cancel and the inbox of an exec that is terminal. Idempotent. Secrets in them go with it.
 func (d *Dir) Forget(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
