@@ -31,7 +31,7 @@ func (p *pass) doubtsRuntime() bool {
 }
 
 // proveRuntime makes sure, before anything of the sandbox runs, that the runtime of its primary can run commands: one does, by the path
-// of all execs. Whether an exec lives is known from files alone, so the proof also finds out how. Containers of runc by default are not
+// of all execs, and reaches the engine's DNS server where there are services. Whether an exec lives is known from files alone, so the proof also finds out how. Containers of runc by default are not
 // asked and pay nothing. Errors: invalid argument is the verdict that it can't; unavailable: not known yet, and so is whatever the
 // engine answers.
 func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
@@ -46,7 +46,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
 	p.proofs.begin(p.rec.ID, before.Pid)
-	proof, err := p.cfg.Execs.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, HasFile: func(path string) (bool, error) {
+	proof, err := p.cfg.Execs.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
 		_, err := p.cfg.Engine.StatPath(ctx, before.ID, path)
 		if errdefs.IsNotFound(err) {
 			return false, nil
@@ -75,7 +75,12 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
 	p.proofs.forget(p.rec.ID)
-	return fmt.Errorf("runtime %s can't run commands: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("runtime %s can't be used: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
+}
+
+// hasServices reports whether commands of the sandbox may reach services by their names.
+func (p *pass) hasServices() bool {
+	return len(p.sb.Spec.GetRequiredServices())+len(p.sb.Spec.GetOptionalServices()) > 0
 }
 
 // probes reports whether the primary of the step was made to prove its runtime.

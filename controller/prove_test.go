@@ -78,7 +78,7 @@ func TestARuntimeIsProvenBeforeReady(t *testing.T) {
 		e.answer(execjournal.Proof{Refused: "it is a toy"})
 		create("toy", "runc")
 		pass(settle)
-		refused("toy", "runtime runc can't run commands: it is a toy; choose another runtime")
+		refused("toy", "runtime runc can't be used: it is a toy; choose another runtime")
 		e.answer(execjournal.Proof{Awaited: "the host does not see a sign"})
 		create("mute", "runc")
 		pass(2 * time.Minute)

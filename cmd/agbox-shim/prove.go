@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +38,8 @@ func inability() string {
 }
 
 // runProbe is the command of the proof: it makes a file among the container's own, prints word, which the daemon reads from its log, and
-// waits for the daemon's cancel.
+// waits for the daemon's cancel. Once it reaches the engine's DNS server it also prints ProofNames; the server is away while the engine
+// restarts.
 func runProbe(word string) int {
 	cancelled := make(chan os.Signal, 1)
 	signal.Notify(cancelled, unix.SIGTERM)
@@ -46,7 +49,47 @@ func runProbe(word string) int {
 		return exitCannotRun
 	}
 	defer func() { _ = os.Remove(file) }() // it goes with the container otherwise
+	names := reachesNames()
+	if names {
+		fmt.Fprintln(os.Stdout, execjournal.ProofNames)
+	}
 	fmt.Fprintln(os.Stdout, word)
-	<-cancelled
-	return 0
+	for {
+		select {
+		case <-cancelled:
+			return 0
+		case <-time.After(namesPause):
+			if !names && reachesNames() {
+				names = true
+				fmt.Fprintln(os.Stdout, execjournal.ProofNames)
+			}
+		}
+	}
+}
+
+const (
+	// namesPause is the time between two tries to reach the engine's DNS server.
+	namesPause = 100 * time.Millisecond
+	// namesTimeout bounds a try. The server is on the container's loopback.
+	namesTimeout = 500 * time.Millisecond
+)
+
+// reachesNames reports whether Docker's DNS server, which each container on a network of its own has at 127.0.0.11, takes a connection.
+// True where the container uses another one.
+func reachesNames() bool {
+	const resolvConf = "/etc/resolv.conf"
+	data, err := os.ReadFile(resolvConf)
+	if err != nil || !bytes.Contains(data, []byte("nameserver 127.0.0.11")) {
+		return true
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	bound := unix.NsecToTimeval(namesTimeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &bound); err != nil {
+		return false
+	}
+	return unix.Connect(fd, &unix.SockaddrInet4{Port: 53, Addr: [4]byte{127, 0, 0, 11}}) == nil
 }

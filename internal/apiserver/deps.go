@@ -66,6 +66,8 @@ type Deps struct {
 	AgentStatus func(agentID string) (line string, unverified bool)
 	// Drainer; nil: nothing can be drained.
 	Drainer Drainer
+	// Nameless reports whether the container of a sandbox does not reach the engine's DNS server.
+	Nameless func(sandboxID string) bool
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
 	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the
@@ -117,6 +119,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.AgentStatus == nil {
 		d.AgentStatus = func(string) (string, bool) { return "", false }
+	}
+	if d.Nameless == nil {
+		d.Nameless = func(string) bool { return false }
 	}
 	if d.Ports == nil {
 		d.Ports = func(string) []*agboxv1.PublishedPort { return nil }

@@ -31,10 +31,19 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 		accepted := sb.Desired.GetConfinement()
 		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-			h.Warnings = s.warnings(sb)
+			h.Warnings = append(s.warnings(sb), s.runtimeWarnings(sb)...)
 		}
 	}
 	return h
+}
+
+// runtimeWarnings says what the runtime of a sandbox that runs can't do.
+func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
+	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.deps.Nameless(sb.ID) {
+		return nil
+	}
+	return []string{"no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with " +
+		"--network=host among its arguments in the engine's configuration, from the next resume on"}
 }
 
 // services are all services of the spec with what this run has come to, the required ones first.

@@ -81,6 +81,21 @@ func TestHandles(t *testing.T) {
 	}
 }
 
+// TestARuntimeWithoutNamesIsWarnedOf while the sandbox runs.
+func TestARuntimeWithoutNamesIsWarnedOf(t *testing.T) {
+	f := newFixture(t, func(d *apiserver.Deps) { d.Nameless = func(id string) bool { return id != "bbbb" } })
+	f.create("aaaa", ready)
+	f.create("bbbb", ready)
+	f.create("cccc", failed)
+	for id, want := range map[string]string{"aaaa": "no host name resolves", "bbbb": "", "cccc": ""} {
+		resp, err := f.GetSandbox(t.Context(), &agboxv1.GetSandboxRequest{SandboxId: id})
+		f.must(err)
+		if got := strings.Join(resp.GetSandbox().GetWarnings(), "; "); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+}
+
 func TestExecs(t *testing.T) {
 	f := newFixture(t)
 	f.create("abcd", ready)

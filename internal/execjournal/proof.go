@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,12 +21,21 @@ const ProofID = "_runtime"
 // ProofVerb is the verb of the shim that the proof runs: it prints its argument and waits to be cancelled.
 const ProofVerb = "probe"
 
+// ProofNames is the line that the command of the proof prints once it reaches the engine's DNS server, or where there is none.
+const ProofNames = "names"
+
+// NamelessName is the file in ctl/exec that says that this run of the container did not reach the engine's DNS server when it was
+// proven. The daemon writes it before the release and removes it before each start.
+const NamelessName = "nameless"
+
 // Container is a run of a container as the engine knows it.
 type Container struct {
 	ID  string
 	Pid int // of its process on the host
 	// HasFile asks the engine whether the container has a file.
 	HasFile func(path string) (bool, error)
+	// NeedsNames: a runtime whose containers don't reach the engine's DNS server is not proven.
+	NeedsNames bool
 }
 
 // ProofFile is a file of the container that the command of the proof makes in its root file system, and removes at its end.
@@ -41,7 +53,7 @@ type Proof struct {
 
 // Prove takes the proof of the runtime of a running container one step further: the command of the proof is started, it is seen to have
 // begun, to have printed and to have made a file that the engine sees, it is found out whether the host sees its lock, it is cancelled, and its end is read. Where the host does
-// not see the lock, that is recorded under PrivateName. All state is in the files: call it again after each change of the journal of
+// not see the lock, that is recorded under PrivateName, and where the command does not reach the engine's DNS server, under NamelessName. All state is in the files: call it again after each change of the journal of
 // ProofID, also in another process. Withhold forgets it. Errors: invalid argument; I/O, which is no verdict.
 func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -82,7 +94,7 @@ const awaitsEnd = "the host does not see the end of a command that was cancelled
 // proveRunning checks the command while it runs, and then cancels it.
 func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, c Container) (Proof, error) {
 	nonce := j.Nonce
-	if printed, err := printed(logs, nonce); err != nil || !printed {
+	if printed, _, err := printed(logs, nonce); err != nil || !printed {
 		return Proof{Awaited: "the host does not see what a command has printed"}, err
 	}
 	if lost, err := Exists(logs, LostName(ProofID)); err != nil || lost {
@@ -95,6 +107,15 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 	if kept, err := c.HasFile(ProofFile(nonce)); err != nil || !kept {
 		return Proof{Refused: "it keeps what commands write to the container's own files where the engine does not see it, so a stop would " +
 			"lose it; gVisor's runsc must be given --overlay2=none among its arguments in the engine's configuration"}, err
+	}
+	if _, names, err := printed(logs, nonce); err != nil || !names {
+		if err != nil || c.NeedsNames {
+			return Proof{Awaited: "its network does not reach the engine's DNS server, which knows the names of services; gVisor's runsc must " +
+				"be given --network=host among its arguments in the engine's configuration"}, err
+		}
+		if err := d.put(sandboxID, ProofID, "nameless", NamelessName, nil); err != nil {
+			return Proof{}, err
+		}
 	}
 	held, err := lockHeld(logs, ProofID)
 	if err != nil {
@@ -122,7 +143,7 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 
 // proveEnded judges the end. The files of the proof are of no more use.
 func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (Proof, error) {
-	printed, err := printed(logs, nonce)
+	printed, _, err := printed(logs, nonce)
 	switch {
 	case err != nil:
 		return Proof{}, err
@@ -136,13 +157,26 @@ func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (P
 	return Proof{Proven: true}, d.forgetProof(sandboxID)
 }
 
-// printed reports whether the host sees what the command of the proof prints.
-func printed(logs int, word string) (bool, error) {
+// printed reports whether the host sees the word that the command of the proof prints, and whether it also sees ProofNames.
+func printed(logs int, word string) (printed, names bool, err error) {
 	data, err := ReadFile(logs, StdoutName(ProofID), MaxJournalBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
-		return false, nil
+		return false, false, nil
 	}
-	return string(data) == word+"\n", err
+	for line := range strings.Lines(string(data)) {
+		printed = printed || line == word+"\n"
+		names = names || line == ProofNames+"\n"
+	}
+	return printed, names, err
+}
+
+// Nameless reports whether the present or last run of a sandbox's container did not reach the engine's DNS server when it was proven.
+func (d *Dir) Nameless(sandboxID string) bool {
+	if checkSandboxID(sandboxID) != nil {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(d.execDir(sandboxID), NamelessName))
+	return err == nil
 }
 
 // forgetProof removes the files of a proof: the request first, since without a journal it would be run again, and then the journal,

@@ -116,7 +116,7 @@ func TestProveGoesOnWhereItWas(t *testing.T) {
 	}
 	write2(Journal{State: StateStarted})
 	wants("mute", prove(), Proof{Awaited: "the host does not see what a command has printed"})
-	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	write(t, p.Logs, StdoutName(ProofID), ProofNames+"\n"+r.Command[2]+"\n")
 	if proof := prove(); !strings.Contains(proof.Refused, "a stop would lose it") {
 		t.Errorf("nothing is kept: %+v", proof)
 	}
@@ -145,5 +145,50 @@ func TestProveGoesOnWhereItWas(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("the proof leaves %v, %v", left, err)
 		}
+	}
+}
+
+// TestProveWaitsForNamesWhereTheyAreNeeded: a sandbox with services is not proven before its container reaches the engine's DNS server.
+func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
+	d, p := newDir(t)
+	c := Container{ID: "c", Pid: startedBy(t).Process.Pid, NeedsNames: true, HasFile: func(string) (bool, error) { return true, nil }}
+	prove := func() Proof {
+		t.Helper()
+		proof, err := d.Prove("box1", c)
+		must(t, err)
+		return proof
+	}
+	prove()
+	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(ProofID)))
+	must(t, err)
+	r, err := DecodeRequest(data, ProofID)
+	must(t, err)
+	lock, err := os.Create(filepath.Join(p.Logs, LockName(ProofID)))
+	must(t, err)
+	defer lock.Close()
+	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
+	data, err = Encode(Journal{Version: Version, ExecID: ProofID, Nonce: r.Nonce, State: StateStarted})
+	must(t, err)
+	write(t, p.Logs, JournalName(ProofID), string(data))
+	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	if proof := prove(); !strings.Contains(proof.Awaited, "DNS server") {
+		t.Errorf("without names: %+v", proof)
+	}
+	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(ProofID))); err == nil {
+		t.Error("the command was cancelled before it could reach the server")
+	}
+	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n"+ProofNames+"\n")
+	if proof := prove(); proof.Awaited != awaitsEnd || d.Nameless("box1") {
+		t.Errorf("with names: %+v, nameless %t", proof, d.Nameless("box1"))
+	}
+	c.NeedsNames = false
+	must(t, d.Forget("box1", ProofID))
+	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	if proof := prove(); proof.Awaited != awaitsEnd || !d.Nameless("box1") {
+		t.Errorf("names are not needed: %+v, nameless %t", proof, d.Nameless("box1"))
+	}
+	must(t, d.Withhold("box1"))
+	if d.Nameless("box1") {
+		t.Error("the next run inherits the note")
 	}
 }

@@ -44,7 +44,7 @@ func (d *Dir) Withhold(sandboxID string) error {
 	if err := d.forgetProof(sandboxID); err != nil {
 		return err
 	}
-	return d.unlink(sandboxID, ReleaseName, PrivateName)
+	return d.unlink(sandboxID, ReleaseName, PrivateName, NamelessName)
 }
 
 // Terminated reports whether PID 1 noted in its present or last run that a TERM asked it to end. The sandbox's root can forge it.

@@ -1211,8 +1211,8 @@ type SandboxHandle struct {
 	DemotedAt *timestamppb.Timestamp `protobuf:"bytes,113,opt,name=demoted_at,json=demotedAt,proto3" json:"demoted_at,omitempty"`
 	// The record was rebuilt without the database: when, and which fields had to be guessed. Absent: it was not.
 	Rehydrated *RehydratedDetails `protobuf:"bytes,114,opt,name=rehydrated,proto3" json:"rehydrated,omitempty"`
-	// What of it would be refused by the daemon's present configuration, a sentence each. It runs and resumes all the same. Absent in
-	// ListSandboxes.
+	// What of it would be refused by the daemon's present configuration, and what its runtime can't do, a sentence each. It runs and
+	// resumes all the same. Absent in ListSandboxes.
 	Warnings []string `protobuf:"bytes,115,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// The memory limit in bytes of the primary and of each service whose spec has no memory_limit: the daemon's default as it was at the
 	// accept. 0: none. Absent in ListSandboxes.
