@@ -50,19 +50,20 @@ func TestARuntimeThatIsNamedIsProven(t *testing.T) {
 // runtimes writes programs that call runsc with options, and returns the engine's arguments for them.
 func runtimes(t *testing.T, runsc string, options map[string]string) (args []string) {
 	t.Helper()
-	dir := t.TempDir()
 	for name, opts := range options {
-		path := filepath.Join(dir, name)
-		script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", runsc, opts)
-		if opts == "broken" {
-			script = "#!/bin/sh\necho this runtime is broken >&2\nexit 1\n"
-		}
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, "--add-runtime", name+"="+path)
+		args = append(args, scripted(t, name, fmt.Sprintf("exec %s %s \"$@\"", runsc, opts))...)
 	}
 	return args
+}
+
+// scripted writes a runtime that is a shell script, and returns the engine's arguments for it.
+func scripted(t *testing.T, name, script string) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--add-runtime", name + "=" + path}
 }
 
 // TestGVisor takes sandboxes whose kernel is gVisor's through a life: the host does not see their locks.
@@ -73,22 +74,38 @@ func TestGVisor(t *testing.T) {
 	}
 	options := map[string]string{
 		"runsc":  "--overlay2=none",
-		"self":   "",                      // what the container writes to its own files is lost when it stops
-		"memory": "--overlay2=all:memory", // what the container writes never reaches the host
-		"broken": "broken",
+		"names":  "--overlay2=none --network=host", // with the engine's DNS server
+		"self":   "",                               // what the container writes to its own files is lost when it stops
+		"memory": "--overlay2=all:memory",          // what the container writes never reaches the host
 	}
 	args := append(runtimes(t, runsc, options), "--default-runtime", "runsc")
 	debian, err := exec.LookPath("/usr/bin/runsc")
 	if err == nil && debian != runsc {
 		args = append(args, runtimes(t, debian, map[string]string{"old": "--platform=ptrace --network=none"})...)
 	}
-	d := newDaemon(t, newEngine(t, args...).Host(), "")
+	hold := filepath.Join(t.TempDir(), "hold")
+	args = append(args, scripted(t, "broken", "echo this runtime is broken >&2; exit 1")...)
+	args = append(args, scripted(t, "hangs", fmt.Sprintf(`
+		case " $* " in *" start "*)
+			! test -e %[1]s || echo >>%[1]s.reached
+			while test -e %[1]s; do sleep 0.1; done ;;
+		esac
+		exec %[2]s --overlay2=none "$@"`, hold, runsc))...)
+	e := newEngine(t, args...)
+	d := newDaemon(t, e.Host(), "")
 	mute := d.create(&agboxv1.CreateSpec{Runtime: "memory"})
 	forgets := d.create(&agboxv1.CreateSpec{Runtime: "self"})
 	broken := d.create(&agboxv1.CreateSpec{Runtime: "broken"})
 
+	within := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			d.TB = t
+			f(t)
+		})
+		d.TB = t
+	}
 	shared := t.TempDir()
-	t.Run("a life", func(t *testing.T) {
+	within("a life", func(t *testing.T) {
 		gVisorsLife(t, d, d.create(&agboxv1.CreateSpec{
 			Runtime: "runsc", User: "0", Mounts: []*agboxv1.MountSpec{{Source: shared, Target: "/shared", Writable: true}},
 		}))
@@ -96,20 +113,14 @@ func TestGVisor(t *testing.T) {
 			t.Errorf("the host reads %q, %v", data, err)
 		}
 	})
-	t.Run("out of memory", func(t *testing.T) {
-		id := d.create(&agboxv1.CreateSpec{Runtime: "runsc", MemoryLimit: "256MiB"})
-		d.await(id, ready)
-		x := d.exec(id, "sh", "-c", "head -c 1000000000 /dev/zero | tail")
-		if st := d.ended(x.GetExecId()); st.GetErrorCode() != "EXEC_LOST" {
-			t.Errorf("the exec: %v", st)
-		}
-		d.await(id, failed)
-		if sb := must(d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id}))(t).GetSandbox(); sb.GetErrorCode() != "CONTAINER_OOM" {
-			t.Errorf("the sandbox: %s %s", sb.GetErrorCode(), sb.GetErrorMessage())
-		}
-		d.remove(id)
-	})
-	t.Run("the engine's default", func(t *testing.T) {
+	within("out of memory", func(t *testing.T) { gVisorsMemory(t, d) })
+	within("services, ports and a pause", func(t *testing.T) { gVisorsServices(t, d, e) })
+	within("its own network stack", func(t *testing.T) { gVisorsNetstack(t, d, e) })
+	within("agents", func(t *testing.T) { gVisorsAgents(t, d) })
+	within("hardened", func(t *testing.T) { gVisorsHardened(t, d) })
+	within("limits", func(t *testing.T) { gVisorsLimits(t, d) })
+	within("a start that hangs", func(t *testing.T) { gVisorsHangingStart(t, d, hold) })
+	within("the engine's default", func(t *testing.T) {
 		id := d.create(nil)
 		d.await(id, ready)
 		if !d.private(id) {
@@ -118,7 +129,7 @@ func TestGVisor(t *testing.T) {
 		d.sh(id, "dmesg | grep -q gVisor")
 		d.remove(id)
 	})
-	t.Run("runc, named", func(t *testing.T) {
+	within("runc, named", func(t *testing.T) {
 		id := d.create(&agboxv1.CreateSpec{Runtime: "runc"})
 		d.await(id, ready)
 		if d.private(id) {
@@ -135,7 +146,7 @@ func TestGVisor(t *testing.T) {
 		}
 		d.remove(id)
 	}
-	refused(mute, "runtime memory can't run commands: after 1m0s the host does not see that a command has started")
+	refused(mute, "runtime memory can't be used: after 1m0s the host does not see that a command has started")
 	refused(forgets, "--overlay2=none")
 	refused(broken, "broken")
 	if debian != "" && debian != runsc {
