@@ -91,7 +91,7 @@ func runInit(at places, o options) int {
 		score:  score,
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
 		children: make(map[string]*child), settled: make(map[string]fileID),
-		failures: make(map[string]int), busy: make(map[string]int),
+		failures: make(map[string]int), busy: make(map[string]int), starting: starting{since: make(map[string]time.Time)},
 	}
 	if who, err := identify("/etc", o.user, o.defaultUser); err != nil {
 		say("find the user of commands: %v", err)

@@ -64,3 +64,23 @@ func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
 		t.Errorf("init: %d, want %d", n, base)
 	}
 }
+
+func TestMemoryUse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text             string
+		anonymous, cache int64
+		ok               bool
+	}{
+		"v1":    {"rss 1\ninactive_file 2\nactive_file 3\ntotal_rss 10\ntotal_inactive_file 20\ntotal_active_file 30\n", 10, 50, true},
+		"v2":    {"anon 10\nfile 100\ninactive_file 20\nactive_file 30\nshmem 50\n", 10, 50, true},
+		"empty": {"", 0, 0, false},
+	} {
+		if anonymous, cache, ok := memoryUse(c.text); anonymous != c.anonymous || cache != c.cache || ok != c.ok {
+			t.Errorf("%s: %d, %d, %v", name, anonymous, cache, ok)
+		}
+	}
+	if own := ownMemory(); own <= 0 {
+		t.Errorf("this process holds %d bytes", own)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"time"
 
@@ -108,7 +109,10 @@ func (p *initProcess) start(id string) {
 		p.settled[id] = file
 		return
 	}
-	if !p.starting.admit(id) {
+	now := time.Now()
+	admitted, late := p.starting.admit(id, p.live(), now)
+	if !admitted && !late {
+		p.soon = now.Add(startPause)
 		return
 	}
 	lock, err := p.lock(id)
@@ -121,7 +125,20 @@ func (p *initProcess) start(id string) {
 		return
 	}
 	delete(p.busy, id)
+	if late {
+		p.refuse(id, file, fmt.Sprintf("the sandbox had no memory for another process in %s", startPatience))
+		unix.Close(lock)
+		return
+	}
 	p.spawn(id, file, lock)
+}
+
+// live is the number of supervisors.
+func (p *initProcess) live() int {
+	if p.mainPid != 0 {
+		return len(p.children) + 1
+	}
+	return len(p.children)
 }
 
 func (p *initProcess) again(id string) {
@@ -190,6 +207,11 @@ func (p *initProcess) prune(present map[string]bool) {
 			if !present[execjournal.RequestName(id)] {
 				delete(m, id)
 			}
+		}
+	}
+	for id := range p.starting.since {
+		if !present[execjournal.RequestName(id)] {
+			delete(p.starting.since, id)
 		}
 	}
 	for id := range p.settled {

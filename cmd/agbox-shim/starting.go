@@ -4,30 +4,47 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// startRoom is what one start may take of the container's memory: a supervisor and the beginning of its command.
-const startRoom = 4 << 20
+const (
+	// startRoom is what one start may take of the container's memory, in bytes: a supervisor and the beginning of its command.
+	startRoom = 4 << 20
+	// startPatience is how long an exec waits for that while no other one starts, and startPause the time between two tries.
+	startPatience = time.Minute
+	startPause    = 100 * time.Millisecond
+)
 
 // starting are the supervisors whose command does not run yet: init's ends of their startFd, which hang up when it does, or when
 // they die.
 type starting struct {
 	fds     []int
-	waiting []string // execs that wait for room, in order
+	waiting []string             // execs that wait for room, in order
+	since   map[string]time.Time // when each of them began to wait, or when the last one was admitted
 }
 
-// admit tells whether another supervisor may be started. While one is starting, the next one must find room in the
-// container's memory: many at once would use it up with no command there that the kernel could kill.
-func (s *starting) admit(id string) bool {
-	if len(s.fds) == 0 || memoryFree() >= int64(len(s.fds)+1)*startRoom {
-		return true
+// admit reports whether another supervisor may be started beside those that live, or that it waited too long for that. While one is starting,
+// the next one must find free memory, and beside those that run, memory that the kernel can free: their commands may hold so little
+// that killing all of them leaves nothing to kill but PID 1.
+func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
+	n := int64(len(s.fds))
+	if live == 0 || n > 0 && memoryFree() >= (n+1)*startRoom || n == 0 && memoryAvailable(live) >= startRoom {
+		clear(s.since) // somebody's turn came: the others begin to wait again
+		return true, false
+	}
+	if s.since[id].IsZero() {
+		s.since[id] = now
+	}
+	if now.Sub(s.since[id]) > startPatience {
+		delete(s.since, id)
+		return false, true
 	}
 	if !slices.Contains(s.waiting, id) {
 		s.waiting = append(s.waiting, id)
 	}
-	return false
+	return false, false
 }
 
 // spawn starts a supervisor, which inherits stop and, if there is one, lock.
