@@ -162,24 +162,21 @@ func (d *realDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 	case StarvePrimary:
 		docker(t, "exec", primary, "touch", glutFile)
 	case RemoveNetwork:
-		removeNetwork(t, network, primary)
+		d.frozen(t, func() { // awake, it connects the primary again before the network can be removed
+			docker(t, "network", "disconnect", "-f", network, primary)
+			docker(t, "network", "rm", network)
+		})
 	}
 }
 
-// removeNetwork tries again where the daemon connected the container between the two calls.
-func removeNetwork(t testing.TB, network, primary string) {
+// frozen stops the daemon's process during do.
+func (d *realDaemon) frozen(t testing.TB, do func()) {
 	t.Helper()
-	for range 20 {
-		_, _ = run("network", "disconnect", "-f", network, primary) // it may be disconnected already
-		out, err := run("network", "rm", network)
-		if err == nil {
-			return
-		}
-		if !strings.Contains(out, "has active endpoints") {
-			t.Fatalf("docker network rm %s: %v\n%s", network, err, out)
-		}
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("the network %s is always in use", network)
+	defer func() { _ = d.cmd.Process.Signal(syscall.SIGCONT) }() // do may end the test
+	do()
 }
 
 // destroy removes the daemon and all that bears its instance's label.

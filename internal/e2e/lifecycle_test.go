@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,16 +183,18 @@ func TestAStoppedSandboxThatSomebodyStartedIsStoppedAgain(t *testing.T) {
 	}
 }
 
-// removeNetwork removes the network of a running sandbox by hand. It tries again where agboxd reconnected the primary in between.
+// removeNetwork removes the network of a running sandbox by hand. It freezes agboxd meanwhile, which would connect the primary again
+// before the network can be removed.
 func (d *daemon) removeNetwork(id string) {
 	d.Helper()
-	d.eventually("its network is removed", func() error {
-		d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
-		if d.docker("network", "rm", naming.Network(id)) == "" {
-			return errors.New("it is in use")
-		}
-		return nil
-	})
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		d.Fatal(err)
+	}
+	defer func() { _ = d.cmd.Process.Signal(syscall.SIGCONT) }()
+	d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
+	if d.docker("network", "rm", naming.Network(id)) == "" {
+		d.Fatalf("the network of %s can't be removed", id)
+	}
 }
 
 func TestDeathsFromOutsideFailTheSandboxByName(t *testing.T) {
