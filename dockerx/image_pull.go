@@ -110,7 +110,7 @@ func (p pullLayers) note(m *pullMessage) bool {
 	return true
 }
 
-// take keeps the numbers from falling: a download that the engine starts over tells of less than before.
+// take keeps the numbers from falling: a download that the engine restarts reports less than before.
 func (l *pullLayer) take(m *pullMessage) {
 	switch m.Status {
 	case "Downloading":

@@ -43,7 +43,7 @@ func (r refusal) class() error {
 // adds to it, and decides where the engine answers 500 to everything.
 //
 // 20.10 does: for a registry that wants a password, refuses it, or has no such manifest, just as for one that is down,
-// and a create that tries such a pull forever never tells its user.
+// and a create that retries such a pull without end never reports it.
 func refusalOf(err error) refusal {
 	said, text := registryCode(err.Error()), err.Error()
 	switch {

@@ -22,7 +22,7 @@ const (
 type starting struct {
 	fds     []int
 	waiting []string             // execs that wait for room, in order
-	since   map[string]time.Time // when each of them began to wait, or when the last one was admitted
+	since   map[string]time.Time // by exec ID: when it was first refused after the last admission
 }
 
 // admit reports whether another supervisor may be started beside those that live, or that it waited too long for that. While one is starting,
@@ -31,7 +31,7 @@ type starting struct {
 func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
 	n := int64(len(s.fds))
 	if live == 0 || n > 0 && memoryFree() >= (n+1)*startRoom || n == 0 && memoryAvailable(live) >= startRoom {
-		clear(s.since) // somebody's turn came: the others begin to wait again
+		clear(s.since) // an admission is progress: the wait of the others starts over
 		return true, false
 	}
 	if s.since[id].IsZero() {

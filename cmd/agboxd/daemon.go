@@ -244,7 +244,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	return nil
 }
 
-// listen recreates the socket; the lock says that nobody else serves on the old one.
+// listen replaces the socket file; this daemon holds the lock, so no other one serves on it.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)

@@ -151,7 +151,7 @@ func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) (unread int, 
 	return r.tellSkipped(ctx, out.Skipped), err
 }
 
-// tell logs the outcome of a plan and counts it.
+// tell logs and counts the outcome of a plan.
 func (r *rebuilder) tell(ctx context.Context, list []rehydrate.Sandbox, adopted []string) {
 	for _, s := range list {
 		id := s.Record.GetSandboxId()

@@ -48,7 +48,7 @@ func checkConnect(w *world) {
 }
 
 // checkDisconnect disconnects a running container, and later has it end: the engine sends a disconnect for both. An inspection at the
-// event tells them apart.
+// event distinguishes them.
 func checkDisconnect(w *world) {
 	n := w.network(w.name)
 	id := w.create(w.spec("", n.ID))

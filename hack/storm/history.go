@@ -38,7 +38,7 @@ func (s *storm) histories(ctx context.Context, api agboxv1.SandboxServiceClient)
 	}
 }
 
-// history reads all events of a sandbox that nobody changes meanwhile.
+// history reads all events of a sandbox that does not change meanwhile.
 func history(ctx context.Context, api agboxv1.SandboxServiceClient, id string) (events []*agboxv1.SandboxEvent, err error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()

@@ -24,18 +24,18 @@ func TestHistoriesAreJudged(t *testing.T) {
 		outside bool
 		want    string // part of the only problem; "": there is none
 	}{
-		"a stop that was asked for":       {[]*agboxv1.SandboxEvent{stop, stopped}, map[string]int{"stop": 1}, false, ""},
-		"a second stop":                   {[]*agboxv1.SandboxEvent{stop, stopped, phase(agboxv1.EventType_SANDBOX_STOP_REQUESTED, "", "")}, map[string]int{"stop": 1}, false, "the stop number 2, and clients asked for 1"},
-		"a pause":                         {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_PAUSE_REQUESTED, "", "")}, map[string]int{"stop": 9}, true, "the pause number 1"},
-		"a delete":                        {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", "")}, nil, true, "the delete number 1"},
-		"an end that nobody asked for":    {[]*agboxv1.SandboxEvent{stopped}, map[string]int{"stop": 1}, false, "SANDBOX_STOPPED, was not asked for"},
-		"an end by hand":                  {[]*agboxv1.SandboxEvent{stopped}, nil, true, ""},
-		"a removal that nobody asked for": {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETED, "", "")}, nil, false, "SANDBOX_DELETED, was not asked for"},
-		"a demotion by the clock":         {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_PAUSED, "demoted", "")}, nil, true, "is by demoted"},
-		"a failure":                       {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_FAILED, "", "CONTAINER_OOM")}, nil, false, "CONTAINER_OOM"},
-		"a failure by hand":               {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_FAILED, "", "CONTAINER_DIED")}, nil, true, ""},
-		"an exec that was lost":           {[]*agboxv1.SandboxEvent{lost}, nil, false, "exec e is lost"},
-		"an exec that was lost by hand":   {[]*agboxv1.SandboxEvent{lost}, nil, true, ""},
+		"a stop that was asked for":     {[]*agboxv1.SandboxEvent{stop, stopped}, map[string]int{"stop": 1}, false, ""},
+		"a second stop":                 {[]*agboxv1.SandboxEvent{stop, stopped, phase(agboxv1.EventType_SANDBOX_STOP_REQUESTED, "", "")}, map[string]int{"stop": 1}, false, "the stop number 2, and clients asked for 1"},
+		"a pause":                       {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_PAUSE_REQUESTED, "", "")}, map[string]int{"stop": 9}, true, "the pause number 1"},
+		"a delete":                      {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", "")}, nil, true, "the delete number 1"},
+		"an end without a request":      {[]*agboxv1.SandboxEvent{stopped}, map[string]int{"stop": 1}, false, "SANDBOX_STOPPED, was not asked for"},
+		"an end by hand":                {[]*agboxv1.SandboxEvent{stopped}, nil, true, ""},
+		"a removal without a request":   {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETED, "", "")}, nil, false, "SANDBOX_DELETED, was not asked for"},
+		"a demotion by the clock":       {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_PAUSED, "demoted", "")}, nil, true, "is by demoted"},
+		"a failure":                     {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_FAILED, "", "CONTAINER_OOM")}, nil, false, "CONTAINER_OOM"},
+		"a failure by hand":             {[]*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_FAILED, "", "CONTAINER_DIED")}, nil, true, ""},
+		"an exec that was lost":         {[]*agboxv1.SandboxEvent{lost}, nil, false, "exec e is lost"},
+		"an exec that was lost by hand": {[]*agboxv1.SandboxEvent{lost}, nil, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, ev := range row.events {

@@ -84,7 +84,7 @@ type Deps struct {
 	NoRoom func() string
 	// Engine says in one sentence what is wrong with the engine, or "". It must not block.
 	Engine func() string
-	// ConfirmEngine accepts the engine as the right one and gives up what vanished from it. It may take some seconds. Nil: nobody can.
+	// ConfirmEngine accepts the engine as the right one and gives up what vanished from it. It may take 15 s. Nil: the call is UNAVAILABLE.
 	ConfirmEngine func(ctx context.Context) (*agboxv1.ConfirmEngineResponse, error)
 	// Explain says of one sandbox what is wanted, what there is, and what the daemon does about it. Nil: nobody can.
 	Explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)

@@ -155,7 +155,7 @@ func TestAQuotaOfTheFileSystemNeverLocksItselfIn(t *testing.T) {
 }
 
 // TestAWriterThatNeverStopsIsEndedOnAFullDisk: whatever space a commit frees, the writer takes it if it can. The ends of others are
-// recorded, the writer's sandbox is stopped and deleted, and then everything works again. Nobody else frees any space.
+// recorded, the writer's sandbox is stopped and deleted, and then everything works again. Nothing else frees space.
 func TestAWriterThatNeverStopsIsEndedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, newOn := range map[string]func(testing.TB, string, string) *disk{"tmpfs": newTmpfs, "ext4": newExt4} {

@@ -84,7 +84,7 @@ func gVisorsPause(t *testing.T, d *daemon, id string) {
 	d.freeze(id)
 	stands := d.read(x.GetStdoutLogPath())
 	d.restart()
-	time.Sleep(2 * time.Second) // the time in which nothing may happen
+	time.Sleep(2 * time.Second) // that a frozen exec prints nothing is no event to wait for: it would print many lines in this time
 	if now := d.read(x.GetStdoutLogPath()); now != stands || strings.Count(now, "\n") >= lines || d.state(id) != paused {
 		t.Errorf("%s, it printed %q, and then %q", d.state(id), stands, now)
 	}

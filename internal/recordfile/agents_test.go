@@ -286,7 +286,7 @@ func TestWhatComesWhileAFileIsWrittenAnewIsInIt(t *testing.T) {
 				return
 			}
 			if i%100 == 99 {
-				<-flushed // a writer that is faster than the disk would end before anything is written anew
+				<-flushed // a writer that is faster than the disk would end before anything is rewritten
 			}
 			s.write(fmt.Sprint("agent-", i%3), fmt.Sprint("k", rand.IntN(20)), strings.Repeat("v", rand.IntN(200)))
 		}
