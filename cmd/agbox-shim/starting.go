@@ -29,8 +29,8 @@ type starting struct {
 // the next one must find free memory, and beside those that run, memory that the kernel can free: their commands may hold so little
 // that killing all of them leaves nothing to kill but PID 1.
 func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
-	n := int64(len(s.fds))
-	if live == 0 || n > 0 && memoryFree() >= (n+1)*startRoom || n == 0 && memoryAvailable(live) >= startRoom {
+	need := int64(len(s.fds)+1) * startRoom
+	if live == 0 || memoryFree() >= need || len(s.fds) == 0 && memoryAvailable(live) >= need {
 		clear(s.since) // an admission is progress: the wait of the others starts over
 		return true, false
 	}
