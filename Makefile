@@ -66,7 +66,7 @@ test-docker: test-tools engine image build ## Run the tests of the packages that
 .PHONY: test-packages
 test-packages: test-tools engine image build ## Install packages with apt, dnf, pip and sudo in sandboxes of both profiles (root).
 	hack/packages-image.sh
-	go test -race -count=1 -timeout 20m -tags docker -run TestPackageManagers ./internal/e2e -packages agbox-packages:dev
+	go test -race -count=1 -timeout 20m -tags docker -run TestPackageManagers ./internal/testing/e2e -packages agbox-packages:dev
 
 .PHONY: test-engine-latest
 test-engine-latest: test-tools build ## Run the Docker tests on the engine of engine-latest, in its network namespace (root).
@@ -75,7 +75,7 @@ test-engine-latest: test-tools build ## Run the Docker tests on the engine of en
 
 .PHONY: test-runsc
 test-runsc: test-tools engine image ## Build gVisor's runsc and take sandboxes through a life with it, on a private engine (root).
-	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 15m -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed' ./internal/e2e
+	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 15m -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed' ./internal/testing/e2e
 
 .PHONY: test-hack
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).

@@ -16,7 +16,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/apiserver"
+	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/store"
 )
 
@@ -57,7 +57,7 @@ func (d *daemon) start() {
 	d.must(err)
 	l, err := net.Listen("unix", d.socket)
 	d.must(err)
-	server := apiserver.New(apiserver.Deps{
+	server := server.New(server.Deps{
 		Store: st, Logger: slog.New(slog.DiscardHandler), Logs: func(string, string) (string, string) { return "", "" },
 		Observe: func(method string, _ codes.Code, _ time.Duration) {
 			if d.onRead != nil && method == agboxv1.SandboxService_GetSandbox_FullMethodName {

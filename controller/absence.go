@@ -15,8 +15,8 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 

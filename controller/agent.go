@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/store"
 )
 

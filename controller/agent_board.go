@@ -5,7 +5,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
 // agentBoard keeps the sentence that says what each agent waits for, which have been looked at since the start, and what each

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // TestTheReasonOfAnEndHasItsLastWords: what a process said on stderr before it ended by itself is in the reason, and nothing that a

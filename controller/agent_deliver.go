@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/conversation"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/conversation"
+	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/store"
 )
 

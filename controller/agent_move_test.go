@@ -7,7 +7,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/dialect"
 )
 
 func (p *player) namedBox(t *testing.T, id, name string) {

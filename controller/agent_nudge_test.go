@@ -7,7 +7,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/store"
 )
 

@@ -13,8 +13,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/dialect"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 

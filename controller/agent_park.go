@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/store"
 )
 

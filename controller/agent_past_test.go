@@ -5,7 +5,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/dialect"
 )
 
 // TestATurnIsSpokenToThoughItsPastIsGone: the inbox holds the past of which a part was dropped meanwhile; what comes behind it finds

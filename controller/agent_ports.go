@@ -5,7 +5,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 

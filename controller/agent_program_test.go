@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // given is a prompt that an agent's process has read.

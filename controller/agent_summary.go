@@ -11,8 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/conversation"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/agent/conversation"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 const (

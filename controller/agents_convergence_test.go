@@ -17,7 +17,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
-	"github.com/agbox/agbox/internal/dialect"
+	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/store"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/hostfiles"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // auditLog keeps what a daemon logs.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/store"
 )
 

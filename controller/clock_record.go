@@ -6,7 +6,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
 // How often the record of the clock is written when nothing happens to it. An old one costs nothing while the clock runs: it

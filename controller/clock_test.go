@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
 func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/internal/clockjump"
-	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 )
 

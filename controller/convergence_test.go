@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 

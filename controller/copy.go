@@ -12,8 +12,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/hostfiles"
-	"github.com/agbox/agbox/internal/passwd"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/passwd"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // Bounds of the link to the engine.

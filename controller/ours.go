@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // Ours are the objects whose label names this store or a former one of its data directory; others are never seen, so they

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // probeFlag has PID 1 run the proof of its runtime before its release. A container that was made without it is not asked: its PID 1

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 const (

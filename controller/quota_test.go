@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 func TestAQuotaIsAtMostHalfOfTheDisk(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // EngineRun is the engine's present life, as far as it is known, and what the engine said of itself in it.

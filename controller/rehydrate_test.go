@@ -20,9 +20,9 @@ import (
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/naming"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -43,7 +43,7 @@ func drawConfinement(t *rapid.T) *storev1.Confinement {
 func (namedStore) InstanceID() string { return "11111111-1111-4111-8111-111111111111" }
 
 // rebuilt makes the containers of a sandbox as a pass does, and then its record as if that had been lost.
-func rebuilt(t *rapid.T, root string, sb store.Sandbox) rehydrate.Sandbox {
+func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 	engine := dockertest.NewFake()
 	for _, image := range append([]string{sb.Spec.GetImage()}, serviceImages(sb.Spec)...) {
 		engine.AddImage(image, dockerx.Image{Env: []string{"PATH=/bin", "A=image"}})
@@ -73,12 +73,12 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) rehydrate.Sandbox {
 		must(t, engine.StartContainer(t.Context(), id))
 	}
 	must(t, files.Release(sb.ID))
-	g := rehydrate.Gatherer{
-		Engine: engine, Files: files, Log: p.log, Instance: namedStore{}.InstanceID(), Settings: rehydrate.Settings{PidsLimit: set.PidsLimit},
+	g := recovery.Gatherer{
+		Engine: engine, Files: files, Log: p.log, Instance: namedStore{}.InstanceID(), Settings: recovery.Settings{PidsLimit: set.PidsLimit},
 	}
 	in, err := g.Gather(t.Context(), nil)
 	must(t, err)
-	out := rehydrate.Plan(in, time.Now())
+	out := recovery.Plan(in, time.Now())
 	if len(out.Sandboxes) != 1 {
 		t.Fatalf("%d sandboxes, skipped %+v", len(out.Sandboxes), out.Skipped)
 	}
@@ -178,7 +178,7 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 			}
 		}
 		got := rebuilt(t, filepath.Join(root, sb.ID), sb)
-		if !proto.Equal(got.Record.GetSpec(), sb.Spec) || got.Source != rehydrate.FromLabels {
+		if !proto.Equal(got.Record.GetSpec(), sb.Spec) || got.Source != recovery.FromLabels {
 			t.Fatalf("from %s\ngot  %v\nwant %v", got.Source, got.Record.GetSpec(), sb.Spec)
 		}
 		d := got.Record.GetDesired()
@@ -207,12 +207,12 @@ func TestARebuiltExecEndsAsItsPassWouldHaveSaid(t *testing.T) {
 		}
 		want := plan.ExecRecord{SandboxEnding: true}
 		p := plan.DecideExec(want, plan.Ended)
-		if got, want := rehydrate.EndOf(j), endOf(p.Outcome, j, want); !proto.Equal(got, want) {
+		if got, want := recovery.EndOf(j), endOf(p.Outcome, j, want); !proto.Equal(got, want) {
 			t.Fatalf("got  %v\nwant %v", got, want)
 		}
 	})
 	closed := plan.DecideExec(plan.ExecRecord{SandboxEnding: true}, plan.Closed)
-	if got, want := rehydrate.EndOf(execjournal.Journal{State: execjournal.StateClosed}), endOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
+	if got, want := recovery.EndOf(execjournal.Journal{State: execjournal.StateClosed}), endOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
 		t.Errorf("closed: got %v, want %v", got, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/hostfiles"
 )
 
 // release looks at the mounts of the primary that was just started, and then lets its PID 1 begin. The engine looks up

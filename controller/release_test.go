@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/store"
 )
 

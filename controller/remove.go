@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 const (

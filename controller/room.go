@@ -5,7 +5,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
 // roomLook is when an agent that waits for room on the disk is requeued, if RoomReturned is not called before.

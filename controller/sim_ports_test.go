@@ -9,9 +9,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/clockjump"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 

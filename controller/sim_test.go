@@ -16,7 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 

@@ -12,10 +12,10 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/hostfiles"
-	"github.com/agbox/agbox/internal/ipcbounds"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/ipcbounds"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // workingDir is where execs start unless the spec says otherwise. It is part of the contract.

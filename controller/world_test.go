@@ -20,8 +20,8 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/clockjump"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )

@@ -9,7 +9,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
 // AgentOutput is one thing that an agent's process said.

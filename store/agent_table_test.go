@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
 // inState makes a new agent that is in a state.

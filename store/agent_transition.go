@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agentstate"
+	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
 // Transition is a state change requested for an agent.

@@ -10,7 +10,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
 // RequestStop asks a READY or PAUSED sandbox to stop; its deadline is forgotten. A PAUSED one stays so until it is stopped, and

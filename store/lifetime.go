@@ -12,7 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
 // Timeout says when a sandbox is to end by its spec's on_timeout. The zero Timeout is never.

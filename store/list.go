@@ -9,7 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/agbox/agbox/internal/clockjump"
+	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
 // List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from

@@ -7,7 +7,7 @@ import (
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // leftoverCommand is "leftover ID": a container and a network with this daemon's label, of a sandbox with that ID.

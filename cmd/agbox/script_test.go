@@ -24,11 +24,11 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/backup"
-	"github.com/agbox/agbox/internal/conformance/fakehost"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/internal/testing/conformance/fakehost"
 	"github.com/agbox/agbox/store"
 )
 
@@ -133,7 +133,7 @@ func (w *world) start() error {
 		Records: st, DataDir: w.dir, LogRoot: filepath.Join(w.dir, "logs"), LogLimit: func() int64 { return 0 },
 		ExecFiles: func(id string) []string { return []string{execjournal.JournalName(id), execjournal.StdoutName(id)} },
 	}
-	server := apiserver.New(apiserver.Deps{
+	server := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,

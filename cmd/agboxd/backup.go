@@ -6,7 +6,7 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/backup"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // newMaker wires what makes backups. A journal comes before its logs, so that one which tells of an end has all of them.

@@ -27,26 +27,26 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/apiserver"
 	"github.com/agbox/agbox/internal/backup"
-	"github.com/agbox/agbox/internal/clockjump"
-	"github.com/agbox/agbox/internal/connlimit"
-	"github.com/agbox/agbox/internal/diskspace"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/hostclock"
-	"github.com/agbox/agbox/internal/hostfiles"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/diskspace"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/hostclock"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
+	"github.com/agbox/agbox/internal/host/sdnotify"
 	"github.com/agbox/agbox/internal/metrics"
-	"github.com/agbox/agbox/internal/mountpolicy"
 	"github.com/agbox/agbox/internal/recordfile"
-	"github.com/agbox/agbox/internal/rehydrate"
-	"github.com/agbox/agbox/internal/sdnotify"
+	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/store"
 )
 
 type options struct{ configFile, shim string }
 
 // memoryLimit is from where on the garbage collector works harder to stay below it. A daemon takes some 30 MiB, requests at most
-// 256 MiB more (apiserver), and twice that is what garbage may add.
+// 256 MiB more (internal/server), and twice that is what garbage may add.
 const memoryLimit = 512 << 20
 
 // stopTimeout bounds how long open calls may delay the stop.
@@ -104,7 +104,7 @@ type daemon struct {
 	engine   *dockerx.Engine
 	execs    *execjournal.Dir
 	ctl      *controller.Controller
-	api      *apiserver.Server
+	api      *server.Server
 	registry *prometheus.Registry
 	socket   net.Listener
 	files    descriptors
@@ -214,7 +214,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), agentsRoot: agentsRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
-		adopted: func(source rehydrate.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
+		adopted: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	d.rules.Store(&d.cfg)
@@ -223,7 +223,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.catchUpAgents(ctx)
 	d.backups = d.newMaker(paths)
-	d.api = apiserver.New(apiserver.Deps{
+	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
@@ -353,11 +353,11 @@ func (d *daemon) catchUpAgents(ctx context.Context) {
 	}
 }
 
-func (d *daemon) gatherer() rehydrate.Gatherer {
+func (d *daemon) gatherer() recovery.Gatherer {
 	run, info := d.ctl.EngineRun()
 	set := rehydrateSettings(d.cfg, info)
 	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), run
-	return rehydrate.Gatherer{
+	return recovery.Gatherer{
 		Engine: d.engine, Files: d.execs, Log: d.log, Settings: set,
 		Instance: d.store.InstanceID(), Former: d.store.InstanceIDs(),
 		Reserved: func(id string) bool {
@@ -380,7 +380,7 @@ func (d *daemon) apply(cfg config.Config) {
 }
 
 // rulesNow are those in force at this moment.
-func (d *daemon) rulesNow() apiserver.Rules {
+func (d *daemon) rulesNow() server.Rules {
 	cfg := d.rules.Load()
 	_, info := d.ctl.EngineRun()
 	r := rules(*cfg)
@@ -389,8 +389,8 @@ func (d *daemon) rulesNow() apiserver.Rules {
 }
 
 // rules are the part of them that the configuration alone says.
-func rules(cfg config.Config) apiserver.Rules {
-	return apiserver.Rules{
+func rules(cfg config.Config) server.Rules {
+	return server.Rules{
 		Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
 		Mounts: mountpolicy.Policy{AllowSystem: cfg.Mounts.AllowSystem, Allow: cfg.Mounts.Allow},
 	}
@@ -488,7 +488,7 @@ func metricSets() metrics.Sets {
 		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
 	sets.AgentTriggers = controller.AgentTriggers()
-	sets.RebuildSources = []string{string(rehydrate.FromFile), string(rehydrate.FromLabels), string(rehydrate.FromInspect)}
+	sets.RebuildSources = []string{string(recovery.FromFile), string(recovery.FromLabels), string(recovery.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))
 	}

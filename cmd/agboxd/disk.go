@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/agbox/agbox/config"
-	"github.com/agbox/agbox/internal/diskspace"
+	"github.com/agbox/agbox/internal/host/diskspace"
 )
 
 // The disks that are watched, as metric labels.

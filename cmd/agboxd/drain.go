@@ -54,7 +54,7 @@ func (d *drainer) drained(exit bool) {
 	}
 }
 
-// Drain implements apiserver.Drainer.
+// Drain implements server.Drainer.
 func (d *drainer) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error) {
 	wait := time.Duration(d.wait.Load())
 	if req.GetWait() != nil {
@@ -66,7 +66,7 @@ func (d *drainer) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv
 	})
 }
 
-// Undrain implements apiserver.Drainer.
+// Undrain implements server.Drainer.
 func (d *drainer) Undrain(ctx context.Context) error {
 	changed, err := d.ctl.Undrain(ctx)
 	if err == nil && !changed {
@@ -77,7 +77,7 @@ func (d *drainer) Undrain(ctx context.Context) error {
 	return err
 }
 
-// Status implements apiserver.Drainer.
+// Status implements server.Drainer.
 func (d *drainer) Status() *agboxv1.DrainStatus { return d.ctl.DrainStatus() }
 
 // mustPark reports whether a signal to end means that agents save their work first.

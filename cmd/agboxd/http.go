@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/agbox/agbox/internal/connlimit"
+	"github.com/agbox/agbox/internal/server/connlimit"
 )
 
 // check is one line of /readyz.

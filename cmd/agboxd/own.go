@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/agbox/agbox/config"
-	"github.com/agbox/agbox/internal/mountpolicy"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
 )
 
 // makeCovers makes the empty directory and the empty file that cover agboxd's own in mounts, and returns where they are, without

@@ -11,7 +11,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/internal/recordfile"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -31,18 +31,18 @@ const (
 // rebuilder brings back the records of a database that was lost.
 type rebuilder struct {
 	store   *store.Store
-	gather  func() rehydrate.Gatherer // with the settings and the engine's life as they are then
+	gather  func() recovery.Gatherer // with the settings and the engine's life as they are then
 	runRoot string
 	// agentsRoot is where the record files of agents are.
 	agentsRoot string
 	engine     func() (problem string)
 	same       func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
-	adopted    func(source rehydrate.Source, n int)
+	adopted    func(source recovery.Source, n int)
 	skipped    func(n int) // that could not be read
 	log        *slog.Logger
 	unread     int // of what belongs to record files
 	// torn are the record files of which the engine decides.
-	torn []rehydrate.Known
+	torn []recovery.Known
 }
 
 // sentence is what callers are told while records may be missing; empty when none is.
@@ -60,8 +60,8 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	}
 	known, err := knownFiles(r.runRoot, r.log)
 	if err == nil {
-		r.torn = slices.DeleteFunc(slices.Clone(known), func(k rehydrate.Known) bool { return !k.NeedsEngine() })
-		known = slices.DeleteFunc(known, rehydrate.Known.NeedsEngine)
+		r.torn = slices.DeleteFunc(slices.Clone(known), func(k recovery.Known) bool { return !k.NeedsEngine() })
+		known = slices.DeleteFunc(known, recovery.Known.NeedsEngine)
 		r.unread, err = r.adopt(ctx, r.gather().GatherKnown(known))
 		r.skipped(r.unread)
 	}
@@ -118,7 +118,7 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 }
 
 // knownFiles reads the record files. What can't be read of them is told, and left as it is.
-func knownFiles(runRoot string, log *slog.Logger) ([]rehydrate.Known, error) {
+func knownFiles(runRoot string, log *slog.Logger) ([]recovery.Known, error) {
 	found, problems, err := recordfile.ReadAll(runRoot)
 	if err != nil {
 		return nil, err
@@ -126,17 +126,17 @@ func knownFiles(runRoot string, log *slog.Logger) ([]rehydrate.Known, error) {
 	for _, p := range problems {
 		log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
 	}
-	known := make([]rehydrate.Known, 0, len(found))
+	known := make([]recovery.Known, 0, len(found))
 	for _, f := range found {
-		known = append(known, rehydrate.Known{Record: f.Record, Execs: f.Execs, Torn: f.Torn, TornExecs: f.TornExecs})
+		known = append(known, recovery.Known{Record: f.Record, Execs: f.Execs, Torn: f.Torn, TornExecs: f.TornExecs})
 	}
 	return known, nil
 }
 
 // adopt records what is to be adopted. A record that is none of a live sandbox is told and stops nothing: whatever the engine
 // has of it may still be found.
-func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) (unread int, err error) {
-	out := rehydrate.Plan(in, time.Now())
+func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, err error) {
+	out := recovery.Plan(in, time.Now())
 	if len(out.Former) > 0 {
 		if err := r.store.RememberInstances(ctx, out.Former); err != nil {
 			return 0, err
@@ -152,7 +152,7 @@ func (r *rebuilder) adopt(ctx context.Context, in rehydrate.Input) (unread int, 
 }
 
 // tell logs and counts the outcome of a plan.
-func (r *rebuilder) tell(ctx context.Context, list []rehydrate.Sandbox, adopted []string) {
+func (r *rebuilder) tell(ctx context.Context, list []recovery.Sandbox, adopted []string) {
 	for _, s := range list {
 		id := s.Record.GetSandboxId()
 		if !slices.Contains(adopted, id) {
@@ -169,7 +169,7 @@ func (r *rebuilder) tell(ctx context.Context, list []rehydrate.Sandbox, adopted 
 
 // tellSkipped tells of each thing that may be ours, and counts what could not be read. The rest is other daemons', and may be a
 // lot.
-func (r *rebuilder) tellSkipped(ctx context.Context, list []rehydrate.Skipped) (unread int) {
+func (r *rebuilder) tellSkipped(ctx context.Context, list []recovery.Skipped) (unread int) {
 	others := 0
 	for _, s := range list {
 		level := slog.LevelWarn

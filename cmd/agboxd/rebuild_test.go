@@ -17,9 +17,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/recordfile"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -157,7 +157,7 @@ func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 	r, counted := s.rebuilder(records), -1
 	r.unread, r.skipped = 2, func(n int) { counted = n }
 	gather := r.gather
-	r.gather = func() rehydrate.Gatherer { g := gather(); g.Engine = fake; return g }
+	r.gather = func() recovery.Gatherer { g := gather(); g.Engine = fake; return g }
 	for _, unreadable := range []int{0, 1} {
 		fake.Fail(dockerx.OpInspectContainer, 51*unreadable, nil, false) // each once, and one of them once more
 		s.said.Reset()
@@ -206,7 +206,7 @@ func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 		fake.Fail(dockerx.OpListNetworks, 1, nil, false)
 		r := s.rebuilder(records)
 		gather := r.gather
-		r.gather = func() rehydrate.Gatherer { g := gather(); g.Engine = fake; return g }
+		r.gather = func() recovery.Gatherer { g := gather(); g.Engine = fake; return g }
 		r.engine, r.same = e.engine, e.same
 		s.must(r.fromFiles(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())

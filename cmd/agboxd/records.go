@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agbox/agbox/config"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 	"github.com/agbox/agbox/store/storetest"
 )

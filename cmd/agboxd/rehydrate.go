@@ -12,9 +12,9 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/recordfile"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/recovery"
 )
 
 func rehydrateCommand() *cobra.Command {
@@ -60,7 +60,7 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	if err != nil {
 		return err
 	}
-	g := rehydrate.Gatherer{
+	g := recovery.Gatherer{
 		Engine: engine, Files: execjournal.New(cfg.Artifacts.ExecOutputRoot, runRoot(paths)), Log: log,
 		Instance: instance, Settings: rehydrateSettings(cfg, info),
 	}
@@ -68,7 +68,7 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := rehydrate.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()); err != nil {
+	if err := recovery.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()); err != nil {
 		return err
 	}
 	return showAgents(cmd.OutOrStdout(), agentsRoot(paths), log)
@@ -93,8 +93,8 @@ func showAgents(w io.Writer, root string, log *slog.Logger) error {
 }
 
 // rehydrateSettings are all but the name of the engine's life.
-func rehydrateSettings(cfg config.Config, engine dockerx.Info) rehydrate.Settings {
-	return rehydrate.Settings{
+func rehydrateSettings(cfg config.Config, engine dockerx.Info) recovery.Settings {
+	return recovery.Settings{
 		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: lifeSince(bootTime(time.Now()), engine),
 	}
 }

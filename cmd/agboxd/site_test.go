@@ -16,9 +16,9 @@ import (
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/backup"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/recordfile"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -102,9 +102,9 @@ func (s *site) rebuilder(records *store.Store) *rebuilder {
 	return &rebuilder{
 		store: records, runRoot: runRoot(s.paths), agentsRoot: agentsRoot(s.paths), log: s.log, engine: func() string { return "" },
 		same:    func(context.Context, *storev1.EngineRun) error { return nil },
-		adopted: func(rehydrate.Source, int) {}, skipped: func(int) {},
-		gather: func() rehydrate.Gatherer {
-			return rehydrate.Gatherer{
+		adopted: func(recovery.Source, int) {}, skipped: func(int) {},
+		gather: func() recovery.Gatherer {
+			return recovery.Gatherer{
 				Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: s.log, Instance: records.InstanceID(),
 				Reserved: func(id string) bool {
 					known, err := records.Reserved(context.Background(), id)

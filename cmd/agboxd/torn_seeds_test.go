@@ -16,9 +16,9 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/execjournal"
-	"github.com/agbox/agbox/internal/naming"
-	"github.com/agbox/agbox/internal/rehydrate"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -118,7 +118,7 @@ func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"stopped-again", "running"} {
 		s, engine := newVillage(t, 3, id)
-		g := rehydrate.Gatherer{Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: quiet}
+		g := recovery.Gatherer{Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: quiet}
 		path := filepath.Join(runRoot(s.paths), execjournal.RunName(id), execjournal.RecordName)
 		whole, err := os.ReadFile(path)
 		s.must(err)
@@ -128,7 +128,7 @@ func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
 			s.must(err)
 			in, err := g.Gather(t.Context(), known)
 			s.must(err)
-			out := rehydrate.Plan(in, time.Now())
+			out := recovery.Plan(in, time.Now())
 			if len(out.Sandboxes) != 1 {
 				t.Fatalf("%s: %s is lost", what, id)
 			}
@@ -164,7 +164,7 @@ func TestARebuildFromTornRecordsBringsNothingUp(t *testing.T) {
 			records := s.open()
 			again := s.rebuilder(records)
 			gather := again.gather
-			again.gather = func() rehydrate.Gatherer { g := gather(); g.Engine = engine; return g }
+			again.gather = func() recovery.Gatherer { g := gather(); g.Engine = engine; return g }
 			s.must(again.fromFiles(t.Context()))
 			again.finish(t.Context())
 			for id := range lives {

@@ -6,7 +6,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // ThePrimary is what Lacks calls the primary.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // parts are the objects that belong to the spec.

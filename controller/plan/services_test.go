@@ -6,7 +6,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 const (

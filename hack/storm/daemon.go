@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // dataBytes is the size of the data directory when it is a file system of its own, to be filled.
@@ -45,7 +45,7 @@ func (s *site) build(ctx context.Context, small bool) error {
 			return err
 		}
 	}
-	for pkg, tags := range map[string]string{"./cmd/agboxd": "faults", "./cmd/agbox-shim": "", "./hack/storm/program": "", "./internal/e2e/testdata/testagent": ""} {
+	for pkg, tags := range map[string]string{"./cmd/agboxd": "faults", "./cmd/agbox-shim": "", "./hack/storm/program": "", "./internal/testing/e2e/testdata/testagent": ""} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", s.bin()+"/", pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agbox/agbox/internal/naming"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 var discard = log.New(io.Discard, "", 0)

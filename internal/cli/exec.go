@@ -14,7 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/termsafe"
+	"github.com/agbox/agbox/internal/cli/termsafe"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/termsafe"
+	"github.com/agbox/agbox/internal/cli/termsafe"
 )
 
 type logsOptions struct{ follow, stdout, stderr, raw bool }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/agbox/agbox/internal/termsafe"
+	"github.com/agbox/agbox/internal/cli/termsafe"
 )
 
 // screens are the filters in front of the terminals that one command writes the output of a sandbox to.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/termsafe"
+	"github.com/agbox/agbox/internal/cli/termsafe"
 )
 
 // TestLogsAreShownEscapedOnATerminalOnly prints a log that would set the clipboard and clear the screen.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // box is what is known of one sandbox's files.

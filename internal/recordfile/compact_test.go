@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 func TestTenThousandExecsAreReadBackAndTheFileStaysBounded(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // Dir writes the files of all sandboxes. It is a mirror of the store: its methods return nothing, since nobody could do

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // scanBuffer of reads: a file of 10000 execs is some megabytes.

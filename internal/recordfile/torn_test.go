@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/execjournal"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // history writes some changes and returns the files, and where each frame ends.

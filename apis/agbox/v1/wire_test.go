@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/conformance"
+	"github.com/agbox/agbox/internal/testing/conformance"
 )
 
 // wire is the contract that clients were generated from, typed by hand from its tables and not from the proto. Nothing

@@ -1,0 +1,146 @@
+package dialect
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"github.com/agbox/agbox/internal/agent/dialect/acp"
+)
+
+// acpLine is a line that an ACP agent writes: an answer to a request of our client, whose number tells which, or a
+// notification. Requests of the agent are answered by the client and say nothing here.
+type acpLine struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Update acpUpdate `json:"update"`
+	} `json:"params"`
+	Result struct {
+		Version      json.RawMessage `json:"protocolVersion"`
+		SessionID    string          `json:"sessionId"`
+		StopReason   string          `json:"stopReason"`
+		Capabilities struct {
+			LoadSession bool `json:"loadSession"`
+		} `json:"agentCapabilities"`
+	} `json:"result"`
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func (e *emitter) acp(line []byte) {
+	var l acpLine
+	if !parse(bytes.TrimSpace(line), &l) {
+		return
+	}
+	switch l.Method {
+	case "session/update":
+		// A session that is loaded is told again from its beginning: we have it.
+		if e.s.Ready {
+			e.acpUpdate(&l.Params.Update)
+		}
+	case "":
+		if kind, ok := acp.KindOf(l.ID); ok {
+			e.acpAnswer(kind, &l)
+		}
+	}
+}
+
+func (e *emitter) acpAnswer(kind acp.Kind, l *acpLine) {
+	switch kind {
+	case acp.Initialize, acp.InitializeToLoad:
+		other := acp.OtherVersion(l.Result.Version)
+		e.s.CanLoad = l.Error == nil && other == "" && l.Result.Capabilities.LoadSession
+		if kind == acp.InitializeToLoad && !e.s.CanLoad {
+			e.reset(cmp.Or(other, "the agent can't load sessions"))
+		}
+	case acp.LoadSession:
+		if l.Error != nil {
+			e.reset("the session could not be loaded: " + l.Error.Message)
+			return
+		}
+		e.ready()
+	case acp.NewSession:
+		if l.Error == nil && l.Result.SessionID != "" {
+			e.acpSession(l.Result.SessionID)
+		}
+	case acp.Prompt:
+		e.acpResult(l)
+	}
+}
+
+// acpSession takes the name of a new session. It is not told before there is something in it: one that was never given a prompt was
+// not told the past either.
+func (e *emitter) acpSession(id string) {
+	if e.s.CanLoad && soundID(id) {
+		e.s.Session = id
+	}
+	e.s.Ready = true
+	e.add(Output{Ready: true})
+}
+
+// acpNamed tells the name of a new session, once, if it can be loaded again.
+func (e *emitter) acpNamed() {
+	if e.s.Session != "" && !e.s.Named {
+		e.s.Named = true
+		e.add(Output{SessionID: e.s.Session})
+	}
+}
+
+func (e *emitter) acpResult(l *acpLine) {
+	if l.Error == nil {
+		e.acpNamed()
+	}
+	switch {
+	case l.Error != nil:
+		e.result(outcomeError, l.Error.Message)
+	case l.Result.StopReason == "cancelled":
+		e.result(outcomeInterrupted, "")
+	default:
+		e.result(l.Result.StopReason, "")
+	}
+}
+
+// acpContent is a block of content. What is no text is named only.
+type acpContent struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+	URI  string `json:"uri"`
+}
+
+func (c *acpContent) text() string {
+	switch {
+	case c.Type == "text" || c.Type == "":
+		return c.Text
+	case c.URI != "":
+		return "[" + short(c.Type, maxName) + " " + short(c.URI, maxName) + "]"
+	default:
+		return "[" + short(c.Type, maxName) + "]"
+	}
+}
+
+// acpToolContent is what a tool call has produced: content, the path of a diff, or a terminal.
+type acpToolContent struct {
+	Type    string     `json:"type"`
+	Content acpContent `json:"content"`
+	Path    string     `json:"path"`
+}
+
+func acpOutput(raw json.RawMessage) string {
+	var list []acpToolContent
+	if err := json.Unmarshal(raw, &list); err != nil && !isTypeError(err) {
+		return ""
+	}
+	var lines []string
+	for _, c := range list[:min(len(list), maxBlocks)] {
+		switch c.Type {
+		case "content":
+			lines = append(lines, c.Content.text())
+		case "diff":
+			lines = append(lines, "[changed "+short(c.Path, 1<<10)+"]")
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,152 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// execOf makes the record of an exec from its files; nil for an internal one. While its request is there its end is not on
+// record: the exec's pass will look and record it, also that it was lost. The sequences are for the store to fill in.
+func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecRecord {
+	if execjournal.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil && !isAgents(t) {
+		return nil
+	}
+	r := &storev1.ExecRecord{
+		ExecId: t.ExecID, Request: &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: t.ExecID},
+		Desired: &storev1.ExecDesired{CreatedAt: now.UnixNano()},
+	}
+	if j := t.Journal; j != nil {
+		r.Desired.Nonce = j.Nonce
+		if at := earliest(j); at > 0 {
+			r.Desired.CreatedAt = min(at, now.UnixNano())
+		}
+		r.End = EndOf(*j)
+	}
+	if q := t.Request; q != nil {
+		r.Desired.Nonce, r.End = q.Nonce, nil
+		r.Request.Command, r.Request.Cwd, r.Request.EnvOverrides = q.Command, q.Cwd, q.Env
+		if t.Cancelled {
+			r.Desired.CancelRequestedAt = now.UnixNano()
+		}
+	}
+	return r
+}
+
+// isAgents reports whether an exec is an agent's process. Their IDs are not for clients to choose, so only a request, which
+// nobody inside can write, vouches for one.
+func isAgents(t execjournal.Trace) bool {
+	_, _, ok := agentstate.OfExec(t.ExecID)
+	return ok && t.Request != nil
+}
+
+func earliest(j *execjournal.Journal) int64 {
+	if j.StartedAtNanos > 0 {
+		return j.StartedAtNanos
+	}
+	return j.EndedAtNanos
+}
+
+// EndOf turns the journal of an exec that has ended into its terminal record; nil for one that has not. A stop of its
+// container counts as one on request. It says what the controller says of the same journal.
+func EndOf(j execjournal.Journal) *storev1.ExecEnd {
+	end := &storev1.ExecEnd{
+		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,
+		StdoutDroppedBytes: j.StdoutDroppedBytes, StderrDroppedBytes: j.StderrDroppedBytes,
+	}
+	fail := func(code, message string) *storev1.ExecEnd {
+		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
+		return end
+	}
+	switch {
+	case j.State == execjournal.StateClosed:
+		return &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)}
+	case j.State != execjournal.StateEnded:
+		return nil
+	case j.ErrorCode != "":
+		return fail(plan.CodeExecStartFailed, j.Error)
+	case j.Cancelled, j.Stopped:
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+	case j.LogLimit:
+		return fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill")
+	case j.ExitCode == 0:
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
+	case j.OOM:
+		return fail(plan.CodeExecRunFailed, plan.OutOfMemory(j.OOMLimitBytes))
+	case j.Signal != 0:
+		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command was ended by signal %d", j.Signal)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
+	default:
+		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command exited with code %d", j.ExitCode)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
+	}
+	return end
+}
+
+// settleExecs decides whose an exec ID is that several sandboxes show: the record files' first, then a request's, which no
+// container can write. Journals alone prove nothing, so an ID that only they claim is nobody's.
+func (o *Output) settleExecs(in Input) {
+	rank := o.ranks(in)
+	best, claims := map[string]int{}, map[string]int{}
+	for _, s := range o.Sandboxes {
+		for _, e := range s.Execs {
+			id, r := e.GetExecId(), rank(s, e)
+			switch {
+			case r > best[id]:
+				best[id], claims[id] = r, 1
+			case r == best[id]:
+				claims[id]++
+			}
+		}
+	}
+	for i := range o.Sandboxes {
+		s := &o.Sandboxes[i]
+		s.Execs = slices.DeleteFunc(s.Execs, func(e *storev1.ExecRecord) bool {
+			id, r := e.GetExecId(), rank(*s, e)
+			if r == best[id] && (r > byJournal || claims[id] == 1) {
+				return false
+			}
+			o.Skipped = append(o.Skipped, Skipped{
+				Kind: "exec", ID: id, SandboxID: s.Record.GetSandboxId(), Reason: "another sandbox has an exec of that ID",
+			})
+			s.guess("execs")
+			return true
+		})
+	}
+}
+
+// How much there is to a claim.
+const (
+	byJournal = iota + 1
+	byRequest
+	byRecord
+)
+
+func (o *Output) ranks(in Input) func(Sandbox, *storev1.ExecRecord) int {
+	type key struct{ sandbox, exec string }
+	better := map[key]int{}
+	request := func(sandboxID string, traces []execjournal.Trace) {
+		for _, t := range traces {
+			if t.Request != nil {
+				better[key{sandboxID, t.ExecID}] = byRequest
+			}
+		}
+	}
+	for _, f := range in.Found {
+		request(f.ID, f.Traces)
+	}
+	for _, k := range in.Known {
+		request(k.Record.GetSandboxId(), k.Traces)
+		for _, e := range k.Execs {
+			better[key{k.Record.GetSandboxId(), e.GetExecId()}] = byRecord
+		}
+	}
+	return func(s Sandbox, e *storev1.ExecRecord) int {
+		return max(byJournal, better[key{s.Record.GetSandboxId(), e.GetExecId()}])
+	}
+}

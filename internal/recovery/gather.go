@@ -1,0 +1,203 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// Engine is what Gather asks the engine.
+type Engine interface {
+	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
+}
+
+// Files are the files of all sandboxes: *execjournal.Dir.
+type Files interface {
+	Paths(sandboxID string) execjournal.Paths
+	Prepared(sandboxID string) (bool, error)
+	Released(sandboxID string) (bool, error)
+	Traces(sandboxID string) (list []execjournal.Trace, unread int, err error)
+}
+
+// Gatherer looks at what there is.
+type Gatherer struct {
+	Engine Engine
+	Files  Files
+	Log    *slog.Logger
+	// Instance is the UUID of this store, and Former are others that it knows to be its own.
+	Instance string
+	Former   []string
+	// Reserved reports whether the store has ever had a sandbox of that ID; nil: none.
+	Reserved func(sandboxID string) bool
+	Settings Settings
+}
+
+// GatherKnown adds to the record files what the files of their execs tell. It asks no engine.
+func (g Gatherer) GatherKnown(known []Known) Input {
+	in := Input{Instance: g.Instance, Former: slices.Clone(g.Former), Settings: g.Settings}
+	for _, k := range known {
+		id := k.Record.GetSandboxId()
+		if g.reserved(id) {
+			continue
+		}
+		var unread int
+		k.Traces, unread = g.traces(id)
+		in.noteUnread(id, unread)
+		in.Known = append(in.Known, k)
+	}
+	return in
+}
+
+// Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
+// then, 16 at a time, inspections of sandboxes whose state neither the store nor a record file proves. A container that can't be
+// inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
+// unknown instance. Errors: those of the lists.
+func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
+	in := g.GatherKnown(known)
+	containers, err := g.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})
+	if err != nil {
+		return Input{}, err
+	}
+	networks, err := g.Engine.ListNetworks(ctx, map[string]string{naming.SandboxID: ""})
+	if err != nil {
+		return Input{}, err
+	}
+	if err := g.meet(ctx, &in, containers, known); err != nil {
+		return Input{}, err
+	}
+	w := g.unknown(&in, known, containers, networks)
+	if err := g.inspect(ctx, &in, w, isPrimary); err != nil {
+		return Input{}, err
+	}
+	owned := w.narrow(&in, known)
+	if err := g.inspect(ctx, &in, owned, isService); err != nil {
+		return Input{}, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(w)) {
+		in.Found = append(in.Found, w[id].Found)
+	}
+	in.Images = g.images(ctx, in.Found)
+	return in, nil
+}
+
+func (g Gatherer) reserved(id string) bool { return g.Reserved != nil && g.Reserved(id) }
+
+// recorded tells the sandboxes that the store or a record file knows for certain.
+func (g Gatherer) recorded(known []Known) func(id string) bool {
+	files := map[string]bool{}
+	for _, k := range known {
+		files[k.Record.GetSandboxId()] = !k.NeedsEngine()
+	}
+	return func(id string) bool { return files[id] || g.reserved(id) }
+}
+
+// sight is one sandbox on the way to a Found.
+type sight struct {
+	Found
+	listed []dockerx.Container
+}
+
+type sights map[string]*sight
+
+// unknown sorts what was listed by sandbox, without those that are known.
+func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Container, networks []dockerx.Network) sights {
+	w := sights{}
+	recorded := g.recorded(known)
+	of := func(id string) *sight {
+		if recorded(id) {
+			return nil
+		}
+		if w[id] == nil {
+			w[id] = &sight{Found: Found{ID: id, Ctl: g.Files.Paths(id).Ctl}}
+		}
+		return w[id]
+	}
+	for _, k := range known {
+		of(k.Record.GetSandboxId()) // also one of which the engine shows nothing
+	}
+	for _, c := range containers {
+		id := c.Labels[naming.SandboxID]
+		if validate.SandboxID(id) != nil {
+			in.Skipped = append(in.Skipped, skippedContainer(c, badID))
+		} else if s := of(id); s != nil {
+			s.listed = append(s.listed, c)
+		}
+	}
+	for _, n := range networks {
+		id := n.Labels[naming.SandboxID]
+		if validate.SandboxID(id) != nil {
+			in.Skipped = append(in.Skipped, Skipped{Kind: "network", ID: n.ID, Name: n.Name, SandboxID: id, Reason: badID})
+		} else if s := of(id); s != nil {
+			s.Networks = append(s.Networks, n)
+		}
+	}
+	for id, s := range w {
+		g.look(in, id, &s.Found)
+	}
+	return w
+}
+
+// look reads the files of a sandbox. What can't be read reads as not there, and is told.
+func (g Gatherer) look(in *Input, id string, f *Found) {
+	var err error
+	if f.RunDir, err = g.Files.Prepared(id); err != nil {
+		g.Log.Warn("the directory of a sandbox can't be read", "sandbox_id", id, "err", err)
+	}
+	if f.Released, err = g.Files.Released(id); err != nil {
+		g.Log.Warn("the directory of a sandbox can't be read", "sandbox_id", id, "err", err)
+	}
+	f.Traces, f.Unread = g.traces(id)
+	in.noteUnread(id, f.Unread)
+}
+
+func (g Gatherer) traces(id string) ([]execjournal.Trace, int) {
+	list, unread, err := g.Files.Traces(id)
+	if err != nil {
+		g.Log.Warn("the execs of a sandbox can't be read", "sandbox_id", id, "err", err)
+		return nil, 1
+	}
+	return list, unread
+}
+
+func (in *Input) noteUnread(id string, n int) {
+	if n > 0 {
+		in.Skipped = append(in.Skipped, Skipped{
+			Kind: "exec", SandboxID: id, Reason: fmt.Sprintf("%d files of its execs can't be read", n), Unreadable: true,
+		})
+	}
+}
+
+// narrow leaves those of which the services are needed: what has a primary of ours, or a known instance of ours. The others
+// keep their containers as they were listed, to be told of.
+func (w sights) narrow(in *Input, known []Known) sights {
+	found := make([]Found, 0, len(w))
+	for _, s := range w {
+		found = append(found, s.Found)
+	}
+	instances := in.instances(known, found)
+	owned := sights{}
+	for id, s := range w {
+		ours := slices.ContainsFunc(s.Containers, func(c dockerx.ContainerDetail) bool { return owns(s.Ctl, c) })
+		orphan := s.RunDir && !slices.ContainsFunc(s.listed, claimsPrimary) &&
+			slices.ContainsFunc(s.listed, func(c dockerx.Container) bool { return instances[c.Labels[naming.Instance]] })
+		if ours || orphan {
+			owned[id] = s
+		}
+		for _, c := range s.listed {
+			if !isPrimary(c) && (!isService(c) || !ours && !orphan) {
+				s.Containers = append(s.Containers, dockerx.ContainerDetail{Container: c})
+			}
+		}
+	}
+	return owned
+}

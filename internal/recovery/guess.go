@@ -1,0 +1,120 @@
+package recovery
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// guessSpec makes a spec that asks for the container that is there. What the container does not show, such as copies, hooks
+// and policies, is left out: none of it is done again to a sandbox that has been made.
+func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
+	r.guess("spec")
+	s := &agboxv1.CreateSpec{
+		Image: cmp.Or(c.Labels[naming.Template], c.ImageRef), Labels: userLabels(c.Labels), Envs: r.ownEnvs(c),
+		Gpus: c.GPUs, Runtime: runtimeOf(c), Ports: r.ports(c), OptionalServices: r.guessServices(),
+	}
+	s.User, s.Command = initArgs(c.Entrypoint)
+	if c.WorkingDir != workingDir {
+		s.WorkingDir = c.WorkingDir
+	}
+	for _, m := range c.Mounts {
+		covers := slices.ContainsFunc(r.confinement.GetCovers(), func(c *storev1.Cover) bool { return c.GetTarget() == m.Target })
+		if !covers && !slices.Contains(ownTargets, m.Target) {
+			s.Mounts = append(s.Mounts, &agboxv1.MountSpec{Source: m.Source, Target: m.Target, Writable: m.Writable})
+		}
+	}
+	slices.SortFunc(s.Mounts, func(a, b *agboxv1.MountSpec) int { return strings.Compare(a.GetTarget(), b.GetTarget()) })
+	s.CpuLimit, s.MemoryLimit, s.PidsLimit = r.guessLimits(c.Limits)
+	if c.DiskBytes > 0 {
+		_, s.DiskLimit, _ = limitFields(dockerx.Limits{MemoryBytes: c.DiskBytes})
+	}
+	r.spec = s
+}
+
+// workingDir is the default of a spec.
+const workingDir = "/workspace"
+
+// runtimeOf is empty for what every engine takes by default.
+func runtimeOf(c dockerx.ContainerDetail) string {
+	if c.Runtime == "runc" {
+		return ""
+	}
+	return c.Runtime
+}
+
+// initArgs reads the command line of the shim.
+func initArgs(entrypoint []string) (user string, command []string) {
+	for i, arg := range entrypoint {
+		if arg == "--" {
+			return user, slices.Clone(entrypoint[i+1:])
+		}
+		if u, ok := strings.CutPrefix(arg, "--user="); ok {
+			user = u
+		}
+	}
+	return user, nil
+}
+
+func (r *rebuild) guessLimits(l dockerx.Limits) (cpus float64, memory string, pids uint32) {
+	cpus, memory, pids = limitFields(l)
+	if l.MemoryBytes == r.confinement.GetMemoryLimitBytes() {
+		memory = ""
+	}
+	if l.Pids == r.in.PidsLimit {
+		pids = 0
+	}
+	return cpus, memory, pids
+}
+
+// ownEnvs are those that neither we nor the image gave. Without the image they can't be told.
+func (r *rebuild) ownEnvs(c dockerx.ContainerDetail) map[string]string {
+	envs := envMap(c.Env)
+	for _, k := range []string{"HOST_UID", "HOST_GID", "SSH_AUTH_SOCK"} {
+		delete(envs, k)
+	}
+	image, ok := r.in.Images[c.Image]
+	if !ok {
+		r.guess("envs")
+	}
+	inherited := envMap(image.Env)
+	maps.DeleteFunc(envs, func(k, v string) bool {
+		was, ok := inherited[k]
+		return ok && was == v
+	})
+	if len(envs) == 0 {
+		return nil
+	}
+	return envs
+}
+
+// ports are only shown while the container runs, and never who chose the host's: it is the engine's again at the next start.
+func (r *rebuild) ports(c dockerx.ContainerDetail) []*agboxv1.PortSpec {
+	r.guess("ports")
+	var ports []*agboxv1.PortSpec
+	for _, p := range c.Ports {
+		ports = append(ports, &agboxv1.PortSpec{ContainerPort: uint32(p.ContainerPort), Protocol: p.Protocol})
+	}
+	return ports
+}
+
+// guessServices makes optional services of all: nothing waits for one, and its fall is its own.
+func (r *rebuild) guessServices() []*agboxv1.ServiceSpec {
+	var services []*agboxv1.ServiceSpec
+	for _, c := range r.p.services {
+		s := &agboxv1.ServiceSpec{
+			Name: serviceName(c), Image: cmp.Or(c.Labels[naming.Template], c.ImageRef), Envs: r.ownEnvs(c), Ports: r.ports(c),
+			Healthcheck: healthcheck(c.Healthcheck), Command: slices.Clone(c.Cmd), User: c.User, WorkingDir: c.WorkingDir,
+		}
+		s.CpuLimit, s.MemoryLimit, s.PidsLimit = r.guessLimits(c.Limits)
+		services = append(services, s)
+		r.guess("services")
+	}
+	return services
+}

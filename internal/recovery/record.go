@@ -1,0 +1,135 @@
+package recovery
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
+)
+
+// rebuild makes the record of a sandbox without a record file.
+func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
+	r := in.begin(f, p, now)
+	r.guess("created_at", "updates")
+	r.makeSpec()
+	for _, t := range f.Traces {
+		if e := execOf(f.ID, t, now); e != nil {
+			r.execs = append(r.execs, e)
+			if len(e.GetRequest().GetCommand()) == 0 {
+				r.guess("execs")
+			}
+		}
+	}
+	if f.Unread > 0 {
+		r.guess("execs")
+	}
+	return r.sandbox(r.record())
+}
+
+func (in Input) begin(f Found, p parts, now time.Time) *rebuild {
+	return &rebuild{in: in, f: f, p: p, now: now, defaulted: map[string]bool{
+		"last_sequence": true, "state_changed_at": true, "deadline_at": true,
+	}}
+}
+
+func (r *rebuild) sandbox(rec *storev1.SandboxRecord) Sandbox {
+	return Sandbox{Source: r.source, Rebuilt: store.Rebuilt{
+		Record: rec, Execs: r.execs, Defaulted: slices.Sorted(maps.Keys(r.defaulted)),
+	}}
+}
+
+// rebuild is the making of one record.
+type rebuild struct {
+	in        Input
+	f         Found
+	p         parts
+	now       time.Time
+	source    Source
+	spec      *agboxv1.CreateSpec
+	tools     []*storev1.ToolMount
+	execs     []*storev1.ExecRecord
+	defaulted map[string]bool
+	// wasUp: a record that is behind says that the sandbox has been READY.
+	wasUp bool
+	// confinement is that of the primary's label; nil: it has none.
+	confinement *storev1.Confinement
+}
+
+func (r *rebuild) guess(fields ...string) {
+	for _, f := range fields {
+		r.defaulted[f] = true
+	}
+}
+
+func (r *rebuild) record() *storev1.SandboxRecord {
+	v := r.judge()
+	rec := &storev1.SandboxRecord{
+		Version: 1, SandboxId: r.f.ID, Instance: r.in.Instance, CreatedAt: r.created().UnixNano(), Spec: r.spec,
+		State: int32(v.state), StateChangedAt: r.now.UnixNano(), ErrorCode: v.code, ErrorMessage: v.message,
+		Progress: v.progress, Preparing: v.attempt == storev1.Attempt_ATTEMPT_CREATE,
+		LastSequence: sequenceFloor(r.now),
+		Desired: &storev1.Desired{
+			RunState: v.want, Generation: 1, Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: r.name(),
+			EngineRun: v.life, ToolMounts: r.tools, Confinement: r.confinement,
+		},
+	}
+	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
+		rec.Desired.RequestedAt = rec.CreatedAt
+	}
+	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		rec.Desired.DeadlineAt = r.in.deadline(r.spec, r.now)
+		rec.IdleSince = r.idleSince()
+	}
+	return rec
+}
+
+// created is when the oldest of the objects was.
+func (r *rebuild) created() time.Time {
+	t := r.now
+	for _, c := range r.p.all() {
+		if !c.Created.IsZero() && c.Created.Before(t) {
+			t = c.Created
+		}
+	}
+	return t
+}
+
+func (p parts) all() []dockerx.ContainerDetail {
+	all := slices.Clone(p.services)
+	if p.primary != nil {
+		all = append(all, *p.primary)
+	}
+	return all
+}
+
+// deadline of a lifetime that starts over; 0: never.
+func (in Input) deadline(spec *agboxv1.CreateSpec, now time.Time) int64 {
+	timeout := in.Timeout
+	if spec.GetTimeout() != nil {
+		timeout = spec.GetTimeout().AsDuration()
+	}
+	if timeout <= 0 {
+		return 0
+	}
+	return now.Add(timeout).UnixNano()
+}
+
+// sequenceFloor is larger than any sequence that was: events are fewer than the seconds since 1970.
+func sequenceFloor(now time.Time) uint64 { return uint64(max(now.Unix(), 2)) }
+
+// idleSince is the later of the start and the last end of an exec; zero while one is active. What a journal says of times
+// to come is not believed.
+func (r *rebuild) idleSince() int64 {
+	since := r.p.primary.StartedAt.UnixNano()
+	for _, e := range r.execs {
+		if e.GetEnd() == nil {
+			return 0
+		}
+		since = max(since, e.GetEnd().GetEndedAt())
+	}
+	return min(since, r.now.UnixNano())
+}

@@ -1,0 +1,46 @@
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// WriteText writes the plan for a person: one line per sandbox, then what is skipped, then the former instances.
+func (o Output) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SANDBOX\tNAME\tSOURCE\tSTATE\tEXECS\tDEFAULTED")
+	for _, s := range o.Sandboxes {
+		state := strings.TrimPrefix(agboxv1.SandboxState(s.Record.GetState()).String(), "SANDBOX_STATE_")
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.Record.GetSandboxId(), orDash(s.Record.GetDesired().GetName()), s.Source, state,
+			len(s.Execs), orDash(strings.Join(s.Defaulted, ",")))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, s := range o.Skipped {
+		if _, err := fmt.Fprintf(out, "skipped: %s %s of sandbox %s: %s\n", s.Kind, orDash(cmp.Or(s.Name, s.ID)), quoted(s.SandboxID), s.Reason); err != nil {
+			return err
+		}
+	}
+	for _, uuid := range o.Former {
+		if _, err := fmt.Fprintf(out, "former instance: %s\n", quoted(uuid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quoted shows what a foreign label holds as it is if it is plain.
+func quoted(s string) string {
+	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` || s == "" || strings.Contains(s, " ") {
+		return q
+	}
+	return s
+}
+
+func orDash(s string) string { return cmp.Or(s, "-") }

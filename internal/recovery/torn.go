@@ -1,0 +1,131 @@
+package recovery
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// NeedsEngine reports that the record alone must not be trusted: later changes of its sandbox, such as a stop, could not be read. An
+// intent to delete is final and needs no engine.
+func (k Known) NeedsEngine() bool { return k.Torn && !k.leaves() }
+
+func (k Known) leaves() bool {
+	return k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE
+}
+
+// fromTorn builds a record from a torn file and the engine's objects. The engine decides the state and the intent, as for a missing
+// file. A sandbox that the record says is at rest, and that does not run, keeps the state of the record.
+func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
+	old := in.fromFile(k, now)
+	r := in.begin(f, p, now)
+	r.wasUp = wasUp(k.Record)
+	r.takeSpec(k.Record)
+	rec := old.Record
+	rec.Spec, rec.Desired.ToolMounts = r.spec, r.tools
+	r.source = FromFile
+	r.execs = old.Execs
+	r.guess(old.Defaulted...)
+	if !r.rests(rec) {
+		r.overrule(rec)
+	}
+	return r.sandbox(rec)
+}
+
+// wasUp reports whether the sandbox has been READY as far as the record tells.
+func wasUp(rec *storev1.SandboxRecord) bool {
+	return rec.GetState() != int32(agboxv1.SandboxState_SANDBOX_STATE_PENDING) || rec.GetDesired().GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
+}
+
+// takeSpec takes the record's spec if the containers were made from it, or if that is unknown.
+func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
+	r.spec, r.tools = proto.CloneOf(rec.GetSpec()), rec.GetDesired().GetToolMounts()
+	c := r.p.primary
+	if c == nil {
+		return
+	}
+	if known, hash := plan.SpecHash(r.spec), c.Labels[naming.SpecHash]; hash != known && sameVersion(hash, known) {
+		r.tools = nil
+		r.makeSpec()
+		return
+	}
+	if r.limits(r.spec, c.Limits) {
+		r.spec.CpuLimit, r.spec.MemoryLimit, r.spec.PidsLimit = limitFields(c.Limits)
+		r.guess("updates")
+	}
+}
+
+// rests reports whether the primary does not run and rec says FAILED; or rec says that STOPPED is wanted, and the primary exists. Such a
+// sandbox changes only by a start or a delete.
+func (r *rebuild) rests(rec *storev1.SandboxRecord) bool {
+	c := r.p.primary
+	down := c == nil || c.State == dockerx.StateCreated || c.State == dockerx.StateExited
+	switch {
+	case !down:
+		return false
+	case rec.GetState() == int32(agboxv1.SandboxState_SANDBOX_STATE_FAILED):
+		return true
+	}
+	return c != nil && rec.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_STOP
+}
+
+// overrule gives rec the state and the intent that the engine shows.
+func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
+	v := r.judge()
+	was, wasReady := rec.GetDesired(), rec.GetState() == int32(agboxv1.SandboxState_SANDBOX_STATE_READY)
+	rec.State, rec.ErrorCode, rec.ErrorMessage = int32(v.state), v.code, v.message
+	rec.Progress, rec.Preparing, rec.IdleSince = v.progress, v.attempt == storev1.Attempt_ATTEMPT_CREATE, 0
+	rec.Desired = &storev1.Desired{
+		RunState: v.want, Generation: was.GetGeneration(), Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: was.GetName(),
+		EngineRun: v.life, ToolMounts: r.tools, LimitsPending: was.GetLimitsPending(), DeadlineSet: was.GetDeadlineSet(),
+		Rehydrated: was.GetRehydrated(),
+	}
+	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
+		rec.Desired.RequestedAt = rec.GetCreatedAt()
+	}
+	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		rec.Desired.DeadlineAt = r.in.deadline(r.spec, r.now)
+		if wasReady || was.GetDeadlineAt() != 0 || was.GetDeadlineSet() {
+			rec.Desired.DeadlineAt = was.GetDeadlineAt() // which is no sooner, or none
+		}
+		rec.IdleSince = r.idleSince()
+	}
+}
+
+// lostEvents is far above the number of events that may follow the last readable record.
+const lostEvents = 1 << 16
+
+// stale is a record behind which newer ones may be missing: no number of an event is given twice, and no clock leads to a
+// removal, or to any other end, sooner than one that begins now.
+func (in Input) stale(rec *storev1.SandboxRecord, now time.Time) *storev1.SandboxRecord {
+	rec = proto.CloneOf(rec)
+	rec.LastSequence = max(rec.GetLastSequence()+lostEvents, sequenceFloor(now))
+	rec.StateChangedAt = now.UnixNano()
+	d := rec.GetDesired()
+	if at := d.GetDeadlineAt(); at != 0 {
+		d.DeadlineAt, d.DeadlineFrom = later(at, in.deadline(rec.GetSpec(), now)), 0
+	}
+	return rec
+}
+
+// later of two deadlines, of which 0 is never.
+func later(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+// guess names fields that are not known for certain.
+func (s *Sandbox) guess(fields ...string) {
+	all := slices.Concat(s.Defaulted, fields)
+	slices.Sort(all)
+	s.Defaulted = slices.Compact(all)
+}

@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+// CreateAgent implements agbox.v1.AgentService.
+func (s *Server) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentRequest) (*agboxv1.CreateAgentResponse, error) {
+	if err := validate.CreateAgent(req).Err(); err != nil {
+		return nil, err
+	}
+	spec := validate.NormalizeAgent(req.GetSpec())
+	var err error
+	if spec.SandboxId, err = s.sandboxOf(ctx, spec.GetSandboxId()); err != nil {
+		return nil, err
+	}
+	id := req.GetAgentId()
+	if id == "" {
+		id = uuid.NewString()
+	}
+	if req.GetDryRun() {
+		if err := s.deps.Store.CheckCreateAgent(ctx, id, req.GetName(), spec); err != nil {
+			return nil, err
+		}
+		return &agboxv1.CreateAgentResponse{Agent: s.agentHandle(plannedAgent(id, req.GetName(), spec), true)}, nil
+	}
+	a, err := s.deps.Store.CreateAgent(ctx, id, req.GetName(), spec)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.CreateAgentResponse{Agent: s.agentHandle(a, true)}, nil
+}
+
+// plannedAgent is an agent as a create would begin it.
+func plannedAgent(id, name string, spec *agboxv1.AgentSpec) store.Agent {
+	run := storev1.AgentRun_AGENT_RUN_RUN
+	if spec.GetDesiredState() == desiredStopped {
+		run = storev1.AgentRun_AGENT_RUN_STOP
+	}
+	return store.Agent{
+		ID: id, Name: name, SandboxID: spec.GetSandboxId(), Spec: spec, Desired: &storev1.AgentDesired{Run: run},
+		Status: &storev1.AgentStatus{State: agboxv1.AgentState_AGENT_STATE_PENDING},
+	}
+}
+
+// sandboxOf returns the ID of the sandbox that is meant by ID or, among those that nobody asked to delete, by name. A deleted
+// one is the store's to refuse.
+func (s *Server) sandboxOf(ctx context.Context, ref string) (string, error) {
+	sb, err := s.deps.Store.Sandbox(ctx, ref)
+	if err == nil && !toBeDeleted(sb) || err != nil && !errdefs.IsNotFound(err) {
+		return sb.ID, err
+	}
+	all, listErr := s.deps.Store.List(ctx, store.Filter{})
+	if listErr != nil {
+		return "", listErr
+	}
+	for _, one := range all {
+		if one.Name == ref && !toBeDeleted(one) {
+			return one.ID, nil
+		}
+	}
+	return sb.ID, err
+}
+
+func toBeDeleted(sb store.Sandbox) bool {
+	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE
+}
+
+// GetAgent implements agbox.v1.AgentService. An ID comes before the same name.
+func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
+	if errdefs.IsNotFound(err) {
+		a, err = s.deps.Store.AgentByName(ctx, req.GetAgentId())
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := s.agentHandle(a, true)
+	if h.Queue, err = s.agentQueue(ctx, a); err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetAgentResponse{Agent: h}, nil
+}
+
+// ListAgents implements agbox.v1.AgentService. Handles come without their spec, as those of sandboxes.
+func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (*agboxv1.ListAgentsResponse, error) {
+	all := s.deps.Store.Agents(store.AgentFilter{SandboxID: req.GetSandboxId(), Labels: req.GetLabelSelector()})
+	resp := &agboxv1.ListAgentsResponse{Agents: make([]*agboxv1.AgentHandle, len(all))}
+	for i, a := range all {
+		resp.Agents[i] = s.agentHandle(a, false)
+	}
+	return resp, nil
+}
+
+// StartAgent implements agbox.v1.AgentService.
+func (s *Server) StartAgent(ctx context.Context, req *agboxv1.StartAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, req, s.deps.Store.RequestAgentRun)
+}
+
+// StopAgent implements agbox.v1.AgentService.
+func (s *Server) StopAgent(ctx context.Context, req *agboxv1.StopAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, req, s.deps.Store.RequestAgentStop)
+}
+
+// DeleteAgent implements agbox.v1.AgentService.
+func (s *Server) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, req, s.deps.Store.RequestAgentDelete)
+}
+
+// MoveAgent implements agbox.v1.AgentService.
+func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	sandboxID, err := s.sandboxOf(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return accepted(s.deps.Store.RequestMove(ctx, req.GetAgentId(), sandboxID))
+}
+
+// InterruptAgent implements agbox.v1.AgentService.
+func (s *Server) InterruptAgent(ctx context.Context, req *agboxv1.InterruptAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, req, s.deps.Store.RequestInterrupt)
+}
+
+// PromptAgent implements agbox.v1.AgentService.
+func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {
+	if err := validate.PromptAgent(req).Err(); err != nil {
+		return nil, err
+	}
+	id := req.GetPromptId()
+	if id == "" {
+		id = uuid.NewString()
+	}
+	q, err := s.deps.Store.QueuePrompt(ctx, req.GetAgentId(), id, req.GetText())
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.PromptAgentResponse{PromptId: q.PromptID, Ahead: uint32(q.Ahead), LastEventSequence: q.Sequence}, nil
+}
+
+// ListAgentTransitions implements agbox.v1.AgentService.
+func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgentTransitionsRequest) (*agboxv1.ListAgentTransitionsResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	limit := batch
+	if n := req.GetLimit(); n > 0 && n < batch {
+		limit = int(n)
+	}
+	list, err := s.deps.Store.Transitions(ctx, req.GetAgentId(), req.GetAfter(), limit)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, nil
+}
+
+type agentRequest interface{ GetAgentId() string }
+
+func requestOf(ctx context.Context, req agentRequest, method func(context.Context, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	return accepted(method(ctx, req.GetAgentId()))
+}
+
+func requireAgentID(req agentRequest) error {
+	if req.GetAgentId() == "" {
+		return invalid("agent_id", "agent_id is required")
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/conversation"
+)
+
+const (
+	// readers at a time bound the memory of the daemon: a conversation takes several times its 32 MiB while turns are made of it.
+	readers = 2
+	// turnBytes bounds the turns of one answer: clients take 4 MiB unless they are told otherwise.
+	turnBytes = 3 << 20
+)
+
+// contextNone is the policy of an agent that is told nothing of the past.
+const contextNone = "none"
+
+// GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
+// that make the context for a new process.
+func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgentConversationRequest) (*agboxv1.GetAgentConversationResponse, error) {
+	if err := requireAgentID(req); err != nil {
+		return nil, err
+	}
+	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	events, err := s.allAgentEvents(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	resp := &agboxv1.GetAgentConversationResponse{Truncated: a.Status.GetTruncatedThrough() > 0}
+	turns := conversation.Reconstruct(events)
+	if req.GetAsContext() {
+		if policy := a.Spec.GetContext(); policy.GetMode() != contextNone {
+			resp.Context = conversation.Context(turns, conversation.Checkpoint(events), conversation.PolicyOf(policy), "")
+		}
+		return resp, nil
+	}
+	turns, resp.More = selectTurns(turns, req)
+	for _, t := range turns {
+		resp.Turns = append(resp.Turns, &agboxv1.ConversationTurn{
+			Role: t.Role, Content: t.Content, Interrupted: t.Interrupted, At: timestamp(t.At), PromptId: t.PromptID,
+			Sequence: t.Sequence,
+		})
+	}
+	return resp, nil
+}
+
+// selectTurns returns the newest turns that were asked for, as far as they fit into one answer, but one at least.
+func selectTurns(turns []conversation.Turn, req *agboxv1.GetAgentConversationRequest) (page []conversation.Turn, more bool) {
+	end := len(turns)
+	for end > 0 && req.GetBeforeSequence() > 0 && turns[end-1].Sequence >= req.GetBeforeSequence() {
+		end--
+	}
+	most, size := int(req.GetLastTurns()), 0
+	start := end
+	for start > 0 && (most == 0 || end-start < most) {
+		if size += len(turns[start-1].Content); size > turnBytes && start < end {
+			return turns[start:end], true
+		}
+		start--
+	}
+	return turns[start:end], false
+}
+
+// allAgentEvents reads what is kept. When the oldest turns are dropped in the middle of it, it begins again.
+func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.AgentEvent, err error) {
+	for after := uint64(0); ; {
+		page, err := s.deps.Store.AgentEvents(ctx, id, after, batch)
+		switch {
+		case errdefs.IsOutOfRange(err) && after > 0:
+			all, after = nil, 0
+		case err != nil:
+			return nil, err
+		case len(page) == 0:
+			return all, nil
+		default:
+			all, after = append(all, page...), page[len(page)-1].GetSequence()
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"cmp"
+	"context"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/store"
+)
+
+const (
+	desiredStopped = "stopped"
+	// formatDefault is what a spec without a format means.
+	formatDefault = "native"
+)
+
+func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle {
+	st := a.Status
+	h := &agboxv1.AgentHandle{
+		AgentId: a.ID, Name: a.Name, SandboxId: a.SandboxID, State: st.GetState(), StateChangedAt: nanoseconds(st.GetStateChangedAt()),
+		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: rung(st), Version: st.GetVersion(),
+		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
+		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), formatDefault),
+		DesiredState: agentDesired(a), Saved: st.GetSaved(), MovesTo: s.movesTo(a),
+	}
+	h.Status, h.Activity = agentstate.Coarse(st.GetState())
+	h.Parked = st.GetParked() && !lives(st.GetState())
+	h.StatusMessage, h.Unverified = s.agentMessage(a)
+	if withSpec {
+		h.Spec = a.Spec
+	}
+	return h
+}
+
+// rung is how the present process got its past: of one that a daemon found alive at its start, that is told before what it began
+// with.
+func rung(st *storev1.AgentStatus) agboxv1.AgentRung {
+	if n := st.GetIncarnation(); n > 0 && st.GetAdoptedIncarnation() == n {
+		return agboxv1.AgentRung_AGENT_RUNG_ADOPTED
+	}
+	return st.GetRung()
+}
+
+// movesTo is the ID of the sandbox to which an agent can move and is to, or the name of the one that it waits for.
+func (s *Server) movesTo(a store.Agent) string {
+	if a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return ""
+	}
+	return cmp.Or(s.deps.Store.Destination(a.ID), a.Desired.GetHome())
+}
+
+// agentMessage is what went wrong and then what the daemon waits for, as far as there is something.
+func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
+	if a.Corrupt {
+		return "its stored record does not decode, so it is left alone; see the daemon's log", true
+	}
+	line, unverified := s.deps.AgentStatus(a.ID)
+	reason := ""
+	if a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED {
+		reason = a.Status.GetReason()
+	}
+	switch {
+	case reason == "" || reason == line:
+		return line, unverified
+	case line == "" || a.Status.GetNeedsAttention(): // nothing is waited for any more
+		return reason, unverified
+	}
+	return reason + "; " + line, unverified
+}
+
+// lives reports whether there is a process: a mark that it comes back says nothing yet then.
+func lives(s agboxv1.AgentState) bool {
+	switch s {
+	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
+		return true
+	}
+	return false
+}
+
+func agentDesired(a store.Agent) string {
+	switch a.Desired.GetRun() {
+	case storev1.AgentRun_AGENT_RUN_RUN:
+		return "running"
+	case storev1.AgentRun_AGENT_RUN_STOP:
+		return desiredStopped
+	case storev1.AgentRun_AGENT_RUN_DELETE:
+		return "deleted"
+	}
+	return ""
+}
+
+// Bounds of AgentHandle.queue; part of the contract.
+const (
+	shownPrompts    = 20
+	shownPromptText = 200 // characters
+)
+
+// agentQueue is what waits for an agent and what is held; nothing of one whose record does not decode.
+func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.AgentQueuedPrompt, error) {
+	if a.Corrupt {
+		return nil, nil
+	}
+	list, err := s.deps.Store.QueuedPrompts(ctx, a.ID, shownPrompts)
+	if err != nil {
+		return nil, err
+	}
+	var queue []*agboxv1.AgentQueuedPrompt
+	for _, p := range list {
+		text := []rune(p.GetText())
+		queue = append(queue, &agboxv1.AgentQueuedPrompt{
+			PromptId: p.GetPromptId(), Text: string(text[:min(len(text), shownPromptText)]), QueuedAt: nanoseconds(p.GetQueuedAt()),
+			Held: p.GetHeld(), Given: p.GetClaims(),
+		})
+	}
+	return queue, nil
+}

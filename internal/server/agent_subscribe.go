@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// SubscribeAgentEvents implements agbox.v1.AgentService, complete and free of doubles as SubscribeSandboxEvents is: watch,
+// read the newest sequence, then follow the cursor.
+func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, stream grpc.ServerStreamingServer[agboxv1.AgentEvent]) error {
+	if err := requireAgentID(req); err != nil {
+		return err
+	}
+	sub := &agentSubscription{Server: s, stream: stream, id: req.GetAgentId(), after: req.GetFromSequence(), gaps: req.GetFromSequence() == 0}
+	changed, stop := s.deps.Store.WatchAgent(sub.id)
+	defer stop()
+	if err := sub.begin(stream.Context()); err != nil {
+		return err
+	}
+	return sub.follow(stream.Context(), changed)
+}
+
+type agentSubscription struct {
+	*Server
+	stream grpc.ServerStreamingServer[agboxv1.AgentEvent]
+	id     string
+	// after is the sequence of the last event that was sent, or the client's anchor.
+	after uint64
+	// newest is the last sequence that was stored when the subscription began.
+	newest uint64
+	// gaps: what is dropped during the replay is left out, since the client asked for what there is.
+	gaps bool
+}
+
+// begin checks the anchor and tells the client that it is subscribed.
+func (s *agentSubscription) begin(ctx context.Context) error {
+	a, err := s.deps.Store.Agent(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	s.newest = a.Status.GetLastSequence()
+	if _, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, 1); err != nil {
+		return err
+	}
+	return s.stream.SendHeader(metadata.MD{})
+}
+
+// follow sends everything behind the cursor, then what ticks announce. The removal of the agent ends it cleanly.
+func (s *agentSubscription) follow(ctx context.Context, changed <-chan struct{}) error {
+	for {
+		sent, err := s.sendBatch(ctx)
+		if errdefs.IsNotFound(err) {
+			return nil // removed while we were reading
+		}
+		if err != nil {
+			return err
+		}
+		if sent > 0 { // how many are one batch depends on their size
+			select {
+			case <-s.stopping:
+				return errStopping
+			default:
+				continue
+			}
+		}
+		select {
+		case _, open := <-changed:
+			if !open {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.stopping:
+			return errStopping
+		}
+	}
+}
+
+func (s *agentSubscription) sendBatch(ctx context.Context) (int, error) {
+	events, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, batch)
+	if errdefs.IsOutOfRange(err) && s.gaps && s.after < s.newest {
+		events, err = s.deps.Store.AgentEvents(ctx, s.id, 0, batch) // all that is kept is newer
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range events {
+		s.after = e.GetSequence()
+		e.Replay = s.after <= s.newest
+		if err := s.stream.Send(e); err != nil {
+			return 0, err
+		}
+	}
+	return len(events), nil
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/store"
+)
+
+// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine; what
+// other sandboxes have. Each stage tells of all that is wrong, and needs the one before to have found nothing.
+func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
+	spec, err := s.finalSpec(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCreate(req, spec).Err(); err != nil {
+		return nil, err
+	}
+	resolved, broken := s.checkHost(spec)
+	if err := append(broken, s.deps.EngineRefuses(spec, resolved.Confinement)...).Err(); err != nil {
+		return nil, err
+	}
+	id := req.GetSandboxId()
+	if id == "" {
+		id = uuid.NewString()
+	}
+	if req.GetDryRun() {
+		if err := s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces()); err != nil {
+			return nil, err
+		}
+		would := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
+		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(would, true)}, nil
+	}
+	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb, true)}, nil
+}
+
+// specRequest is a request with a spec in two parts.
+type specRequest interface {
+	GetCreateSpec() *agboxv1.CreateSpec
+	GetConfigYaml() []byte
+}
+
+// finalSpec merges create_spec over config_yaml and gives the result its one form.
+func (s *Server) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
+	if len(req.GetConfigYaml()) == 0 {
+		if req.GetCreateSpec() == nil {
+			return nil, invalid("create_spec", "create_spec is required")
+		}
+		return validate.Normalize(req.GetCreateSpec()), nil
+	}
+	base, err := manifest.ParseSpec(req.GetConfigYaml(), s.deps.Home)
+	if err != nil {
+		return nil, invalid("config_yaml", "invalid config_yaml: "+err.Error())
+	}
+	return validate.Normalize(manifest.Merge(base, req.GetCreateSpec())), nil
+}
+
+func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (broken validate.Errors) {
+	if req.GetSandboxId() != "" {
+		broken = append(broken, validate.SandboxID(req.GetSandboxId())...)
+	}
+	if req.GetName() != "" {
+		broken = append(broken, validate.Name(req.GetName())...)
+		broken = append(broken, validate.NameOfService(req.GetName(), spec)...)
+	}
+	broken = append(broken, validate.Create(spec)...)
+	if req.GetReplaces() != "" && !req.GetDryRun() {
+		broken = append(broken, validate.Error{Field: "replaces", Message: "replaces is for a dry_run only: delete that sandbox first"})
+	}
+	return broken
+}
+
+// checkHost checks the host paths that the spec names, resolves the tools' paths, and applies the rules in force.
+func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
+	broken := hostfiles.CheckMounts(spec.GetMounts())
+	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
+	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, s.deps.Getenv)
+	rules := s.deps.Rules()
+	broken = append(broken, missing...)
+	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
+	if len(broken) == 0 { // of a path that is none nothing more is said
+		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))
+	}
+	c := &storev1.Confinement{
+		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit, Covers: covers,
+		PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
+	}
+	return &store.Resolved{Tools: tools, Confinement: c}, broken
+}

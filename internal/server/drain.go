@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/code"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+// Drain implements agbox.v1.AdminService. It does not wait for the end of the drain.
+func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainResponse, error) {
+	if err := validate.Drain(req).Err(); err != nil {
+		return nil, err
+	}
+	if s.deps.Drainer == nil {
+		return nil, errdefs.ErrUnavailable
+	}
+	status, err := s.deps.Drainer.Drain(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.DrainResponse{Status: status}, nil
+}
+
+// Undrain implements agbox.v1.AdminService.
+func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
+	if s.deps.Drainer == nil {
+		return nil, errdefs.ErrUnavailable
+	}
+	err := s.deps.Drainer.Undrain(ctx)
+	var refusal *store.Refusal
+	if errors.As(err, &refusal) && refusal.Reason == reasonDrainState {
+		return &agboxv1.UndrainResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.UndrainResponse{Changed: true}, nil
+}
+
+// GetDrainStatus implements agbox.v1.AdminService.
+func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest) (*agboxv1.GetDrainStatusResponse, error) {
+	if s.deps.Drainer == nil {
+		return nil, errdefs.ErrUnavailable
+	}
+	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
+}
+
+// reasonDrainState says that something drains already, or that nothing does.
+const reasonDrainState = "DRAIN_INVALID_STATE"
+
+// stoppingReason tells why streams end: the text and the reason of their status.
+func (s *Server) stoppingReason() (reason, message string) {
+	d := s.deps.Store.Drain()
+	switch {
+	case d == nil:
+		return code.Code_UNAVAILABLE.String(), errStopping.Error()
+	case d.GetReason() != "":
+		return reasonDraining, "agboxd is draining and stopping: " + d.GetReason()
+	}
+	return reasonDraining, "agboxd is draining and stopping"
+}
+
+// reasonDraining is of the UNAVAILABLE that ends streams when the daemon stops behind a drain.
+const reasonDraining = "DRAINING"

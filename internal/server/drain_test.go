@@ -1,0 +1,70 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/store"
+)
+
+// drainer drains by word of mouth.
+type drainer struct{ draining bool }
+
+func (d *drainer) refuse(message string) error {
+	return &store.Refusal{Reason: "DRAIN_INVALID_STATE", Message: message, Class: errdefs.ErrFailedPrecondition}
+}
+
+func (d *drainer) Drain(context.Context, *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error) {
+	if d.draining {
+		return nil, d.refuse("the daemon is draining already")
+	}
+	d.draining = true
+	return d.Status(), nil
+}
+
+func (d *drainer) Undrain(context.Context) error {
+	if !d.draining {
+		return d.refuse("the daemon is not draining")
+	}
+	d.draining = false
+	return nil
+}
+
+func (d *drainer) Status() *agboxv1.DrainStatus { return &agboxv1.DrainStatus{Draining: d.draining} }
+
+func TestDrainGoesToTheDrainer(t *testing.T) {
+	f := newFixture(t, func(d *server.Deps) { d.Drainer = &drainer{} })
+	ctx := t.Context()
+	_, err := f.admin.Drain(ctx, &agboxv1.DrainRequest{Wait: durationpb.New(-1)})
+	refused(t, err, codes.InvalidArgument, "INVALID_SPEC", "wait must be a duration from 0 to 45m", nil)
+	resp, err := f.admin.Drain(ctx, &agboxv1.DrainRequest{})
+	if err != nil || !resp.GetStatus().GetDraining() {
+		t.Errorf("got %v, %v", resp, err)
+	}
+	_, err = f.admin.Drain(ctx, &agboxv1.DrainRequest{})
+	refused(t, err, codes.FailedPrecondition, "DRAIN_INVALID_STATE", "the daemon is draining already", nil)
+	for _, want := range []bool{true, false} {
+		resp, err := f.admin.Undrain(ctx, &agboxv1.UndrainRequest{})
+		if err != nil || resp.GetChanged() != want {
+			t.Errorf("got %v, %v, want %v", resp, err, want)
+		}
+	}
+	status, err := f.admin.GetDrainStatus(ctx, &agboxv1.GetDrainStatusRequest{})
+	if err != nil || status.GetStatus().GetDraining() {
+		t.Errorf("got %v, %v", status, err)
+	}
+}
+
+func TestWithoutADrainerNothingDrains(t *testing.T) {
+	f := newFixture(t)
+	_, err := f.admin.Drain(t.Context(), &agboxv1.DrainRequest{})
+	if got := errorInfo(err).GetReason(); got != "UNAVAILABLE" {
+		t.Errorf("got %s: %v", got, err)
+	}
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+const (
+	domain        = "agents-sandbox"
+	reasonInvalid = "INVALID_SPEC"
+
+	// An error travels in HTTP/2 trailers, and some clients take no more than 8 KiB of them in all.
+	maxViolations   = 8
+	maxMessageBytes = 1536
+	maxTextBytes    = 200
+)
+
+// errStopping ends streams when the daemon stops.
+var errStopping = errors.New("agboxd is stopping")
+
+// invalid is one broken rule that is not a matter of pure validation.
+func invalid(field, message string) error {
+	return validate.Errors{{Field: field, Message: message}}
+}
+
+// toStatus maps any error of a handler to what the contract says. Texts of errors that nobody classified stay here.
+func (s *Server) toStatus(method string, err error) error {
+	var refusal *store.Refusal
+	var broken validate.Errors
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		return build(classCode(refusal.Class), refusal.Reason, refusal.Message, refusal.Metadata)
+	case errors.As(err, &broken):
+		return invalidStatus(broken)
+	case errors.Is(err, errStopping):
+		reason, message := s.stoppingReason()
+		return build(codes.Unavailable, reason, message, nil)
+	case errors.Is(err, context.Canceled):
+		return plain(codes.Canceled, "the call was cancelled")
+	case errors.Is(err, context.DeadlineExceeded):
+		return plain(codes.DeadlineExceeded, "the call took too long; whether it was recorded is not known")
+	}
+	if _, fromTransport := status.FromError(err); fromTransport {
+		return err // the stream is gone: nobody reads this
+	}
+	return s.trouble(method, err)
+}
+
+// trouble hides what went wrong inside behind a request ID that finds it in the log.
+func (s *Server) trouble(method string, err error) error {
+	c, request := classCode(err), uuid.NewString()[:8]
+	level := slog.LevelWarn
+	if c == codes.Internal || c == codes.DataLoss {
+		level = slog.LevelError
+	}
+	s.deps.Logger.Log(context.Background(), level, "call failed", "method", method, "request", request, "code", c.String(), "err", err)
+	return plain(c, fmt.Sprintf("%s (request %s)", sentence(c), request))
+}
+
+func sentence(c codes.Code) string {
+	switch c {
+	case codes.Unavailable:
+		return "not available at the moment, nothing was recorded; try again"
+	case codes.Aborted:
+		return "something else changed it at the same time; try again"
+	case codes.DataLoss:
+		return "a stored record does not decode"
+	case codes.FailedPrecondition:
+		return "not possible in the present state"
+	}
+	return "internal error"
+}
+
+func classCode(err error) codes.Code {
+	for _, row := range []struct {
+		is   func(error) bool
+		code codes.Code
+	}{
+		{errdefs.IsDataLoss, codes.DataLoss},
+		{errdefs.IsNotFound, codes.NotFound},
+		{errdefs.IsAlreadyExists, codes.AlreadyExists},
+		{errdefs.IsInvalidArgument, codes.InvalidArgument},
+		{errdefs.IsFailedPrecondition, codes.FailedPrecondition},
+		{errdefs.IsOutOfRange, codes.OutOfRange},
+		{errdefs.IsResourceExhausted, codes.ResourceExhausted},
+		{errdefs.IsAborted, codes.Aborted},
+		{errdefs.IsUnavailable, codes.Unavailable},
+	} {
+		if row.is(err) {
+			return row.code
+		}
+	}
+	return codes.Internal
+}
+
+// plain returns a status whose reason is the code's own name.
+func plain(c codes.Code, message string) error {
+	return build(c, code.Code(c).String(), message, nil)
+}
+
+func build(c codes.Code, reason, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
+	st := status.New(c, cut(message, maxMessageBytes))
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: domain, Metadata: metadata}
+	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
+	if err != nil {
+		return st.Err()
+	}
+	return detailed.Err()
+}
+
+// invalidStatus names the first broken rule's field, and all of the rules in the text and in a BadRequest.
+func invalidStatus(broken validate.Errors) error {
+	bad := &errdetails.BadRequest{}
+	for _, rule := range broken[:min(len(broken), maxViolations)] {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+			Field: rule.Field, Description: cut(rule.Message, maxTextBytes),
+		})
+	}
+	metadata := map[string]string{"field": broken[0].Field}
+	return build(codes.InvalidArgument, reasonInvalid, rules(broken), metadata, bad)
+}
+
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "..."
+}

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+// Explain implements agbox.v1.AdminService.
+func (s *Server) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agboxv1.ExplainResponse, error) {
+	switch {
+	case (req.GetSandboxId() == "") == (req.GetAgentId() == ""):
+		return nil, invalid("sandbox_id", "exactly one of sandbox_id and agent_id is required")
+	case req.GetAgentId() != "":
+		return s.explainAgent(ctx, req.GetAgentId())
+	}
+	if s.deps.Explain == nil {
+		return nil, errdefs.ErrUnavailable
+	}
+	return s.deps.Explain(ctx, req.GetSandboxId())
+}
+
+// explainAgent takes an ID before the same name, as GetAgent does.
+func (s *Server) explainAgent(ctx context.Context, ref string) (*agboxv1.ExplainResponse, error) {
+	if s.deps.ExplainAgent == nil {
+		return nil, errdefs.ErrUnavailable
+	}
+	a, err := s.deps.Store.Agent(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		a, err = s.deps.Store.AgentByName(ctx, ref)
+	}
+	if err != nil && !errdefs.IsDataLoss(err) { // what is damaged is explained too
+		return nil, err
+	}
+	return s.deps.ExplainAgent(ctx, a.ID)
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle {
+	h := &agboxv1.SandboxHandle{
+		SandboxId: sb.ID, Name: sb.Name, State: sb.State, LastEventSequence: sb.LastSequence,
+		RequiredServices: sb.Spec.GetRequiredServices(), OptionalServices: sb.Spec.GetOptionalServices(),
+		Labels: sb.Spec.GetLabels(), Image: sb.Spec.GetImage(),
+		CreatedAt: timestamp(sb.CreatedAt), StateChangedAt: timestamp(sb.StateChangedAt),
+		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
+		DesiredState: pendingState(sb), ActiveExecs: uint32(len(sb.ActiveExecs)), StatusMessage: s.statusMessage(sb),
+		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(),
+	}
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		h.Ports = s.deps.Ports(sb.ID)
+	}
+	if len(sb.Spec.GetCommand()) > 0 {
+		h.StdoutLogPath, h.StderrLogPath = s.deps.MainLogs(sb.ID)
+	}
+	s.showLifetime(h, sb)
+	if withSpec {
+		accepted := sb.Desired.GetConfinement()
+		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
+		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+			h.Warnings = append(s.warnings(sb), s.runtimeWarnings(sb)...)
+		}
+	}
+	return h
+}
+
+// runtimeWarnings says what the runtime of a sandbox that runs can't do.
+func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
+	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.deps.Nameless(sb.ID) {
+		return nil
+	}
+	return []string{"no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with " +
+		"--network=host among its arguments in the engine's configuration, from the next resume on"}
+}
+
+// services are all services of the spec with what this run has come to, the required ones first.
+func services(sb store.Sandbox) (out []*agboxv1.ServiceStatus) {
+	for _, spec := range sb.Spec.GetRequiredServices() {
+		out = append(out, serviceStatus(spec.GetName(), true, sb.Progress))
+	}
+	for _, spec := range sb.Spec.GetOptionalServices() {
+		out = append(out, serviceStatus(spec.GetName(), false, sb.Progress))
+	}
+	return out
+}
+
+func serviceStatus(name string, required bool, p *storev1.Progress) *agboxv1.ServiceStatus {
+	svc := p.GetServices()[name]
+	out := &agboxv1.ServiceStatus{Name: name, Required: required, Restarts: svc.GetRestarts().GetCount()}
+	switch svc.GetMark() {
+	case storev1.ServiceMark_SERVICE_MARK_READY:
+		out.State = "READY"
+	case storev1.ServiceMark_SERVICE_MARK_FAILED:
+		out.State, out.ErrorCode, out.ErrorMessage = "FAILED", svc.GetErrorCode(), svc.GetErrorMessage()
+	}
+	return out
+}
+
+func (s *Server) statusMessage(sb store.Sandbox) string {
+	switch {
+	case sb.Corrupt:
+		return "its stored record does not decode, so it is left alone; see the daemon's log"
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return ""
+	}
+	return s.deps.Status(sb.ID)
+}
+
+// pendingState names what is wanted while the state does not say it yet.
+func pendingState(sb store.Sandbox) string {
+	up := sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+	frozen := sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	switch run := sb.Desired.GetRunState(); {
+	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return ""
+	case run == storev1.RunState_RUN_STATE_DELETE:
+		return "deleted"
+	case run == storev1.RunState_RUN_STATE_STOP && (up || frozen):
+		return "stopped"
+	case run == storev1.RunState_RUN_STATE_PAUSE && up:
+		return "paused"
+	}
+	return ""
+}
+
+func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
+	out := &agboxv1.ExecStatus{
+		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
+		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
+		LastEventSequence: e.Anchor, CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
+	}
+	out.StdoutLogPath, out.StderrLogPath = s.deps.Logs(e.SandboxID, e.ID)
+	if e.End == nil {
+		return out
+	}
+	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()
+	out.OomKills = e.End.GetOomKills()
+	out.ErrorCode, out.Error = e.End.GetErrorCode(), e.End.GetErrorMessage()
+	out.StdoutDroppedBytes, out.StderrDroppedBytes = e.End.GetStdoutDroppedBytes(), e.End.GetStderrDroppedBytes()
+	out.StartedAt, out.EndedAt = nanoseconds(e.End.GetStartedAt()), nanoseconds(e.End.GetEndedAt())
+	return out
+}
+
+// nanoseconds returns nil for 0, which stands for "not known" in stored records.
+func nanoseconds(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, ns))
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// unaryDeadline bounds a handler. Handlers wait for one commit at most, so this is reached on a hung disk only.
+const unaryDeadline = 30 * time.Second
+
+func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	s.unary.add(1)
+	defer s.unary.add(-1)
+	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
+	defer cancel()
+	err = s.call(info.FullMethod, func() error {
+		resp, err = next(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return s.call(info.FullMethod, func() error { return next(srv, s.gate.Stream(stream, refusal)) })
+}
+
+// call runs one handler: panics become errors, errors become statuses, and every outcome is counted.
+func (s *Server) call(method string, run func() error) error {
+	start := time.Now()
+	err := s.toStatus(method, s.recovered(method, func() error { return s.gated(method, run) }))
+	s.deps.Observe(method, status.Code(err), time.Since(start))
+	return err
+}
+
+func (s *Server) recovered(method string, run func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.deps.OnPanic(method)
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return run()
+}
+
+// reserving are the calls that take an ID forever: that it is free must be known.
+var reserving = map[string]bool{
+	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
+	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
+	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
+}
+
+// growing are the calls that begin something new, which needs room on the disk. What ends something, or frees it, always may.
+var growing = map[string]bool{
+	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
+	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
+	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
+	agboxv1.AgentService_PromptAgent_FullMethodName:     true,
+}
+
+// reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as of any trouble of the
+// store: known clients try again.
+const reasonDiskFull = "DISK_FULL"
+
+// roomFor refuses what begins something new while the disk has no room for it.
+func (s *Server) roomFor(method string) error {
+	if !growing[method] {
+		return nil
+	}
+	if why := s.deps.NoRoom(); why != "" {
+		return &store.Refusal{Reason: reasonDiskFull, Message: why, Class: errdefs.ErrUnavailable}
+	}
+	return nil
+}
+
+// gated holds back what can't be known while records are being rebuilt: that an ID is free, and that something is not there.
+// What was looked up before the end of it counts as looked up during it.
+func (s *Server) gated(method string, run func() error) error {
+	if err := s.roomFor(method); err != nil {
+		return err
+	}
+	why := s.deps.Rebuilding()
+	if why == "" {
+		return run()
+	}
+	unknown := &store.Refusal{Reason: code.Code_UNAVAILABLE.String(), Message: why, Class: errdefs.ErrUnavailable}
+	if reserving[method] {
+		return unknown
+	}
+	if err := run(); !errdefs.IsNotFound(err) {
+		return err
+	}
+	return unknown
+}

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+// PauseSandbox implements agbox.v1.SandboxService.
+func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	return accepted(s.deps.Store.RequestPause(ctx, req.GetSandboxId(), reasonPause))
+}
+
+// ResumeSandbox implements agbox.v1.SandboxService. A caller that finds the sandbox at rest, and asks when a resume by
+// somebody else is done already, has what it asked for: of clients that resume at once, none is refused.
+func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	was, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetRecover() {
+		err = s.recoverSandbox(ctx, was)
+	} else {
+		_, err = s.deps.Store.RequestResume(ctx, was.ID)
+	}
+	if errdefs.IsFailedPrecondition(err) && resumable(was) {
+		now, again := s.deps.Store.Sandbox(ctx, was.ID)
+		if again == nil && runs(now) {
+			err = nil
+		}
+	}
+	return accepted(true, err)
+}
+
+// recoverLook bounds the look at the engine before a recover is accepted: an engine that hangs must not delay it for long.
+const recoverLook = 2 * time.Second
+
+// recoverSandbox refuses what the engine is known to lack a part of. What can't be found out now is accepted, and found out by the
+// loop.
+func (s *Server) recoverSandbox(ctx context.Context, was store.Sandbox) error {
+	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && s.deps.Explain != nil {
+		look, cancel := context.WithTimeout(ctx, recoverLook)
+		defer cancel()
+		if e, err := s.deps.Explain(look, was.ID); err == nil && e.GetResumeRefusal() != "" {
+			return store.RefuseResume(was.ID, e.GetResumeRefusal())
+		}
+	}
+	_, err := s.deps.Store.RequestRecover(ctx, was.ID)
+	return err
+}
+
+// resumable reports whether a resume of sb has something to do, or is under way.
+func resumable(sb store.Sandbox) bool {
+	switch sb.Desired.GetRunState() {
+	case storev1.RunState_RUN_STATE_STOP:
+		return sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	case storev1.RunState_RUN_STATE_PAUSE:
+		return true
+	case storev1.RunState_RUN_STATE_RUN:
+		return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
+	}
+	return false
+}
+
+func runs(sb store.Sandbox) bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN
+}
+
+// SetSandboxTimeout implements agbox.v1.SandboxService.
+func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxTimeoutRequest) (*agboxv1.SetSandboxTimeoutResponse, error) {
+	if err := validate.SetTimeout(req, s.deps.Now()).Err(); err != nil {
+		return nil, err
+	}
+	t := store.Timeout{After: req.GetTimeout().AsDuration(), OnlyExtend: req.GetOnlyExtend()}
+	if at := req.GetDeadlineAt(); at != nil {
+		t.At = at.AsTime()
+	}
+	if t.OnlyExtend {
+		sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+		if err != nil {
+			return nil, err
+		}
+		t.Begins = s.timeout(sb)
+	}
+	deadline, changed, err := s.deps.Store.SetTimeout(ctx, req.GetSandboxId(), t)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.SetSandboxTimeoutResponse{DeadlineAt: timestamp(deadline), Changed: changed}, nil
+}
+
+// showLifetime fills in when and how the sandbox ends, and whether it passed while PAUSED.
+func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
+	timeout := s.timeout(sb)
+	if timeout > 0 {
+		h.Timeout = durationpb.New(timeout)
+	}
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		h.DeadlineAt = nanoseconds(sb.Desired.GetDeadlineAt())
+	}
+	if timeout > 0 || h.DeadlineAt != nil {
+		h.OnTimeout = cmp.Or(sb.Spec.GetOnTimeout(), onTimeoutDefault)
+	}
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
+		h.DemotedAt = nanoseconds(sb.Desired.GetDemotedAt())
+	}
+	h.Rehydrated = sb.Desired.GetRehydrated()
+}
+
+// timeout is how long a sandbox may run after READY; 0: forever.
+func (s *Server) timeout(sb store.Sandbox) time.Duration {
+	if own := sb.Spec.GetTimeout(); own != nil {
+		return own.AsDuration()
+	}
+	return s.deps.DefaultTimeout()
+}
+
+// onTimeoutDefault is what a spec without on_timeout means.
+const onTimeoutDefault = "stop"

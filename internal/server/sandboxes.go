@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+// Reasons that events carry for what a client asked.
+const (
+	reasonStop   = "stop_requested"
+	reasonPause  = "pause_requested"
+	reasonDelete = "delete_requested"
+)
+
+// Ping implements agbox.v1.SandboxService.
+func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
+	return &agboxv1.PingResponse{
+		Version: s.deps.Version, Daemon: "agboxd", EngineProblem: s.deps.Engine(), InstanceId: s.deps.Store.InstanceID(),
+	}, nil
+}
+
+// GetSandbox implements agbox.v1.SandboxService.
+func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetSandboxResponse{Sandbox: s.handle(sb, true)}, nil
+}
+
+// ListSandboxes implements agbox.v1.SandboxService. Handles come without their spec: many large ones would exceed what
+// clients accept in one message.
+func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
+	all, err := s.deps.Store.List(ctx, store.Filter{IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector()})
+	if err != nil {
+		return nil, err
+	}
+	resp := &agboxv1.ListSandboxesResponse{Sandboxes: make([]*agboxv1.SandboxHandle, len(all))}
+	for i, sb := range all {
+		resp.Sandboxes[i] = s.handle(sb, false)
+	}
+	return resp, nil
+}
+
+// StopSandbox implements agbox.v1.SandboxService.
+func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	return accepted(s.deps.Store.RequestStop(ctx, req.GetSandboxId(), reasonStop))
+}
+
+// DeleteSandbox implements agbox.v1.SandboxService.
+func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	request := s.deps.Store.RequestDelete
+	if req.GetKeepAgents() {
+		request = s.deps.Store.RequestDeleteKeepingAgents
+	}
+	return accepted(request(ctx, req.GetSandboxId(), reasonDelete))
+}
+
+// DeleteSandboxes implements agbox.v1.SandboxService.
+func (s *Server) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
+	if err := validate.LabelSelector(req.GetLabelSelector()).Err(); err != nil {
+		return nil, err
+	}
+	ids, err := s.deps.Store.RequestDeleteMatching(ctx, req.GetLabelSelector(), reasonDelete)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.DeleteSandboxesResponse{DeletedSandboxIds: ids, DeletedCount: uint32(len(ids))}, nil
+}
+
+func requireSandboxID(req interface{ GetSandboxId() string }) error {
+	if req.GetSandboxId() == "" {
+		return invalid("sandbox_id", "sandbox_id is required")
+	}
+	return nil
+}
+
+// accepted turns the store's answer into the API's. Whether it changed anything makes no difference to the client.
+func accepted(_ bool, err error) (*agboxv1.AcceptedResponse, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}

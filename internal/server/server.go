@@ -1,0 +1,157 @@
+// Package server serves agbox.v1 over gRPC. A handler validates, writes intent to the store, and reads it back; it
+// never creates or removes anything itself, and never waits for the engine. Every error leaves through one place,
+// errors.go.
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/server/admission"
+)
+
+const (
+	// maxRequestBytes holds the largest valid create: a spec of 1 MiB, and a YAML text of 2 MiB. It is gRPC's own default, which
+	// existing clients rely on; what a request may cost once it is decoded is bounded in admit.go.
+	maxRequestBytes = 4 << 20
+	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
+	maxStreams = 10_000
+	// handshakeTimeout is how long a connection may take to say that it is HTTP/2; one that stays silent is closed.
+	handshakeTimeout = 20 * time.Second
+	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
+	keepaliveLeast = 5 * time.Second
+	// streamGrace is how long a stopping server waits for streams whose client does not read, and flushGrace how long
+	// it lets the last answers of unary calls reach their clients beside such a stream. A second together.
+	streamGrace = 700 * time.Millisecond
+	flushGrace  = 300 * time.Millisecond
+)
+
+// Server is the gRPC server of one daemon.
+type Server struct {
+	agboxv1.UnimplementedSandboxServiceServer
+	agboxv1.UnimplementedAgentServiceServer
+	agboxv1.UnimplementedAdminServiceServer
+
+	deps     Deps
+	grpc     *grpc.Server
+	stopping chan struct{}
+	stopOnce sync.Once
+	unary    inflight
+	backups  atomic.Int32 // under way
+	reading  chan struct{}
+	gate     *admission.Gate
+}
+
+// New returns a server that is not yet serving.
+func New(d Deps) *Server {
+	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{}), reading: make(chan struct{}, readers), gate: newGate()}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(s.interceptStream),
+		s.gate.Codec(),
+	)
+	for _, desc := range []grpc.ServiceDesc{
+		agboxv1.SandboxService_ServiceDesc, agboxv1.AgentService_ServiceDesc, agboxv1.AdminService_ServiceDesc,
+	} {
+		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), s)
+	}
+	return s
+}
+
+// Serve answers on l until Shutdown, which makes it return nil. It closes l. It may be called for several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown stops accepting, ends open streams with UNAVAILABLE and waits for unary calls, which have deadlines. A
+// stream whose client does not read delays it by at most a second. When ctx ends first, everything is cut off and its
+// error returned.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stopOnce.Do(func() { close(s.stopping) })
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.grpc.GracefulStop()
+	}()
+	err := s.awaitDrain(ctx, drained)
+	s.grpc.Stop()
+	<-drained
+	return err
+}
+
+// awaitDrain returns once nothing that counts is open: all calls, or after the grace period all unary ones.
+func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error {
+	if done, err := within(ctx, drained, streamGrace); done {
+		return err
+	}
+	select {
+	case <-s.unary.idle(): // their answers may still be on the way out
+		_, err := within(ctx, drained, flushGrace)
+		return err
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// within waits for drained or ctx, for d at most. done is false when the time was up first.
+func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done bool, err error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-drained:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	case <-timer.C:
+		return false, nil
+	}
+}
+
+// inflight counts unary calls.
+type inflight struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n falls to 0; nil while nobody waits
+}
+
+func (f *inflight) add(delta int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += delta
+	if f.n == 0 && f.zero != nil {
+		close(f.zero)
+		f.zero = nil
+	}
+}
+
+// idle returns a channel that is closed once no call is open.
+func (f *inflight) idle() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.zero == nil {
+		f.zero = make(chan struct{})
+	}
+	zero := f.zero
+	if f.n == 0 {
+		close(f.zero)
+		f.zero = nil
+	}
+	return zero
+}

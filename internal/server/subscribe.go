@@ -1,0 +1,164 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// batch is how many events are in memory for one subscriber at a time.
+const batch = 256
+
+// SubscribeSandboxEvents implements agbox.v1.SandboxService.
+//
+// The order makes it complete and free of doubles: watch, read the newest sequence, then follow the cursor. Whatever
+// is committed after the watch began leaves a tick, and the cursor alone decides what is sent.
+func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+	if err := requireSandboxID(req); err != nil {
+		return err
+	}
+	sub := &subscription{Server: s, stream: stream, id: req.GetSandboxId(), cursor: store.Cursor{After: req.GetFromSequence()}}
+	changed, stop := s.deps.Store.Watch(sub.id)
+	defer stop()
+	if err := sub.begin(stream.Context(), req.GetIncludeCurrentSnapshot()); err != nil {
+		return err
+	}
+	return sub.follow(stream.Context(), changed)
+}
+
+type subscription struct {
+	*Server
+	stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]
+	id     string
+	// cursor is behind the last event that was sent, or is the client's anchor.
+	cursor store.Cursor
+	// newest is the last sequence that was stored when the subscription began.
+	newest uint64
+	// skip is a sequence that was sent as a snapshot; 0: none.
+	skip uint64
+}
+
+// begin checks the anchor, tells the client that it is subscribed, and sends the snapshot.
+func (s *subscription) begin(ctx context.Context, snapshot bool) error {
+	sb, last, err := s.begun(ctx, snapshot)
+	if err != nil {
+		return err
+	}
+	s.newest = sb.LastSequence
+	if s.cursor.After == 0 {
+		s.cursor.GapsTo = s.newest
+	}
+	if _, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, 1); err != nil {
+		return err
+	}
+	if err := s.stream.SendHeader(metadata.MD{}); err != nil {
+		return err
+	}
+	if !snapshot {
+		return nil
+	}
+	return s.sendSnapshot(sb, last)
+}
+
+// begun reads the sandbox and, for a snapshot, its newest event. The second read may come after that event was dropped, which
+// takes many newer ones: then it looks again.
+func (s *subscription) begun(ctx context.Context, snapshot bool) (store.Sandbox, *agboxv1.SandboxEvent, error) {
+	for {
+		sb, err := s.deps.Store.Sandbox(ctx, s.id)
+		if err != nil || !snapshot {
+			return sb, nil, err
+		}
+		last, err := s.deps.Store.Events(ctx, s.id, sb.LastSequence-1, 1)
+		switch {
+		case errdefs.IsOutOfRange(err):
+			continue
+		case err != nil:
+			return sb, nil, err
+		case len(last) == 0:
+			return sb, nil, fmt.Errorf("newest event %d of sandbox %s is missing: %w", sb.LastSequence, s.id, errdefs.ErrDataLoss)
+		case last[0].GetSequence() == sb.LastSequence:
+			return sb, last[0], nil
+		}
+	}
+}
+
+func (s *subscription) sendSnapshot(sb store.Sandbox, last *agboxv1.SandboxEvent) error {
+	s.skip = last.GetSequence()
+	last.Replay, last.Snapshot = true, true
+	if err := s.stream.Send(last); err != nil {
+		return err
+	}
+	for _, execID := range sb.ActiveExecs {
+		if err := s.stream.Send(snapshotExec(s.id, execID, sb.LastSequence, last.GetOccurredAt())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Timestamp) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{
+		EventId: sandboxID + "-snapshot-" + execID, Sequence: newest, SandboxId: sandboxID,
+		EventType: agboxv1.EventType_EXEC_STARTED, OccurredAt: at, Snapshot: true,
+		Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
+			ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,
+		}},
+	}
+}
+
+// follow sends everything behind the cursor, then what ticks announce. A purge ends it cleanly. For a client that is so
+// slow that the history limit drops events before they are sent it is OUT_OF_RANGE, but for gaps in a replay from 0.
+func (s *subscription) follow(ctx context.Context, changed <-chan struct{}) error {
+	for {
+		sent, err := s.sendBatch(ctx)
+		if errdefs.IsNotFound(err) {
+			return nil // purged while we were reading
+		}
+		if err != nil {
+			return err
+		}
+		if sent == batch {
+			select {
+			case <-s.stopping:
+				return errStopping
+			default:
+				continue
+			}
+		}
+		select {
+		case _, open := <-changed:
+			if !open {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.stopping:
+			return errStopping
+		}
+	}
+}
+
+func (s *subscription) sendBatch(ctx context.Context) (int, error) {
+	events, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, batch)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range events {
+		s.cursor.After = e.GetSequence()
+		if s.cursor.After == s.skip {
+			continue
+		}
+		e.Replay = s.cursor.After <= s.newest
+		if err := s.stream.Send(e); err != nil {
+			return 0, err
+		}
+	}
+	return len(events), nil
+}

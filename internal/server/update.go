@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
+)
+
+// maxFieldsBytes bounds the list of paths in an error's metadata.
+const maxFieldsBytes = 1024
+
+// errDryRun ends an update after the comparison.
+var errDryRun = errors.New("dry run")
+
+// UpdateSandbox implements agbox.v1.SandboxService.
+func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRequest) (*agboxv1.UpdateSandboxResponse, error) {
+	if err := requireSandboxID(req); err != nil {
+		return nil, err
+	}
+	next, err := s.finalSpec(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := validate.Create(next).Err(); err != nil {
+		return nil, err
+	}
+	u := update{Server: s, id: req.GetSandboxId(), next: next}
+	if err := u.fits(ctx); err != nil {
+		return nil, err
+	}
+	if req.GetDryRun() {
+		return u.dryRun(ctx)
+	}
+	sb, changed, err := s.deps.Store.UpdateSpec(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.UpdateSandboxResponse{Sandbox: s.handle(sb, true), ChangedFields: changed}, nil
+}
+
+// update is the spec that a sandbox should have.
+type update struct {
+	*Server
+	id   string
+	next *agboxv1.CreateSpec
+}
+
+// compare is a store.SpecChange. The engine is asked about limits only: the rest is in its containers already.
+func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed []string, limits bool, err error) {
+	changed, limits, fixed := validate.Update(old, u.next)
+	if len(fixed) > 0 {
+		return nil, nil, false, immutable(u.id, fixed)
+	}
+	if limits {
+		err = u.deps.EngineRefuses(u.next, nil).Err()
+	}
+	return u.next, changed, limits, err
+}
+
+// dryRun goes the way of an update up to the comparison.
+func (u update) dryRun(ctx context.Context) (*agboxv1.UpdateSandboxResponse, error) {
+	resp := &agboxv1.UpdateSandboxResponse{}
+	_, _, err := u.deps.Store.UpdateSpec(ctx, u.id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+		_, changed, _, err := u.compare(old)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		resp.ChangedFields = changed
+		return nil, nil, false, errDryRun
+	})
+	if !errors.Is(err, errDryRun) {
+		return nil, err
+	}
+	sb, err := u.deps.Store.Sandbox(ctx, u.id)
+	if err != nil {
+		return nil, err
+	}
+	resp.Sandbox = u.handle(sb, true)
+	return resp, nil
+}
+
+// immutable names all fields that only a new sandbox can have otherwise.
+func immutable(id string, fixed validate.Errors) error {
+	fields := make([]string, len(fixed))
+	for i, rule := range fixed {
+		fields[i] = rule.Field
+	}
+	return &store.Refusal{
+		Reason: "SANDBOX_FIELD_IMMUTABLE", Class: errdefs.ErrFailedPrecondition,
+		Metadata: map[string]string{"sandbox_id": id, "fields": joined(fields, maxFieldsBytes)},
+		Message:  rules(fixed),
+	}
+}
+
+// joined is the list with commas, as far as it fits; "..." ends one that does not.
+func joined(list []string, limit int) string {
+	var b strings.Builder
+	for i, one := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if b.Len()+len(one) > limit {
+			b.WriteString("...")
+			break
+		}
+		b.WriteString(one)
+	}
+	return b.String()
+}
+
+// rules joins the texts of the first broken rules and counts the others.
+func rules(broken validate.Errors) string {
+	shown := broken[:min(len(broken), maxViolations)]
+	texts := make([]string, 0, len(shown)+1)
+	for _, rule := range shown {
+		texts = append(texts, rule.Message)
+	}
+	if more := len(broken) - len(shown); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}

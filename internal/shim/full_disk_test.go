@@ -1,0 +1,159 @@
+package shim
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/testing/smalldisk"
+)
+
+// newSmallBox has a log directory on a file system of its own, of 256 KiB.
+func newSmallBox(t *testing.T, args ...string) *box {
+	t.Helper()
+	b := newBox(t)
+	smalldisk.Mount(t, b.paths.Logs, "size=256k,mode=755")
+	b.args = args
+	return b.boot()
+}
+
+func TestFullDiskDelaysButLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("head -c 1000000 /dev/zero; echo end"))
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	if s := b.look(r); s.Phase != execjournal.Running {
+		t.Fatalf("%v on a full disk", s.Phase)
+	}
+	must(t, unix.Mount("tmpfs", b.paths.Logs, "tmpfs", unix.MS_REMOUNT, "size=8m"))
+	j := b.ended(r)
+	out, _ := b.logs(r)
+	if j.ExitCode != 0 || j.LogLost || len(out) != 1000004 || !strings.HasSuffix(out, "end\n") || j.StdoutBytes != 1000004 {
+		t.Errorf("%d bytes, %+v", len(out), j)
+	}
+}
+
+func TestFullDiskNeverKeepsACancelFromEnding(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("cat /dev/zero"))
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	b.cancel(r)
+	if j := b.ended(r); !j.Cancelled || !j.LogLost {
+		t.Errorf("%+v", j)
+	}
+	b.until("the supervisor to go", func() bool { return b.remnants() == 0 })
+}
+
+func TestFullDiskKeepsAResultWithoutOutput(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.start(b.sh("echo up; while ! test -e " + b.paths.Logs + "/filler; do sleep 0.02; done; sleep 0.2; exit 9"))
+	b.says(r, "up\n")
+	smalldisk.Fill(t, b.paths.Logs)
+	if j := b.ended(r); j.ExitCode != 9 || j.LogLost {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestFullDiskStartsNothingUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	filler := smalldisk.Fill(t, b.paths.Logs)
+	marker := filepath.Join(t.TempDir(), "ran")
+	r := b.start(b.request("touch", marker))
+	b.until("init to have tried", func() bool {
+		_, err := os.Stat(filepath.Join(b.paths.Logs, execjournal.StdoutName(r.ExecID)))
+		return err == nil
+	})
+	if s := b.look(r); s.Phase != execjournal.None {
+		t.Fatalf("%v on a full disk", s.Phase)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Fatal("it ran without a journal")
+	}
+	must(t, os.Remove(filler))
+	if j := b.ended(r); j.ExitCode != 0 {
+		t.Errorf("%+v", j)
+	}
+	b.read(marker)
+}
+
+func TestFullDiskKeepsTheMarkerForLater(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t)
+	r := b.sh("head -c 1000000 /dev/zero; exit 9")
+	r.LogLimitBytes, r.LogLimitAction = 500_000, execjournal.LogLimitDrop
+	b.start(r)
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	must(t, unix.Mount("tmpfs", b.paths.Logs, "tmpfs", unix.MS_REMOUNT, "size=8m"))
+	j := b.ended(r)
+	out, _ := b.logs(r)
+	wantCut(t, out, 500_000, 1, 500_000, j.StdoutBytes)
+	if j.ExitCode != 9 || j.LogLost || j.StdoutDroppedBytes != 500_000 {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
+	t.Parallel()
+	b := newSmallBox(t, "--", "/bin/sh", "-c", "trap '' TERM; head -c 270000 /dev/zero; exit 9") // its end does not race with the TERM
+	b.until("the disk to be full", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(b.paths.Logs, &st))
+		return st.Bfree == 0
+	})
+	select {
+	case <-b.done:
+		t.Fatal("output was given up")
+	case <-time.After(2 * retryEvery):
+	}
+	b.signal(unix.SIGTERM)
+	if code := b.exitCode(); code != 9 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestACancelThatIsALinkToTheRequest is what the daemon writes when its own disk is full.
+func TestACancelThatIsALinkToTheRequest(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	for _, r := range []execjournal.Request{b.sh("echo up; sleep 1000"), b.agent("echo up; sleep 1000")} {
+		r = b.start(r)
+		b.says(r, "up\n")
+		exec := filepath.Join(b.paths.Ctl, execjournal.ExecDir)
+		must(t, os.Link(filepath.Join(exec, execjournal.RequestName(r.ExecID)), filepath.Join(exec, execjournal.CancelName(r.ExecID))))
+		if j := b.ended(r); !j.Cancelled {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+func TestAnEmptyJournalIsAFence(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.sh("touch " + b.paths.Logs + "/ran")
+	must(t, os.WriteFile(filepath.Join(b.paths.Logs, execjournal.JournalName(r.ExecID)), nil, 0o644))
+	b.boot().start(r)
+	b.until("a later exec to have ended", func() bool { return b.ended(b.start(b.sh("true"))).ExitCode == 0 })
+	if _, err := os.Stat(filepath.Join(b.paths.Logs, "ran")); err == nil {
+		t.Error("it ran")
+	}
+}

@@ -1,0 +1,101 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// lock takes the lock of an exec. The file is locked before it has its name, and only root may open it, so no command can lock it first.
+// EWOULDBLOCK: another process holds it.
+func (p *initProcess) lock(id string) (int, error) {
+	temp, name := execjournal.TempName(id, "lock"), execjournal.LockName(id)
+	fd, err := newLock(p.logs, temp)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Linkat(p.logs, temp, p.logs, name, 0)
+	if errors.Is(err, fs.ErrExist) {
+		var old int
+		if old, err = oldLock(p.logs, name); old >= 0 {
+			unix.Close(fd)
+			fd = old
+		} else if err == nil {
+			err = unix.Renameat(p.logs, temp, p.logs, name)
+		}
+	}
+	_ = unix.Unlinkat(p.logs, temp, 0) // after a rename it is gone
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// newLock makes a locked file.
+func newLock(dir int, temp string) (int, error) {
+	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return -1, fmt.Errorf("remove old %s: %w", temp, err)
+	}
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, temp, flags, execjournal.PrivateMode)
+	if err != nil {
+		return -1, fmt.Errorf("create %s: %w", temp, err)
+	}
+	if err = flock(fd); err == nil { // before it has a name that the daemon's user could know
+		err = execjournal.Entrust(dir, fd, -1, execjournal.PrivateMode)
+	}
+	if err != nil {
+		unix.Close(fd)
+		_ = unix.Unlinkat(dir, temp, 0)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// oldLock takes the lock that an earlier supervisor of the exec left, which had started no command. -1 without an error: the file is not
+// ours, because it is not a regular file, or because other users may open it, so that its lock proves nothing.
+func oldLock(dir int, name string) (int, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, fs.ErrNotExist) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, err
+	}
+	if !private(dir, fd) {
+		unix.Close(fd)
+		return -1, nil
+	}
+	if err = flock(fd); err == nil && !sameFile(fd, dir, name) {
+		err = unix.EWOULDBLOCK // it was replaced meanwhile
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// private tells whether only root, or the owner of the directory, may open the file.
+func private(dir, fd int) bool {
+	var d, f unix.Stat_t
+	if unix.Fstat(dir, &d) != nil || unix.Fstat(fd, &f) != nil {
+		return false
+	}
+	ours := f.Uid == d.Uid || int(f.Uid) == os.Geteuid()
+	return ours && f.Mode&unix.S_IFMT == unix.S_IFREG && f.Mode&0o077 == 0
+}
+
+func flock(fd int) error {
+	for {
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package shim
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// mainSupervisor is one run of the main process: an exec without journal, lock and fence, since it runs again with each
+// start of the container and its end is the container's, which the engine remembers.
+//
+//   - It ends with the main process's exit code when that has ended and what it wrote is stored. Its tree is the kernel's
+//     to kill, with the PID namespace.
+//   - A stop sends TERM to the whole tree. KILL is the engine's, whose patience began with the same stop.
+type mainSupervisor struct {
+	options
+	sig      *signals
+	logDir   int
+	streams  [2]*stream
+	pid      int
+	exited   bool
+	status   unix.WaitStatus
+	stopping bool
+	retryAt  time.Time // the disk was full; zero: it is not
+}
+
+// runMain is the life of that supervisor. It returns the main process's exit code, 128 + signal if one ended it, and 126 or
+// 127 if it could not be started.
+func runMain(at places, o options) int {
+	score := startingOOMScore()
+	s := &mainSupervisor{options: o}
+	err := s.prepare(at)
+	if err != nil {
+		say("start the main process: %v", err)
+		return exitCannotRun
+	}
+	if s.sig.take(sandboxStops) {
+		return stoppedEarly
+	}
+	if why := s.launch(); why != nil {
+		s.refuse(why)
+		return why.exitCode
+	}
+	score.settle(s.pid)
+	return s.loop()
+}
+
+func (s *mainSupervisor) prepare(at places) error {
+	var err error
+	if s.sig, err = becomeSupervisor(); err != nil {
+		return err
+	}
+	if s.logDir, err = openDir(at.logs); err != nil {
+		return err
+	}
+	names := [2]string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)}
+	for i, name := range names {
+		if s.streams[i], err = continueLog(s.logDir, name, s.logLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// continueLog opens a log that earlier starts have written to. One that is larger than its limit has its marker already.
+func continueLog(logs int, name string, limit int64) (*stream, error) {
+	fd, err := openLog(logs, name)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	return &stream{pipe: -1, log: fd, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit}, nil
+}
+
+// launch starts the main process between its three descriptors.
+func (s *mainSupervisor) launch() *startError {
+	who, err := identify("/etc", s.user, s.defaultUser)
+	if err != nil {
+		return cannotRun("%v", err)
+	}
+	if s.hardened {
+		if err := startUnprivileged(); err != nil {
+			return cannotRun("give up privileges: %v", err)
+		}
+	}
+	null, why := openNull()
+	if why != nil {
+		return why
+	}
+	defer unix.Close(null)
+	files := [3]int{null}
+	for i, st := range s.streams {
+		if err := shareLog(s.logDir, st.log, who); err != nil {
+			return cannotRun("%v", err)
+		}
+		end, err := st.open(who)
+		if err != nil {
+			return cannotRun("%v", err)
+		}
+		defer unix.Close(end)
+		files[i+1] = end
+	}
+	s.pid, why = start(s.command, s.dir, who, environment(os.Environ(), who, nil), files)
+	return why
+}
+
+// refuse says why the main process was not started, in its own log and in the container's.
+func (s *mainSupervisor) refuse(why *startError) {
+	say("start the main process: %v", why)
+	errOut := s.streams[1]
+	errOut.accept([]byte("agbox-shim: start the main process: " + execjournal.Sentence(why.why) + "\n"))
+	_ = errOut.sync() // it is said above as well
+}
+
+// loop returns the exit code once the main process has ended and its output is stored.
+func (s *mainSupervisor) loop() int {
+	buf := make([]byte, 64<<10)
+	for {
+		s.reap()
+		if s.sig.take(sandboxStops) {
+			s.stopping, s.retryAt = true, time.Time{}
+			tree{root: os.Getpid()}.terminate()
+		}
+		s.retry(time.Now())
+		if s.exited && s.retryAt.IsZero() && s.stored(buf) {
+			return s.code()
+		}
+		if s.retryAt.IsZero() && anyPending(s.streams[:]) {
+			s.later()
+		}
+		copyOutput(s.sig, nil, s.streams[:], s.retryAt, buf)
+	}
+}
+
+func (s *mainSupervisor) reap() {
+	for pid, ws := range deadChildren {
+		if pid == s.pid {
+			s.exited, s.status = true, ws
+		}
+	}
+}
+
+// stored stores what the main process wrote. A full disk is waited for until the container is to stop.
+func (s *mainSupervisor) stored(buf []byte) bool {
+	for _, st := range s.streams {
+		ok := st.drain(buf)
+		if err := st.sync(); err != nil {
+			ok = false
+		}
+		if !ok && !s.stopping {
+			s.later()
+			return false
+		}
+		if !ok {
+			say("the disk is full: the last output of the main process is missing")
+		}
+	}
+	return true
+}
+
+func (s *mainSupervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
+
+// retry tries to store again what a full disk refused.
+func (s *mainSupervisor) retry(now time.Time) {
+	if s.retryAt.IsZero() || now.Before(s.retryAt) {
+		return
+	}
+	s.retryAt = time.Time{}
+	for _, st := range s.streams {
+		st.flush()
+	}
+}
+
+func (s *mainSupervisor) code() int {
+	if s.status.Signaled() {
+		return 128 + int(s.status.Signal())
+	}
+	return s.status.ExitStatus()
+}

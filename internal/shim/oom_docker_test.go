@@ -1,0 +1,175 @@
+//go:build docker
+
+package shim
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/ipcbounds"
+)
+
+// builtHog is the directory of the program that takes memory of the kernel.
+var builtHog = sync.OnceValues(func() (string, error) { return build("hog", "./testdata/hog") })
+
+// hogs use up a container's memory, each in its own way; all of them end. Those that have killed tell how they end.
+var hogs = []struct {
+	name, script string
+	killed       bool // the command itself is what the kernel kills, every time
+}{
+	{"malloc", `exec tail /dev/zero`, true},
+	{"malloc of a child", `tail /dev/zero; exit 3`, false},
+	{"malloc of a child under a pipe", `cat /dev/zero | tail; exit 4`, false},
+	{"file in /dev/shm", `dd if=/dev/zero of=/dev/shm/f bs=64k; exit 5`, false},
+	{"files in /dev/shm of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/shm/f$i bs=64k & done; wait; exit 6`, false},
+	{"file in /tmp", `dd if=/dev/zero of=/tmp/f bs=64k count=4096; exit 7`, false},
+	{"many small processes", `i=0; while [ $i -lt 150 ]; do (x=$(head -c 400000 /dev/zero | tr '\0' x); exec sleep 1 $x) & (x=$(head -c 400000 /dev/zero | tr '\0' x); sleep 1) & i=$((i+1)); done; wait; exit 8`, false},
+	{"detached child that outlives its exec", `setsid sh -c 'sleep 0.3; tail /dev/zero' & exit 9`, false},
+	{"segments", `/hog/hog segments; exec tail /dev/zero`, true},
+	{"segments of many", `for i in 1 2 3 4; do /hog/hog segments wait & done; /hog/hog segments; exec tail /dev/zero`, true},
+	{"segments that are attached", `/hog/hog attached; exec tail /dev/zero`, true},
+	{"message queues", `/hog/hog queues; exec tail /dev/zero`, true},
+	{"semaphores", `/hog/hog semaphores; exec tail /dev/zero`, true},
+	{"POSIX message queues", `/hog/hog mqueues; exec tail /dev/zero`, true},
+	{"empty files in /dev/shm", `/hog/hog files; exec tail /dev/zero`, true},
+	{"all that outlives processes", `for h in segments queues semaphores mqueues; do /hog/hog $h; done; dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
+	{"/dev/shm full, and then malloc", `dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
+}
+
+// TestContainerOutOfMemoryHitsTheWorkload: whatever uses up the memory, PID 1 lives, no exec is lost, and the next one runs.
+func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
+	bin, err := builtHog()
+	must(t, err)
+	for _, limit := range []int{32, 48, 128} {
+		for _, hog := range hogs {
+			t.Run(fmt.Sprintf("%d MiB, %s", limit, hog.name), func(t *testing.T) {
+				c := newContainer(t, append(bounded(limit), "-v", bin+":/hog:ro")...)
+				innocent := c.start(c.sh("echo up; exec sleep 1000"))
+				c.says(innocent, "up\n")
+				r := c.start(c.sh(hog.script))
+				var s execjournal.Status
+				c.until("the hog to end", func() bool {
+					s = c.look(r)
+					return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost || c.inspect("{{.State.Running}}") == "false"
+				})
+				t.Logf("hog: %v %+v", s.Phase, s.Journal)
+				if s.Phase != execjournal.Ended || hog.killed && !s.Journal.OOM {
+					t.Errorf("the hog: %v, %+v", s.Phase, s.Journal)
+				}
+				if strings.HasPrefix(hog.name, "detached") {
+					c.until("the kernel to kill it", func() bool { return c.oomKills() > 0 })
+				}
+				is := c.look(innocent)
+				t.Logf("innocent: %v, OOM %v", is.Phase, is.Journal.OOM)
+				if is.Phase != execjournal.Running && (is.Phase != execjournal.Ended || !is.Journal.OOM) {
+					t.Errorf("the innocent exec: %v, %+v", is.Phase, is.Journal)
+				}
+				if running := c.inspect("{{.State.Running}}"); running != "true" {
+					t.Fatal("PID 1 died")
+				}
+				if j, _ := c.do(c.request("true")); j.ExitCode != 0 {
+					t.Errorf("the next exec: %+v", j)
+				}
+			})
+		}
+	}
+}
+
+// fills take memory that outlives processes, each as much as it gets.
+var fills = map[string]string{
+	"a file":        `dd if=/dev/zero of=/dev/shm/f bs=64k`,
+	"empty files":   `/hog/hog files`,
+	"segments":      `/hog/hog segments`,
+	"queues":        `/hog/hog queues`,
+	"semaphores":    `/hog/hog semaphores`,
+	"POSIX queues":  `/hog/hog mqueues`,
+	"all and twice": `for i in 1 2; do dd if=/dev/zero of=/dev/shm/f bs=64k; for h in segments queues semaphores mqueues files; do /hog/hog $h; done; done`,
+}
+
+// TestContainerManyStartsWithFullMemory: no kill gives back what was taken, and many execs start at once. Each gets its true end,
+// and the later ones run.
+func TestContainerManyStartsWithFullMemory(t *testing.T) {
+	bin, err := builtHog()
+	must(t, err)
+	for _, limit := range []int{32, 48, 128} {
+		for name, fill := range fills {
+			t.Run(fmt.Sprintf("%d MiB, %s", limit, name), func(t *testing.T) {
+				c := newContainer(t, append(bounded(limit), "-v", bin+":/hog:ro")...)
+				c.do(c.sh(fill))
+				_, out := c.do(c.sh(fill))
+				t.Logf("%q", out)
+				c.manyStarts(30)
+				if j, _ := c.do(c.request("true")); j.ExitCode != 0 {
+					t.Errorf("the next exec: %+v", j)
+				}
+			})
+		}
+	}
+}
+
+// manyStarts starts n execs at once.
+func (c *container) manyStarts(n int) {
+	c.Helper()
+	var all []execjournal.Request
+	for range n {
+		all = append(all, c.start(c.sh("sleep 1")))
+	}
+	ends := make(map[string]int)
+	for _, r := range all {
+		var s execjournal.Status
+		c.until("an end", func() bool {
+			s = c.look(r)
+			return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost || c.inspect("{{.State.Running}}") == "false"
+		})
+		ends[fmt.Sprintf("%v, OOM %v, %s", s.Phase, s.Journal.OOM, s.Journal.ErrorCode)]++
+		if s.Phase != execjournal.Ended || s.Journal.ExitCode != 0 && !s.Journal.OOM && s.Journal.ErrorCode == "" {
+			c.Fail()
+		}
+	}
+	c.Log(ends)
+	if c.inspect("{{.State.Running}}") != "true" {
+		c.Fatal("PID 1 died")
+	}
+}
+
+// bounded are the options of a container with a memory limit of so many MiB, as the daemon makes it.
+func bounded(limit int) []string {
+	size, b := fmt.Sprintf("%dm", limit), ipcbounds.Of(int64(limit)<<20)
+	options := []string{"--memory", size, "--memory-swap", size, "--tmpfs", fmt.Sprintf("/dev/shm:size=%d,nr_inodes=%d", b.ShmBytes, b.ShmFiles)}
+	for name, value := range b.Sysctls() {
+		options = append(options, "--sysctl", name+"="+value)
+	}
+	return options
+}
+
+// TestContainerTellsOfKilledChildren: an exec that ended otherwise says how many processes the kernel killed meanwhile.
+func TestContainerTellsOfKilledChildren(t *testing.T) {
+	c := newContainer(t, "--memory", "48m", "--memory-swap", "48m")
+	for script, code := range map[string]int{"tail /dev/zero; exit 0": 0, "tail /dev/zero; exit $?": 137, "tail /dev/zero || exit 1": 1} {
+		j, _ := c.do(c.sh(script))
+		if j.ExitCode != code || j.OOM || j.OOMKills != 1 || j.OOMLimitBytes != 48<<20 {
+			t.Errorf("%s: %+v", script, j)
+		}
+	}
+	if j, _ := c.do(c.request("true")); j.OOMKills != 0 || j.OOMLimitBytes != 0 {
+		t.Errorf("the next one: %+v", j)
+	}
+}
+
+// oomKills is how many processes of the container the kernel killed for memory, as the host sees it: the engine tells only when
+// the container has ended.
+func (c *container) oomKills() int64 {
+	c.Helper()
+	root := "/proc/" + c.inspect("{{.State.Pid}}") + "/root/sys/fs/cgroup/"
+	for _, file := range []string{"memory/memory.oom_control", "memory.events"} {
+		if data, err := os.ReadFile(root + file); err == nil {
+			n, _ := oomCount(string(data))
+			return n
+		}
+	}
+	return 0
+}

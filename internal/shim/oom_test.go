@@ -1,0 +1,86 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMemoryFilesOfBothCgroupVersions(t *testing.T) {
+	for text, want := range map[string]struct {
+		n  int64
+		ok bool
+	}{
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n":               {3, true},
+		"low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n": {1, true},
+		"oom_kill_disable 0\nunder_oom 0\n":                           {0, false},
+		"oom_kill x\n":                                                {0, false},
+		"":                                                            {0, false},
+	} {
+		if n, ok := oomCount(text); n != want.n || ok != want.ok {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+	for text, want := range map[string]struct {
+		n  int64
+		ok bool
+	}{
+		"50331648\n": {48 << 20, true}, "max\n": {0, true}, "9223372036854771712\n": {0, true}, "": {0, false}, "x": {0, false},
+	} {
+		if n, ok := limitBytes(text); n != want.n || ok != want.ok {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+}
+
+// TestCommandsAreKilledForMemoryBeforeShims: by their scores, and so are all that they start.
+func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
+	t.Parallel()
+	score := func(pid int) int {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		must(t, err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		must(t, err)
+		return n
+	}
+	base := score(os.Getpid())
+	b := newBox(t).boot()
+	want := strconv.Itoa(min(base+commandScore, maxScore))
+	r := b.start(b.sh("until grep -qx -e " + want + " /proc/$$/oom_score_adj; do sleep 0.02; done; " + // its supervisor sets it
+		"cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj); echo $$; sleep 1000"))
+	out := strings.Fields(b.output(r, func(s string) bool { return strings.Count(s, "\n") == 3 }))
+	if out[0] != want || out[1] != want {
+		t.Errorf("children of the command: %v, want %s", out, want)
+	}
+	pid, err := strconv.Atoi(out[2])
+	must(t, err)
+	if n := score(pid); strconv.Itoa(n) != want {
+		t.Errorf("the command: %d, want %s", n, want)
+	}
+	b.until("the supervisor to have the score of init again", func() bool { return score(b.supervisor(r)) == base })
+	if n := score(b.cmd.Process.Pid); n != base {
+		t.Errorf("init: %d, want %d", n, base)
+	}
+}
+
+func TestMemoryUse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text             string
+		anonymous, cache int64
+		ok               bool
+	}{
+		"v1":    {"rss 1\ninactive_file 2\nactive_file 3\ntotal_rss 10\ntotal_inactive_file 20\ntotal_active_file 30\n", 10, 50, true},
+		"v2":    {"anon 10\nfile 100\ninactive_file 20\nactive_file 30\nshmem 50\n", 10, 50, true},
+		"empty": {"", 0, 0, false},
+	} {
+		if anonymous, cache, ok := memoryUse(c.text); anonymous != c.anonymous || cache != c.cache || ok != c.ok {
+			t.Errorf("%s: %d, %d, %v", name, anonymous, cache, ok)
+		}
+	}
+	if own := ownMemory(); own <= 0 {
+		t.Errorf("this process holds %d bytes", own)
+	}
+}

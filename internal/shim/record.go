@@ -1,0 +1,122 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// reserved is more than any end needs; see execjournal.MaxErrorBytes.
+const reserved = 4096
+
+// recorder writes the journal of one exec. The caller holds the exec's lock.
+type recorder struct {
+	dir     int
+	journal execjournal.Journal
+	spare   int // the temporary file of the end, its blocks reserved; -1 when there is none
+}
+
+func newRecorder(dir int, execID, nonce string) *recorder {
+	return &recorder{dir: dir, spare: -1, journal: execjournal.Journal{
+		Version: execjournal.Version, ExecID: execID, Nonce: nonce, BootID: bootID(),
+	}}
+}
+
+// begin reserves the space of the end, so that a full disk can't swallow a result, and creates the journal. fs.ErrExist
+// says that somebody else created it: nothing may run.
+func (r *recorder) begin(now int64) error {
+	if err := r.reserve(); err != nil {
+		return err
+	}
+	r.journal.State, r.journal.StartedAtNanos = execjournal.StateStarted, now
+	err := r.create()
+	if err != nil {
+		_ = unix.Unlinkat(r.dir, r.endTemp(), 0)
+	}
+	return err
+}
+
+// refuse creates the journal as that of a command that could not be started.
+func (r *recorder) refuse(now int64, exitCode int, why string) error {
+	r.journal.State, r.journal.EndedAtNanos = execjournal.StateEnded, now
+	r.journal.ExitCode, r.journal.ErrorCode = exitCode, execjournal.ErrorStartFailed
+	r.journal.Error = execjournal.Sentence(why)
+	return r.create()
+}
+
+func (r *recorder) create() error {
+	data, err := execjournal.Encode(r.journal)
+	if err != nil {
+		return err
+	}
+	id := r.journal.ExecID
+	return execjournal.CreateExclusive(r.dir, execjournal.TempName(id, "journal"), execjournal.JournalName(id), data)
+}
+
+func (r *recorder) reserve() error {
+	if err := unix.Unlinkat(r.dir, r.endTemp(), 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove old %s: %w", r.endTemp(), err)
+	}
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(r.dir, r.endTemp(), flags, execjournal.PrivateMode)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", r.endTemp(), err)
+	}
+	err = execjournal.Entrust(r.dir, fd, -1, execjournal.PrivateMode)
+	if err == nil {
+		err = unix.Fallocate(fd, 0, 0, reserved)
+	}
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		unix.Close(fd)
+		_ = unix.Unlinkat(r.dir, r.endTemp(), 0)
+		return fmt.Errorf("reserve %s: %w", r.endTemp(), err)
+	}
+	r.spare = fd
+	return nil
+}
+
+// end puts j in the place of the journal. After an error it may be called again.
+func (r *recorder) end(j execjournal.Journal) error {
+	j.State = execjournal.StateEnded
+	data, err := execjournal.Encode(j)
+	if err != nil {
+		return err
+	}
+	name := execjournal.JournalName(j.ExecID)
+	if r.spare < 0 || r.fill(data) != nil || unix.Renameat(r.dir, r.endTemp(), r.dir, name) != nil {
+		return execjournal.Replace(r.dir, r.endTemp(), name, data, execjournal.PrivateMode, true)
+	}
+	unix.Close(r.spare)
+	r.spare = -1
+	// The end is told already. If this flush fails, the disk is lost, and nothing that we could do again would help.
+	_ = execjournal.Sync(r.dir)
+	return nil
+}
+
+// fill overwrites the reserved file; blocks are only ever given back.
+func (r *recorder) fill(data []byte) error {
+	n, err := unix.Pwrite(r.spare, data, 0)
+	if err != nil || n != len(data) {
+		return fmt.Errorf("write the end: %d of %d bytes: %w", n, len(data), errors.Join(err, unix.EIO))
+	}
+	if err := unix.Ftruncate(r.spare, int64(n)); err != nil {
+		return err
+	}
+	return execjournal.Sync(r.spare)
+}
+
+func (r *recorder) endTemp() string { return execjournal.TempName(r.journal.ExecID, "end") }
+
+// bootID is the kernel's; empty where it does not say.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || len(data) > 64 {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,69 @@
+package shim
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/passwd"
+)
+
+// spawn starts the command between its three descriptors.
+func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
+	env := environment(os.Environ(), who, s.request.Env)
+	stdin, why := s.input(at, who)
+	if why != nil {
+		return why
+	}
+	defer unix.Close(stdin)
+	files := [3]int{stdin}
+	for i, log := range s.logs {
+		st := &stream{
+			pipe: -1, log: log, limit: s.request.LogLimitBytes,
+			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
+		}
+		if err := shareLog(s.logDir, log, who); err != nil {
+			return cannotRun("%v", err)
+		}
+		end, err := st.open(who)
+		if err != nil {
+			return cannotRun("%v", err)
+		}
+		defer unix.Close(end)
+		s.streams[i], files[i+1] = st, end
+	}
+	s.heedQuota()
+	if s.in != nil {
+		env = withShim(env)
+	}
+	s.pid, why = start(s.request.Command, s.request.Cwd, who, env, files)
+	s.in.look()
+	return why
+}
+
+// input returns what the command is to have as standard input, and makes the outbox if it has an inbox.
+func (s *supervisor) input(at places, who passwd.Identity) (int, *startError) {
+	if !s.request.Inbox {
+		return openNull()
+	}
+	words, err := makeOutbox(at.out, s.request.ExecID, s.request.OutboxLimitBytes)
+	if err != nil {
+		return -1, cannotRun("%v", err)
+	}
+	s.words = words
+	s.in = &feeder{ctl: s.ctl, logs: s.logDir, id: s.request.ExecID, pipe: -1, inbox: -1}
+	fd, err := s.in.open(who)
+	if err != nil {
+		return -1, cannotRun("%v", err)
+	}
+	return fd, nil
+}
+
+func openNull() (int, *startError) {
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, cannotRun("open /dev/null: %v", err)
+	}
+	return null, nil
+}

@@ -1,0 +1,308 @@
+//go:build docker
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// TestKilledAtEveryFailpoint kills the daemon right before and right after every store commit and every engine call, each
+// once, while everything is done that the daemon can do. The list of points comes from the source: an operation that no scene
+// passes fails the test.
+func TestKilledAtEveryFailpoint(t *testing.T) {
+	t.Parallel()
+	m := newMortal(t, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n")
+	t.Logf("%d points", len(m.points))
+	m.rehearse("life", []string{
+		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
+		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
+		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
+	}, m.wholeLife)
+	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
+	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
+	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
+	m.rehearse("agents", []string{
+		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
+		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
+	}, m.agentsLife)
+	m.rehearse("drains", []string{"BeginDrain", "SetDrainPhase", "EndDrain", "RequestNudge", "RequestFreeze"}, m.drains)
+	m.rehearse("rebuild", []string{"Adopt", "RebuildAgent", "RebuildDone", "RememberInstances", "ReserveAgents"}, m.rebuilds)
+	m.again(func() {
+		m.conf += "cleanup_ttl = \"1s\"\nevent_retention_ttl = \"1s\"\n[pause]\nfreeze_duration = \"1s\"\nstopped_gc_after = \"1s\"\n"
+	})
+	m.rehearse("collection", []string{"RequestCleanup", "Demote", "RequestPauseCleanup", "PurgeSandbox"}, m.collected)
+
+	if left := m.left(); len(left) > 0 {
+		t.Errorf("never killed at %v: let a scene pass them, or say in unreached why none can", left)
+	}
+	for _, p := range m.noted("hit") {
+		if !slices.Contains(m.points, p) && !strings.HasPrefix(p, fault.Disk+".") { // TestKilledWhileTheBallastIsReleasedAndMade
+			t.Errorf("%s was reached and is not on the list (%s)", p, unreached[operation(p)])
+		}
+	}
+	t.Logf("%d points, %d deaths", len(m.points), m.deathsYet())
+	m.audit() // while it lives: the cleanup ends it first
+}
+
+func (m *mortal) wholeLife(round string) {
+	src := filepath.Join(m.home, round)
+	if err := os.WriteFile(src, []byte("copied"), 0o644); err != nil { //nolint:gosec // the sandbox's user reads it
+		m.Fatal(err)
+	}
+	db := web("db", 0)
+	db.PostStartOnPrimary = []string{"echo x >>/workspace/hook"}
+	spec := &agboxv1.CreateSpec{
+		RequiredServices: []*agboxv1.ServiceSpec{db},
+		Copies:           []*agboxv1.CopySpec{{Source: src, Target: "/data/copy"}}, Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}},
+	}
+	reg := newRegistry(m, 1<<10)
+	reg.Release()
+	pulled := m.box(round+"-pulled", &agboxv1.CreateSpec{Image: reg.Ref("run")})
+	id := m.box(round, spec)
+	m.await(id, ready)
+	m.await(pulled, ready)
+	m.once(id, round+"-hook", "/workspace/hook")
+
+	m.run(id, round+"-x", "sh", "-c", "echo x >>/workspace/mark; for i in 1 2 3; do echo $i; sleep 0.2; done; exit 3")
+	if st := m.ended(round + "-x"); st.GetExitCode() != 3 || st.GetErrorCode() != "EXEC_RUN_FAILED" || m.read(st.GetStdoutLogPath()) != "1\n2\n3\n" {
+		m.Errorf("%s: %v", round, st)
+	}
+	m.run(id, round+"-long", "sleep", "1000")
+	must(m.CancelExec(m.ctx(), &agboxv1.CancelExecRequest{ExecId: round + "-long"}))(m)
+	if st := m.ended(round + "-long"); st.GetState() != ended {
+		m.Errorf("%s: a cancelled exec is %v", round, st)
+	}
+	spec.PidsLimit = 300
+	must(m.UpdateSandbox(m.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: spec}))(m)
+	must(m.SetSandboxTimeout(m.ctx(), &agboxv1.SetSandboxTimeoutRequest{
+		SandboxId: id, When: &agboxv1.SetSandboxTimeoutRequest_Timeout{Timeout: seconds(3600)},
+	}))(m)
+	m.freeze(id)
+	must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(m)
+	m.await(id, ready)
+	must(m.StopSandbox(m.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))(m)
+	m.await(id, stopped)
+	must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(m)
+	m.await(id, ready)
+	m.once(id, round+"-again", "/workspace/mark")
+	m.gone(id)
+	m.gone(pulled)
+}
+
+func (m *mortal) deadlines(round string) {
+	labels := map[string]string{"round": round}
+	expires := m.box(round+"-expires", &agboxv1.CreateSpec{Timeout: seconds(2), Labels: labels})
+	idles := m.box(round+"-idles", &agboxv1.CreateSpec{IdleTtl: seconds(1), Labels: labels})
+	m.await(expires, stopped)
+	m.await(idles, stopped)
+	must(m.DeleteSandboxes(m.ctx(), &agboxv1.DeleteSandboxesRequest{LabelSelector: labels}))(m)
+	for _, id := range []string{expires, idles} {
+		m.await(id, deleted)
+		if held := m.held(id); held != "" {
+			m.Errorf("%s holds %s", id, held)
+		}
+	}
+}
+
+// recovers disconnects a sandbox and removes its network by hand, and recovers it.
+func (m *mortal) recovers(round string) {
+	id := m.box(round, &agboxv1.CreateSpec{})
+	m.await(id, ready)
+	m.run(id, round+"-x", "sh", "-c", "echo x >>/workspace/mark")
+	m.ended(round + "-x")
+	m.again(func() { // a daemon would connect it again before the network can be removed
+		m.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
+		m.docker("network", "rm", naming.Network(id))
+	})
+	m.await(id, failed)
+	must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id, Recover: true}))(m)
+	m.await(id, ready)
+	m.once(id, round+"-again", "/workspace/mark")
+	m.gone(id)
+}
+
+// vanishes has two sandboxes vanish while there is no daemon, and an operator confirm it.
+func (m *mortal) vanishes(round string) {
+	boxes := []string{m.box(round+"-one", &agboxv1.CreateSpec{}), m.box(round+"-two", &agboxv1.CreateSpec{})}
+	for _, id := range boxes {
+		m.await(id, ready)
+	}
+	m.again(func() {
+		m.docker("rm", "-f", naming.Primary(boxes[0]), naming.Primary(boxes[1]))
+		time.Sleep(12 * time.Second) // longer ago than the engine is asked for events: its own word would be proof
+	})
+	m.eventually("they wait for an operator", func() error {
+		for _, id := range boxes {
+			if status := m.sandbox(id).GetStatusMessage(); !strings.Contains(status, "vanished") {
+				return fmt.Errorf("the status of %s is %q", id, status)
+			}
+		}
+		return nil
+	})
+	m.eventually("they are judged", func() error { // a daemon that was started again may not hold them yet when the operator confirms
+		must(m.admin().ConfirmEngine(m.ctx(), &agboxv1.ConfirmEngineRequest{}))(m)
+		for _, id := range boxes {
+			if s := m.state(id); s != failed {
+				return fmt.Errorf("%s is %s", id, s)
+			}
+		}
+		return nil
+	})
+	for _, id := range boxes {
+		m.gone(id)
+	}
+}
+
+// crewOf is a sandbox for agents.
+func (m *mortal) crewOf(id string) *crew {
+	m.Helper()
+	m.box(id, &agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: filepath.Join(binaries, "testagent"), Target: "/bin/testagent"}}})
+	m.await(id, ready)
+	return &crew{daemon: m.daemon, box: id}
+}
+
+func (m *mortal) agentsLife(round string) {
+	c, other := m.crewOf(round), m.crewOf(round+"-other")
+	id := c.hire(round, "native", "native")
+	c.awaitAgent(id, agentIdle)
+	c.tell(id, round+"-told", "remember a plum")
+	if r := c.result(id, round+"-told"); r.GetOutcome() != "end_turn" {
+		m.Errorf("%s: %v", id, r)
+	}
+	c.tell(id, round+"-cut", "sleep 1000")
+	c.awaitAgent(id, agentBusy)
+	must(c.agents().InterruptAgent(c.ctx(), &agboxv1.InterruptAgentRequest{AgentId: id}))(m)
+	if r := c.result(id, round+"-cut"); r.GetOutcome() != "interrupted" {
+		m.Errorf("%s: %v", id, r)
+	}
+	must(c.agents().StopAgent(c.ctx(), &agboxv1.StopAgentRequest{AgentId: id}))(m)
+	c.awaitAgent(id, agentStopped)
+	must(c.agents().StartAgent(c.ctx(), &agboxv1.StartAgentRequest{AgentId: id}))(m)
+	c.awaitAgent(id, agentIdle)
+	m.restartNow() // the new daemon adopts what runs
+	c.awaitAgent(id, agentIdle)
+	c.send(id, other.box)
+	c.arrives(id, other.box)
+	c.send(id, c.box)
+	c.arrives(id, c.box)
+	c.deleteKeeping(other.box)
+	m.await(other.box, deleted)
+	c.tell(id, round+"-asked", "what did I say?")
+	if r := c.result(id, round+"-asked"); r.GetOutcome() != "end_turn" {
+		m.Errorf("%s: %v", id, r)
+	}
+	for _, turn := range c.turns(id) {
+		if turn.GetRole() == "assistant" && strings.HasPrefix(turn.GetContent(), "you said") && turn.GetContent() != "you said: a plum" {
+			m.Errorf("%s says %q", id, turn.GetContent())
+		}
+	}
+	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: id}))(m)
+	m.eventually(id+" is gone", func() error {
+		resp, err := c.agents().ListAgents(c.ctx(), &agboxv1.ListAgentsRequest{})
+		if err == nil && slices.ContainsFunc(resp.GetAgents(), func(a *agboxv1.AgentHandle) bool { return a.GetAgentId() == id }) {
+			err = fmt.Errorf("it is there")
+		}
+		return err
+	})
+	m.gone(c.box)
+}
+
+// restartNow kills the daemon between two points.
+func (m *mortal) restartNow() { m.again(func() {}) }
+
+// drains: a drain is of one start of the daemon, so a death ends it and the scene requests it again.
+func (m *mortal) drains(round string) {
+	c := m.crewOf(round)
+	nudged := c.hire(round+"-nudged", "native", "native", func(s *agboxv1.AgentSpec) { s.Nudge = "echo finished" })
+	deaf := c.hire(round+"-deaf", "native", "native", func(s *agboxv1.AgentSpec) { s.Nudge = "echo never" })
+	c.awaitAgent(nudged, agentIdle)
+	c.awaitAgent(deaf, agentIdle)
+	c.tell(nudged, round+"-1", "sleep 1000")
+	c.tell(deaf, round+"-2", "ignore\nsleep 1000")
+	c.awaitAgent(nudged, agentBusy)
+	c.awaitAgent(deaf, agentBusy)
+	m.eventually("a drain is done", func() error {
+		if _, err := c.admin().Drain(c.ctx(), &agboxv1.DrainRequest{Wait: seconds(1), SaveEach: seconds(2)}); err != nil && !isCode(err, codes.FailedPrecondition) {
+			return err // else it drains already
+		}
+		resp, err := c.admin().GetDrainStatus(c.ctx(), &agboxv1.GetDrainStatusRequest{})
+		if err == nil && resp.GetStatus().GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
+			err = fmt.Errorf("%v", resp.GetStatus())
+		}
+		return err
+	})
+	must(c.admin().Undrain(c.ctx(), &agboxv1.UndrainRequest{}))(m)
+	m.gone(c.box)
+}
+
+// rebuilds loses the database, and in every other round the instance's name too.
+func (m *mortal) rebuilds(round string) {
+	c := m.crewOf(round)
+	id := c.hire(round, "native", "native")
+	gone := c.hire(round+"-gone", "native", "native")
+	c.awaitAgent(id, agentIdle)
+	c.tell(id, round+"-told", "remember a plum")
+	c.result(id, round+"-told")
+	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: gone}))(m)
+	m.run(c.box, round+"-x", "sh", "-c", "echo x >>/workspace/mark; sleep 3; exit 5")
+	m.run(c.box, round+"-wait", "sh", "-c", "until test -s /workspace/mark; do sleep 0.1; done")
+	m.ended(round + "-wait")
+	m.once(c.box, round+"-before", "/workspace/mark")
+	m.again(func() { m.lose(theDatabase, theUUID) })
+	m.await(c.box, ready)
+	if st := m.ended(round + "-x"); st.GetExitCode() != 5 {
+		m.Errorf("%s: %v", round, st)
+	}
+	m.once(c.box, round+"-after", "/workspace/mark")
+	c.awaitAgent(id, agentIdle)
+	c.tell(id, round+"-asked", "what did I say?")
+	if r := c.result(id, round+"-asked"); r.GetOutcome() != "end_turn" {
+		m.Errorf("%s: %v", id, r)
+	}
+	m.gone(c.box)
+}
+
+func (m *mortal) collected(round string) {
+	rests, sleeps := m.box(round+"-rests", &agboxv1.CreateSpec{}), m.box(round+"-sleeps", &agboxv1.CreateSpec{})
+	m.await(rests, ready)
+	m.await(sleeps, ready)
+	must(m.StopSandbox(m.ctx(), &agboxv1.StopSandboxRequest{SandboxId: rests}))(m)
+	must(m.PauseSandbox(m.ctx(), &agboxv1.PauseSandboxRequest{SandboxId: sleeps}))(m)
+	for _, id := range []string{rests, sleeps} {
+		m.eventually(id+" is collected", func() error {
+			sb, err := m.GetSandbox(m.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})
+			if isCode(err, codes.NotFound) {
+				return nil
+			}
+			if err == nil {
+				err = fmt.Errorf("it is %s", sb.GetSandbox().GetState())
+			}
+			return err
+		})
+		if held := m.held(id); held != "" {
+			m.Errorf("%s holds %s", id, held)
+		}
+	}
+}
+
+// TestWhatIsNotReachedExists: a reason for an operation that is no more would hide the next one of that name.
+func TestWhatIsNotReachedExists(t *testing.T) {
+	all := allPoints(t)
+	for op := range unreached {
+		if !slices.Contains(all, op+"."+fault.Before) {
+			t.Errorf("there is no %s", op)
+		}
+	}
+}
