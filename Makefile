@@ -38,8 +38,8 @@ demo: ## See it work: a sandbox whose exec survives kill -9 of the daemon.
 	hack/demo.sh
 
 .PHONY: bench
-bench: engine image build ## Compare agbox with the bare Docker API, side by side.
-	go run ./hack/bench
+bench: engine image build ## Compare agbox with the bare Docker API, or with the programs in AGAINST, a directory, side by side.
+	go run ./hack/bench $(if $(AGAINST),-against $(AGAINST))
 
 .PHONY: clean
 clean: ## Remove what was built; the tools stay (rm -r bin for those too).

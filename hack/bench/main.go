@@ -21,9 +21,15 @@ func main() {
 	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
 	alone := flag.Bool("agents", false, "measure agents only")
 	bin := flag.String("bin", "bin", "directory of the built programs")
+	other := flag.String("against", "", "directory with the programs of another version: compare with it in place of the bare engine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *bin, *rounds, *many, *alone)
+	var err error
+	if *other != "" {
+		err = versions(ctx, *bin, *other, *rounds)
+	} else {
+		err = run(ctx, *bin, *rounds, *many, *alone)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -34,7 +40,7 @@ func main() {
 // row is one line of the result.
 type row struct {
 	what        string
-	agbox, bare []time.Duration
+	agbox, bare []time.Duration // bare: of the other side, whatever it is
 }
 
 func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) error {
@@ -60,7 +66,7 @@ func compare(ctx context.Context, d *daemon, rounds, many int) error {
 		return err
 	}
 	defer b.close()
-	life, err := lifecycle(ctx, d, b, rounds)
+	life, err := lifecycle(ctx, d, b, rounds, 1)
 	if err != nil {
 		return err
 	}
@@ -68,27 +74,54 @@ func compare(ctx context.Context, d *daemon, rounds, many int) error {
 	if err != nil {
 		return err
 	}
-	report(append(life, again...))
+	report("agbox", "bare Docker", append(life, again...))
 	return nil
 }
 
-// lifecycle measures one after the other, in turns, so that noise meets both sides alike.
-func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, error) {
+// execsOfVersions is how many execs each round measures when versions are compared: single ones vary by half.
+const execsOfVersions = 20
+
+// versions compares the programs in two directories.
+func versions(ctx context.Context, bin, other string, rounds int) error {
+	d, err := newDaemon(ctx, bin)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	o, err := newDaemon(ctx, other)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	rows, err := lifecycle(ctx, d, o, rounds, execsOfVersions)
+	if err != nil {
+		return err
+	}
+	report(bin, other, rows)
+	return nil
+}
+
+// lifecycle measures both sides in turns, so that noise meets both alike.
+func lifecycle(ctx context.Context, a, b side, rounds, execs int) ([]row, error) {
 	rows := []row{{what: "create to READY"}, {what: "exec true, round trip"}, {what: "pause"}, {what: "resume from a pause"}, {what: "stop"}}
 	for i := range rounds {
 		progress("round %d of %d", i+1, rounds)
 		id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
-		for _, s := range []side{d, b} {
-			for j, f := range []func(context.Context, string) error{s.create, s.exec, s.pause, s.resume, s.stop} {
-				start := time.Now()
-				if err := f(ctx, id); err != nil {
-					return nil, fmt.Errorf("%T: %w", s, err)
+		sides := []side{a, b}
+		if i%2 == 1 {
+			sides = []side{b, a} // what one side leaves behind costs the other
+		}
+		for _, s := range sides {
+			for j, op := range []operation{{s.create, 1}, {s.exec, execs}, {s.pause, 1}, {s.resume, 1}, {s.stop, 1}} {
+				times, err := op.measure(ctx, id)
+				if err != nil {
+					return nil, fmt.Errorf("%s of %T: %w", rows[j].what, s, err)
 				}
-				into := &rows[j].agbox
-				if s == side(b) {
-					into = &rows[j].bare
+				if s == a {
+					rows[j].agbox = append(rows[j].agbox, times...)
+				} else {
+					rows[j].bare = append(rows[j].bare, times...)
 				}
-				*into = append(*into, time.Since(start))
 			}
 			if err := s.remove(ctx, id); err != nil {
 				return nil, err
@@ -97,6 +130,23 @@ func lifecycle(ctx context.Context, d *daemon, b *bare, rounds int) ([]row, erro
 	}
 	progressEnds()
 	return rows, nil
+}
+
+type operation struct {
+	do    func(ctx context.Context, id string) error
+	times int
+}
+
+func (op operation) measure(ctx context.Context, id string) ([]time.Duration, error) {
+	var all []time.Duration
+	for range op.times {
+		start := time.Now()
+		if err := op.do(ctx, id); err != nil {
+			return nil, err
+		}
+		all = append(all, time.Since(start))
+	}
+	return all, nil
 }
 
 // side is one of the two that are compared.

@@ -33,9 +33,10 @@ func progressEnds() {
 	}
 }
 
-func report(rows []row) {
+// report prints the medians of both sides and their ratio.
+func report(ours, other string, rows []row) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\tagbox median\tp90\tbare Docker median\tp90\tratio")
+	fmt.Fprintf(w, "\t%s median\tp90\t%s median\tp90\tratio\n", ours, other)
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90),
 			float64(at(r.agbox, 50))/float64(at(r.bare, 50)))
