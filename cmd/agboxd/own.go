@@ -68,7 +68,7 @@ func newPlaces(cfg config.Config, paths config.Paths, configFile string) places 
 func (p places) policy(m config.Mounts, engineData string, log *slog.Logger) mountpolicy.Policy {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		log.Warn("the mounts of this host can't be read: other names of agboxd's directories are not known", "err", err)
+		log.Warn("the mounts of this host can't be read: other paths of agboxd's and the engine's directories are not known", "err", err)
 	}
 	policy := mountpolicy.Policy{
 		Own: mountpolicy.Aliases(resolveAll(p.own), string(info)), AllowSystem: m.AllowSystem, Allow: resolveAll(m.Allow),
@@ -77,7 +77,7 @@ func (p places) policy(m config.Mounts, engineData string, log *slog.Logger) mou
 		policy.Engine = mountpolicy.Aliases(resolveAll([]string{p.socket}), string(info))
 	}
 	if engineData != "" {
-		policy.EngineData = resolve(engineData)
+		policy.EngineData = mountpolicy.Aliases(resolveAll([]string{engineData}), string(info))
 	}
 	return policy
 }

@@ -15,8 +15,8 @@ type Policy struct {
 	Own []string
 	// Engine are the engine's sockets and directories beside those in system. As Own.
 	Engine []string
-	// EngineData is the engine's data directory, if it is not in system: a source below it is refused. As Own.
-	EngineData string
+	// EngineData are the paths of the engine's data directory, which need not be the one in system. As Own.
+	EngineData []string
 	// AllowSystem lifts the rules about the engine and the system only.
 	AllowSystem bool
 	// Allow are the roots outside of which every source is refused; empty: no such bound. As Own.
@@ -94,8 +94,13 @@ func (p Policy) refusesSystem(source string, use Use) string {
 			return fmt.Sprintf("is, or holds, %s, which is the container engine's: whoever uses it is root on this host", e)
 		}
 	}
-	if p.EngineData != "" && within(source, p.EngineData) {
-		return "lies in " + p.EngineData + ", where the container engine keeps its data"
+	for _, data := range p.EngineData {
+		switch {
+		case within(source, data):
+			return "lies in " + data + ", where the container engine keeps its data"
+		case within(data, source):
+			return "holds " + data + ", where the container engine keeps its data"
+		}
 	}
 	if rest, ok := belowUserRuntime(source); ok {
 		for _, name := range userSockets {

@@ -11,6 +11,8 @@ import (
 var base = mountpolicy.Policy{
 	Own:    []string{"/home/u/.local/share/agents-sandbox", "/run/user/1000/agbox", "/srv/logs", "/home/u/.local/share/agents-sandbox/exec-logs"},
 	Engine: []string{"/home/u/docker.sock"},
+	// One directory under two names, by a bind mount.
+	EngineData: []string{"/mnt/data/docker", "/opt/engine/docker"},
 }
 
 func TestRefuses(t *testing.T) {
@@ -40,6 +42,16 @@ func TestRefuses(t *testing.T) {
 		{"/run/ssh/agent.sock", writable, "/run"},
 		{"/home/u/docker.sock", agent, "engine's"},
 		{"/home/u", writable, "/home/u/docker.sock"},
+		{"/mnt/data/docker", readOnly, "lies in /mnt/data/docker"},
+		{"/mnt/data/docker/volumes/x/_data", writable, "lies in /mnt/data/docker"},
+		{"/mnt/data", writable, "holds /mnt/data/docker"},
+		{"/mnt/data", readOnly, "holds /mnt/data/docker"},
+		{"/mnt", writable, "holds /mnt/data/docker"},
+		{"/mnt/data/docker-2", writable, ""},
+		{"/mnt/data/project", writable, ""},
+		{"/opt/engine", writable, "holds /opt/engine/docker"},
+		{"/opt/engine/docker/overlay2", readOnly, "lies in /opt/engine/docker"},
+		{"/mnt/data/docker/agent.sock", agent, "lies in /mnt/data/docker"},
 		{"/", readOnly, "whole host"},
 		{"/proc", readOnly, "/proc"},
 		{"/proc/self/root", readOnly, "/proc"},

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 )
 
 // A home directory may be mounted; agboxd's own directories below it stay covered, also after restarts of daemon and sandbox.
@@ -52,11 +54,6 @@ func TestMountsThatThePolicyRefuses(t *testing.T) {
 	if err := os.Symlink(own, link); err != nil {
 		t.Fatal(err)
 	}
-	try := func(spec *agboxv1.CreateSpec) error {
-		spec.Image = baseImage
-		_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
-		return err
-	}
 	mount := func(source string, writable bool) *agboxv1.CreateSpec {
 		return &agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: source, Target: "/mnt", Writable: writable}}}
 	}
@@ -65,7 +62,7 @@ func TestMountsThatThePolicyRefuses(t *testing.T) {
 	}
 	refused := func(what string, spec *agboxv1.CreateSpec, field, part string) {
 		t.Helper()
-		if err := try(spec); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), part) {
+		if err := d.judge(spec); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -82,7 +79,7 @@ func TestMountsThatThePolicyRefuses(t *testing.T) {
 		"the configuration of the system, read-only": mount("/etc", false),
 		"a copy without it":                          copied(d.home, "/data", "run", "/config/agents-sandbox"),
 	} {
-		if err := try(spec); err != nil {
+		if err := d.judge(spec); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -91,7 +88,7 @@ func TestMountsThatThePolicyRefuses(t *testing.T) {
 	d.restart()
 	refused("what is outside", mount("/etc", false), "mounts[0].source", "mounts.allow")
 	refused("the database all the same", mount(own+"/ids.db", false), "mounts[0].source", "agboxd's own")
-	if err := try(mount("/run/docker.sock", true)); err != nil {
+	if err := d.judge(mount("/run/docker.sock", true)); err != nil {
 		t.Errorf("the engine's socket with allow_system: %v", err)
 	}
 }
@@ -111,4 +108,48 @@ func TestASandboxThatWouldBeRefusedNowResumes(t *testing.T) {
 	if w := d.sandbox(id).GetWarnings(); len(w) != 1 || !strings.Contains(w[0], `mounts[0].source "/boot"`) {
 		t.Errorf("warnings %q", w)
 	}
+}
+
+// The data root of an engine is refused, and so is a directory that holds it, by each of its paths.
+func TestTheDataRootOfTheEngineIsRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a private engine and a bind mount need root")
+	}
+	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "agbox-root-"))(t)))(t)
+	data, other := filepath.Join(dir, "one", "docker"), filepath.Join(dir, "other", "docker")
+	t.Cleanup(func() {
+		_ = exec.Command("umount", "-l", other).Run()
+		_ = os.RemoveAll(dir)
+	})
+	script := `mkdir -p $0 $1 && mount --bind $0 $1`
+	if out, err := exec.Command("sh", "-c", script, data, other).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	e := dockerd.Start(t, "--data-root", data)
+	d := newDaemon(t, e.Host(), "")
+	for source, want := range map[string]string{
+		data: "lies in " + data, data + "/containers": "lies in " + data, filepath.Dir(data): "holds " + data,
+		other: "lies in " + other, filepath.Dir(other): "holds " + other, dir: "holds " + data,
+	} {
+		for _, writable := range []bool{true, false} {
+			err := d.judge(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: source, Target: "/mnt", Writable: writable}}})
+			if !isCode(err, codes.InvalidArgument) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "mounts.allow_system") {
+				t.Errorf("%s, writable %t: got %v, want %q", source, writable, err, want)
+			}
+		}
+		if err := d.judge(&agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: source, Target: "/mnt"}}}); !isCode(err, codes.InvalidArgument) {
+			t.Errorf("a copy of %s: %v", source, err)
+		}
+	}
+	if err := d.judge(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: d.home, Target: "/mnt", Writable: true}}}); err != nil {
+		t.Errorf("a directory beside it: %v", err)
+	}
+}
+
+// judge has a spec checked as a create checks it.
+func (d *daemon) judge(spec *agboxv1.CreateSpec) error {
+	d.Helper()
+	spec.Image = baseImage
+	_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
+	return err
 }
