@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo, and ip and
-# nsenter for private engines. Installs Debian's packages when we are root; otherwise says what to do.
+# Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
+# nsenter for private engines; mount, mkfs.ext4 and btrfs for small disks. Installs Debian's packages when we are root; otherwise says what to do.
 set -euo pipefail
 
 packages=()
 command -v "${CC:-gcc}" >/dev/null || packages+=(gcc libc6-dev)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v nsenter >/dev/null || packages+=(util-linux)
+command -v mount >/dev/null || packages+=(mount)
+command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
+command -v mkfs.btrfs >/dev/null && command -v btrfs >/dev/null || packages+=(btrfs-progs)
 [[ ${#packages[@]} -gt 0 ]] || exit 0
 
 if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then

@@ -35,9 +35,6 @@ func onItsOwnMount(t *testing.T, child string) {
 	cmd.Env = append(os.Environ(), pathEnv+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "mount: operation not permitted") {
-		t.Skip("mounting is not allowed here")
-	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

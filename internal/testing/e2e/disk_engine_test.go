@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 
@@ -16,19 +15,9 @@ import (
 // engineOnASmallDisk mounts a file system and puts what the test starts below TMPDIR on it.
 func engineOnASmallDisk(t *testing.T, size string) (dir string) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small filesystem needs root")
-	}
 	home := must(os.MkdirTemp("", "agbox-ed-"))(t)
 	dir = home + "/d"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", "-l", dir).Run()
-		_ = os.RemoveAll(home)
-	})
-	script := "mkdir $0/d && truncate -s " + size + " $0/i && mkfs.ext4 -q -m 0 $0/i && mount -o loop $0/i $0/d"
-	if out, err := exec.Command("sh", "-c", script, home).CombinedOutput(); err != nil {
-		t.Skipf("mount an ext4 image, which needs CAP_SYS_ADMIN and loop devices: %v\n%s", err, out)
-	}
+	mountSmall(t, home, dir, onExt4(size))
 	return dir
 }
 

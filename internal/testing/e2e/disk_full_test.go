@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,25 +36,19 @@ func newTmpfs(t testing.TB, size, conf string) *disk {
 // newExt4 is a disk of the given size on ext4 in a loop-mounted image.
 func newExt4(t testing.TB, size, conf string) *disk {
 	t.Helper()
-	return newDisk(t, conf, "truncate -s "+size+" $HOME/image && mkfs.ext4 -q -m 0 $HOME/image && mount -o loop $HOME/image $DATA")
+	return newDisk(t, conf, onExt4(size))
+}
+
+// onExt4 is a script for mountSmall.
+func onExt4(size string) string {
+	return "truncate -s " + size + " $HOME/image && mkfs.ext4 -q -m 0 $HOME/image && mount -o loop $HOME/image $DATA"
 }
 
 func newDisk(t testing.TB, conf, mount string) *disk {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small filesystem needs root")
-	}
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	data := home + "/data"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", "-l", data).Run()
-		_ = os.RemoveAll(home) // while it was a mount point it stayed
-	})
-	cmd := exec.Command("sh", "-ec", "mkdir $DATA; "+mount)
-	cmd.Env = append(os.Environ(), "HOME="+home, "DATA="+data)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("mount a file system, which needs CAP_SYS_ADMIN and, for ext4, loop devices: %v\n%s", err, out)
-	}
+	mountSmall(t, home, data, mount)
 	d := prepared(t, home)
 	d.conf, d.http = conf, freeAddress(t)
 	d.start()

@@ -100,18 +100,9 @@ func (d *daemon) reboot() {
 // smallDisk is a home for a daemon whose data are on a file system that fill fills to the last page.
 func smallDisk(t testing.TB) (home, fill string) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small filesystem needs root")
-	}
 	home = must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	data := home + "/data"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", "-l", data).Run()
-		_ = os.RemoveAll(home) // while it was a mount point it stayed
-	})
-	if out, err := exec.Command("sh", "-c", "mkdir "+data+" && mount -t tmpfs -o size=24m tmpfs "+data).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	mountSmall(t, home, data, "mount -t tmpfs -o size=24m tmpfs $DATA")
 	return home, data + "/fill"
 }
 
