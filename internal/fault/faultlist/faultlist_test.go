@@ -1,7 +1,10 @@
 package faultlist_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/internal/fault/faultlist"
@@ -28,5 +31,48 @@ func TestTheListHoldsWhatWritesAndNothingElse(t *testing.T) {
 func TestADirectoryWithoutAPackageIsAnError(t *testing.T) {
 	if list, err := faultlist.Commits(t.TempDir()); err == nil {
 		t.Errorf("got %v", list)
+	}
+}
+
+func TestEveryChangeOfTheBallastIsWithinAFailpoint(t *testing.T) {
+	ops, uncovered, err := faultlist.Disk("../../host/diskspace", "Disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"fill_ballast", "make_ballast", "release_ballast"}; !slices.Equal(ops, want) {
+		t.Errorf("operations %q, want %q", ops, want)
+	}
+	for _, u := range uncovered {
+		t.Errorf("%s is in no failpoint: surround it with fault.Around(fault.Disk, ...)", u)
+	}
+}
+
+func TestAChangeOutsideOfAFailpointIsFound(t *testing.T) {
+	for name, row := range map[string]struct{ code, ops, uncovered string }{
+		"around it":                   {`func a() { fault.Around(fault.Disk, "x", func() error { return os.Remove("f") }) }`, "x", ""},
+		"around what calls it":        {`func a() { fault.Around(fault.Disk, "x", func() error { return b() }) }; func b() error { return os.Remove("f") }`, "x", ""},
+		"in nothing":                  {`func a() { os.Remove("f") }`, "", "os.Remove"},
+		"called from outside as well": {`func a() { fault.Around(fault.Disk, "x", b); c() }; func c() { b() }; func b() error { return os.Remove("f") }`, "x", "os.Remove"},
+		"after a point":               {`func a() { fault.Point(fault.Disk, "x", fault.Before); f.Sync() }`, "x", "f.Sync"},
+		"around it, of another kind":  {`func a() { fault.Around(fault.Store, "x", func() error { return os.Remove("f") }) }`, "", "os.Remove"},
+		"a method that only its loop calls": {
+			`func (b *t) a() { fault.Around(fault.Disk, "x", func() error { return b.loop() }) }; func (b *t) loop() error { return b.part() }; ` +
+				`func (b *t) part() error { _, err := b.f.WriteAt(nil, 0); return err }`, "x", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package a\n"+row.code+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ops, uncovered, err := faultlist.Disk(dir, "Disk")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := strings.Join(uncovered, " ")
+			if strings.Join(ops, " ") != row.ops || (found == "") != (row.uncovered == "") || !strings.HasSuffix(found, row.uncovered) {
+				t.Errorf("operations %q, uncovered %q", ops, uncovered)
+			}
+		})
 	}
 }

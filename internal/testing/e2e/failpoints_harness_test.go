@@ -54,6 +54,17 @@ func allPoints(t testing.TB) []string {
 	return append(faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits)...)
 }
 
+// diskPoints are those of the daemon's operations on the disk, at which TestKilledWhileTheBallastIsReleasedAndMade kills it: they need a
+// disk that fills up. TestEveryChangeOfTheBallastIsWithinAFailpoint fails where one is missing.
+func diskPoints(t testing.TB) []string {
+	t.Helper()
+	ops, _, err := faultlist.Disk("../../host/diskspace", "Disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return faultlist.Points(fault.Disk, ops)
+}
+
 // failpoints are those that a scene must pass.
 func failpoints(t testing.TB) []string {
 	t.Helper()
