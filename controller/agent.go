@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -18,34 +20,34 @@ const LoopAgents = "agents"
 
 // reconcileAgent is one pass over one agent: observe, decide, take the one step. It needs the store and files, never the
 // engine: what the engine has to say of its sandbox is in the sandbox's state.
-func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, error) {
+func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Result, error) {
 	now := c.clock.read()
 	a, err := c.cfg.Store.Agent(ctx, id)
 	if errdefs.IsNotFound(err) {
 		c.agentBoard.forget(id)
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("load agent: %w", err)
+		return queue.Result{}, fmt.Errorf("load agent: %w", err)
 	}
 	if a.Corrupt {
 		c.agentBoard.set(id, "its stored record does not decode, so it is left alone; see the daemon's log")
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	if c.cfg.Store.RebuildPending() { // nor before it is known which processes there are
 		c.agentBoard.set(id, recordsAway)
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	c.countTransitions(ctx, a)
 	v, err := c.observeAgent(ctx, a, now)
 	if err != nil {
 		c.agentBoard.set(id, "retrying: "+message(err))
-		return Result{}, fmt.Errorf("observe agent: %w", err)
+		return queue.Result{}, fmt.Errorf("observe agent: %w", err)
 	}
 	p := agentplan.Decide(agentRecord(a), v.world, now)
 	if why := c.noRoom(); why != "" && p.WaitsForRoom(agentRecord(a), v.world) {
 		c.agentBoard.set(id, why)
-		return Result{Next: roomLook}, nil
+		return queue.Result{Next: roomLook}, nil
 	}
 	c.agentBoard.set(id, p.Waiting)
 	if p.Kind == agentplan.Adopt {
@@ -53,17 +55,17 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (Result, err
 	}
 	if err := v.take(ctx, p); err != nil {
 		if errdefs.IsAborted(err) { // the newer state has its own pass, unless it is that of the sandbox to move to
-			return Result{Next: abortedLook}, nil
+			return queue.Result{Next: abortedLook}, nil
 		}
 		c.agentBoard.set(id, "retrying: "+message(err))
-		return Result{}, fmt.Errorf("%s: %w", p.Kind, err)
+		return queue.Result{}, fmt.Errorf("%s: %w", p.Kind, err)
 	}
 	if p.Kind == agentplan.Read || p.Kind == agentplan.Deliver || p.Kind == agentplan.Adopt {
-		c.agents.add(id) // what follows from it is decided by the next pass, whether or not anything was recorded
-		return Result{}, nil
+		c.agents.Add(id) // what follows from it is decided by the next pass, whether or not anything was recorded
+		return queue.Result{}, nil
 	}
 	c.agentBoard.verify(id)
-	return Result{Next: p.Next}, nil
+	return queue.Result{Next: p.Next}, nil
 }
 
 // agentRecord is the part of an agent's record that decisions depend on.
@@ -149,21 +151,21 @@ func (c *Controller) agentSpoke(sandboxID, execID string) {
 
 func (c *Controller) wakeAgents() {
 	for _, id := range c.cfg.Store.LiveAgentIDs() {
-		c.agents.add(id)
+		c.agents.Add(id)
 	}
 }
 
 // wakeAgentsOf adds the keys of the agents of a sandbox.
 func (c *Controller) wakeAgentsOf(sandboxID string) {
 	for _, id := range c.cfg.Store.AgentsOf(sandboxID) {
-		c.agents.add(id)
+		c.agents.Add(id)
 	}
 }
 
 // wakeAgentOf adds the key of the agent whose process an exec is, if it is one.
 func (c *Controller) wakeAgentOf(execID string) {
 	if id, _, ok := agentstate.OfExec(execID); ok {
-		c.agents.add(id)
+		c.agents.Add(id)
 	}
 }
 

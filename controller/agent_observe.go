@@ -142,7 +142,7 @@ func (v *agentView) observeProcess(ctx context.Context) error {
 		v.agentBoard.see(v.a.ID, v.execID)
 		if err := v.cfg.Execs.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
 			v.log.Debug("the output of an agent has no inotify watch; polling it", "agent_id", v.a.ID, "err", err)
-			v.agents.addAfter(v.a.ID, agentPoll)
+			v.agents.AddAfter(v.a.ID, agentPoll)
 		}
 	}
 	return nil

@@ -161,6 +161,6 @@ func (v *agentView) keep() error { return v.startHelper(v.saveHelper()) }
 // stopGoesOn has a sandbox looked at whose stop may have waited for this.
 func (v *agentView) stopGoesOn() {
 	if v.world.Ending {
-		v.sandboxes.add(v.a.SandboxID)
+		v.sandboxes.Add(v.a.SandboxID)
 	}
 }

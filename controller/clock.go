@@ -175,6 +175,6 @@ func (c *Controller) ClockWarning() string {
 
 func (c *Controller) wakeAll() {
 	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxes.add(id)
+		c.sandboxes.Add(id)
 	}
 }

@@ -67,7 +67,7 @@ func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp,
 		return nil, nil, err
 	}
 	for id := range open {
-		v.sandboxes.add(id) // without an event, only the next resync would look
+		v.sandboxes.Add(id) // without an event, only the next resync would look
 	}
 	for deadline := time.Now().Add(confirmWait); ; {
 		held = v.absences.confirmable(open, v.run, v.engine)

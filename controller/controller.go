@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -72,12 +75,12 @@ type Controller struct {
 	clock    *clock
 	started  time.Time
 
-	sandboxes  *loop
-	execs      *loop
-	agents     *loop
+	sandboxes  *queue.Loop
+	execs      *queue.Loop
+	agents     *queue.Loop
 	drainer    *drainer
 	link       *engineLink
-	ops        *operations
+	ops        *queue.Operations[plan.Kind]
 	removals   removals
 	odd        *oddities
 	absences   *absences
@@ -120,16 +123,28 @@ func New(cfg Config) *Controller {
 	c.hooks = newHookClock(c.clock.read)
 	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
 	c.started = c.clock.read()
-	c.sandboxes = newLoop(LoopSandboxes, cfg, c.reconcileSandbox)
-	c.execs = newLoop(LoopExecs, cfg, c.reconcileExec)
-	c.agents = newLoop(LoopAgents, cfg, c.reconcileAgent)
+	c.sandboxes = c.newLoop(LoopSandboxes, c.reconcileSandbox)
+	c.execs = c.newLoop(LoopExecs, c.reconcileExec)
+	c.agents = c.newLoop(LoopAgents, c.reconcileAgent)
 	c.drainer = newDrainer()
-	c.ops = newOperations(c.sandboxes.add)
+	c.ops = queue.NewOperations(c.sandboxes.Add, shownByNothingElse)
 	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned, c.absences.streamBroke)
 	cfg.Store.OnCommit(c.committed)
-	cfg.Store.OnAgentCommit(c.agents.add)
+	cfg.Store.OnAgentCommit(c.agents.Add)
 	return c
 }
+
+func (c *Controller) newLoop(name string, reconcile func(context.Context, string) (queue.Result, error)) *queue.Loop {
+	return queue.NewLoop(queue.Options{Name: name, Workers: c.cfg.Workers, Reconcile: reconcile, Logger: c.log, Metrics: c.cfg.Metrics})
+}
+
+// operation names what is done for a sandbox, and to what: an image or a container.
+func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation[plan.Kind] {
+	return queue.Operation[plan.Kind]{ID: sandboxID, Kind: kind, Subject: subject}
+}
+
+// shownByNothingElse reports whether an operation leaves nothing that a later pass could observe.
+func shownByNothingElse(k plan.Kind) bool { return k == plan.EnsureImage || k == plan.CopyFiles }
 
 // Run works until ctx ends, and returns when every goroutine of the controller has.
 func (c *Controller) Run(ctx context.Context) {
@@ -140,16 +155,16 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.watchExecs(ctx) })
 	wg.Go(func() { c.watchClock(ctx) })
 	wg.Go(func() { c.watchQuotas(ctx) })
-	wg.Go(func() { c.sandboxes.run(ctx) })
-	wg.Go(func() { c.execs.run(ctx) })
+	wg.Go(func() { c.sandboxes.Run(ctx) })
+	wg.Go(func() { c.execs.Run(ctx) })
 	wg.Go(func() { c.watchAgents(ctx) })
 	wg.Go(func() { c.drainLoop(ctx) })
 	wg.Go(func() {
 		c.hydrateAgents(ctx) // before anything is decided of any of them
-		c.agents.run(ctx)
+		c.agents.Run(ctx)
 	})
 	wg.Wait()
-	c.ops.wait()
+	c.ops.Wait()
 }
 
 // Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
@@ -171,11 +186,11 @@ func (c *Controller) EngineWarning() string { return c.link.warning() }
 // knows when.
 func (c *Controller) committed(sandboxID, execID string) {
 	if execID != "" {
-		c.execs.add(execID)
+		c.execs.Add(execID)
 		c.wakeAgentOf(execID)
 		return
 	}
-	c.sandboxes.add(sandboxID)
+	c.sandboxes.Add(sandboxID)
 	c.wakeAgentsOf(sandboxID)
 }
 
@@ -191,13 +206,13 @@ func (c *Controller) adopt() {
 
 func (c *Controller) wakeActiveExecs() {
 	for _, id := range c.cfg.Store.ActiveExecs("") {
-		c.execs.add(id)
+		c.execs.Add(id)
 	}
 }
 
 func (c *Controller) wakeExecsOf(sandboxID string) {
 	for _, id := range c.cfg.Store.ActiveExecs(sandboxID) {
-		c.execs.add(id)
+		c.execs.Add(id)
 	}
 }
 
@@ -227,9 +242,9 @@ func (c *Controller) journalChanged(sandboxID, execID string) {
 	case isHelper(execID):
 		c.wakeAgentsOf(sandboxID)
 	case strings.HasPrefix(execID, "_"): // a hook: the sandbox waits for it
-		c.sandboxes.add(sandboxID)
+		c.sandboxes.Add(sandboxID)
 	case execID != "":
-		c.execs.add(execID)
+		c.execs.Add(execID)
 		c.wakeAgentOf(execID)
 	case sandboxID != "":
 		c.wakeExecsOf(sandboxID)

@@ -30,12 +30,12 @@ func (p *pass) copyFiles(ctx context.Context, s plan.Step) error {
 	if id == "" {
 		id = p.made[""]
 	}
-	key := opKey{p.rec.ID, plan.CopyFiles, id}
-	ended, err := p.ops.outcome(key)
+	key := operation(p.rec.ID, plan.CopyFiles, id)
+	ended, err := p.ops.Outcome(key)
 	if ended {
 		return err
 	}
-	p.ops.start(ctx, key, func(ctx context.Context) error {
+	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
 		err := p.copyAll(ctx, id)
 		p.audit(s, id, time.Since(begun), err)

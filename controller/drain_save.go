@@ -77,8 +77,8 @@ func (c *Controller) saveStraggler(ctx, within context.Context, rec *storev1.Dra
 	c.agentBoard.save(a.ID, true)
 	defer func() {
 		c.agentBoard.save(a.ID, false)
-		c.agents.add(a.ID)
-		c.sandboxes.add(a.SandboxID)
+		c.agents.Add(a.ID)
+		c.sandboxes.Add(a.SandboxID)
 	}()
 	if !c.endStraggler(within, rec, a) {
 		return

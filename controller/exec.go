@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -16,26 +18,26 @@ import (
 )
 
 // reconcileExec is one pass over one exec. It needs the store and the files of the exec, never the engine.
-func (c *Controller) reconcileExec(ctx context.Context, id string) (Result, error) {
+func (c *Controller) reconcileExec(ctx context.Context, id string) (queue.Result, error) {
 	ex, err := c.cfg.Store.Exec(ctx, id)
 	if errdefs.IsNotFound(err) || err == nil && ex.End != nil {
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("load exec: %w", err)
+		return queue.Result{}, fmt.Errorf("load exec: %w", err)
 	}
 	rec, sb, err := c.record(ctx, ex.SandboxID)
 	if err != nil {
-		return Result{}, err
+		return queue.Result{}, err
 	}
 	status, err := c.cfg.Execs.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	if err != nil {
-		return Result{}, fmt.Errorf("look at the journal: %w", err)
+		return queue.Result{}, fmt.Errorf("look at the journal: %w", err)
 	}
 	return c.actOnExec(ctx, ex, rec, sb, status)
 }
 
-func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (Result, error) {
+func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
 	want := execRecord(ex, rec)
 	want.TurnLeft = c.turnOf(ctx, ex, rec)
 	p := plan.DecideExec(want, phaseOf(status))
@@ -43,19 +45,19 @@ func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Reco
 		var err error
 		status, err = c.cfg.Execs.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
 		if err != nil {
-			return Result{}, fmt.Errorf("close the fence: %w", err)
+			return queue.Result{}, fmt.Errorf("close the fence: %w", err)
 		}
 		p = plan.DecideExec(want, phaseOf(status)) // whoever made the journal first has decided
 	}
 	switch p.Action {
 	case plan.ExecRequest:
-		return Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex, sb.Spec))
+		return queue.Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex, sb.Spec))
 	case plan.ExecCancel:
-		return Result{Next: p.Next}, c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+		return queue.Result{Next: p.Next}, c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	case plan.ExecRecordEnd:
-		return Result{}, c.recordEnd(ctx, ex, rec, endOf(p.Outcome, status.Journal, want))
+		return queue.Result{}, c.recordEnd(ctx, ex, rec, endOf(p.Outcome, status.Journal, want))
 	}
-	return Result{Next: p.Next}, nil
+	return queue.Result{Next: p.Next}, nil
 }
 
 // recordEnd removes the request before the end is on record: afterwards nobody would look again.
@@ -70,7 +72,7 @@ func (c *Controller) recordEnd(ctx context.Context, ex store.Exec, rec plan.Reco
 	c.log.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
 		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
 	if !runs(rec) {
-		c.sandboxes.add(ex.SandboxID) // a stop or a delete may wait for this
+		c.sandboxes.Add(ex.SandboxID) // a stop or a delete may wait for this
 		return nil
 	}
 	return c.scheduleIdle(ctx, ex.SandboxID)
@@ -84,11 +86,11 @@ func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
 		return fmt.Errorf("load record: %w", err)
 	}
 	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
-		c.sandboxes.add(sandboxID) // its stop came during this pass
+		c.sandboxes.Add(sandboxID) // its stop came during this pass
 		return nil
 	}
 	if ttl := idleTTL(sb, c.inForce()); ttl > 0 && len(sb.ActiveExecs) == 0 {
-		c.sandboxes.addAfter(sandboxID, ttl)
+		c.sandboxes.AddAfter(sandboxID, ttl)
 	}
 	return nil
 }

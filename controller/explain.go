@@ -109,10 +109,10 @@ func (k *hookClock) copied(sandboxID string) *hookClock {
 }
 
 func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
-	last := e.sandboxes.failures.of(e.rec.ID)
+	last := e.sandboxes.Failure(e.rec.ID)
 	r := &agboxv1.ExplainResponse{
 		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
-		Tries: uint32(e.sandboxes.tries(e.rec.ID)), Deadlines: deadlines(e.at.dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
+		Tries: uint32(e.sandboxes.Tries(e.rec.ID)), Deadlines: deadlines(e.at.dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
 		EngineProblem: e.link.problem,
 	}
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
@@ -122,11 +122,11 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
 		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
 	}
-	if last.err != nil {
-		r.LastError = e.redact(message(last.err))
+	if last.Err != nil {
+		r.LastError = e.redact(message(last.Err))
 	}
-	if last.retryAt.After(time.Now()) {
-		r.RetryAt = timestamppb.New(last.retryAt)
+	if last.RetryAt.After(time.Now()) {
+		r.RetryAt = timestamppb.New(last.RetryAt)
 	}
 	if e.link.problem != "" {
 		r.EngineProblemSince = timestamppb.New(e.link.since)

@@ -108,19 +108,19 @@ func keep[V any](to, from map[string]V, key string) {
 }
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
-	last, link := e.agents.failures.of(e.a.ID), e.link.known()
+	last, link := e.agents.Failure(e.a.ID), e.link.known()
 	r := &agboxv1.ExplainResponse{
 		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
-		Tries: uint32(e.agents.tries(e.a.ID)), EngineProblem: link.problem,
+		Tries: uint32(e.agents.Tries(e.a.ID)), EngineProblem: link.problem,
 	}
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
 	}
-	if last.err != nil {
-		r.LastError = e.redact(message(last.err))
+	if last.Err != nil {
+		r.LastError = e.redact(message(last.Err))
 	}
-	if last.retryAt.After(time.Now()) {
-		r.RetryAt = timestamppb.New(last.retryAt)
+	if last.RetryAt.After(time.Now()) {
+		r.RetryAt = timestamppb.New(last.RetryAt)
 	}
 	if link.problem != "" {
 		r.EngineProblemSince = timestamppb.New(link.since)

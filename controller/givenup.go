@@ -92,7 +92,7 @@ func (c *Controller) giveUp(ctx context.Context, confirmed map[string]*storev1.G
 	c.absences.confirm(confirmed)
 	for id := range confirmed {
 		c.log.Warn("an operator gave up a sandbox that vanished", "sandbox_id", id)
-		c.sandboxes.add(id)
+		c.sandboxes.Add(id)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package controller
 import (
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/agbox/agbox/controller/plan"
 )
 
@@ -18,7 +20,7 @@ func (p *pass) classify(s plan.Step, err error) error {
 	}
 	err = about(s.Service, err)
 	if p.hopeless(s, err, p.rec.ID, patience) {
-		return &TerminalError{Code: plan.FailureCode(p.rec), Err: err}
+		return &queue.TerminalError{Code: plan.FailureCode(p.rec), Err: err}
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -32,12 +34,12 @@ func (p *pass) imageOf(service string) (ref, policy string) {
 // ensureImage finds the image or has it pulled in the background. Pulls of one image are shared by the engine port.
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	ref, policy := p.imageOf(s.Service)
-	key := opKey{p.rec.ID, plan.EnsureImage, ref}
-	if slices.Contains(p.ops.subjects(p.rec.ID, plan.EnsureImage), ref) {
+	key := operation(p.rec.ID, plan.EnsureImage, ref)
+	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
 		return &waitingError{"pulling image " + ref} // also when it is there by now: its end has something to tell
 	}
 	image, err := p.cfg.Engine.InspectImage(ctx, ref)
-	ended, failure := p.ops.outcome(key)
+	ended, failure := p.ops.Outcome(key)
 	switch {
 	case err == nil && (policy != pullAlways || ended && failure == nil): // also when somebody brought it after a failed pull
 		p.images[s.Service] = image
@@ -53,17 +55,17 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	return &waitingError{"pulling image " + ref}
 }
 
-func (p *pass) pull(ctx context.Context, s plan.Step, key opKey, always bool) {
-	teller := &pullTeller{p: p, ref: key.subject, service: s.Service}
-	p.ops.start(ctx, key, func(ctx context.Context) error {
+func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
+	teller := &pullTeller{p: p, ref: key.Subject, service: s.Service}
+	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
-		_, err := p.cfg.Engine.EnsureImage(ctx, key.subject, dockerx.PullOptions{
+		_, err := p.cfg.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
 			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
 		})
 		if err == nil {
 			teller.done(ctx)
 		}
-		p.audit(s, key.subject, time.Since(begun), err)
+		p.audit(s, key.Subject, time.Since(begun), err)
 		return err
 	})
 }

@@ -35,7 +35,7 @@ func (c *Controller) inDoubt(v view, w plan.World) bool {
 // outlived it.
 func (c *Controller) observe(ctx context.Context, v view, run *storev1.EngineRun) (plan.World, error) {
 	rec := v.rec
-	w := plan.World{Run: run, Stopping: c.ops.subjects(rec.ID, plan.StopContainer), Doubt: unproven}
+	w := plan.World{Run: run, Stopping: c.ops.Subjects(rec.ID, plan.StopContainer), Doubt: unproven}
 	containers, err := c.cfg.listContainers(ctx, rec.ID)
 	if err != nil {
 		return w, err

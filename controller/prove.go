@@ -64,7 +64,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
 	}
 	if proof.Refused == "" {
-		p.sandboxes.addAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
+		p.sandboxes.AddAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
 		return fmt.Errorf("runtime %s is not proven yet: %s: %w", before.Runtime, proof.Awaited, errdefs.ErrUnavailable)
 	}
 	after, err := p.cfg.Engine.InspectContainer(ctx, id)

@@ -38,7 +38,7 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 func (c *Controller) TakeUp() {
 	c.adopt()
 	for _, id := range c.parked.take() {
-		c.sandboxes.add(id)
+		c.sandboxes.Add(id)
 	}
 	c.askResync()
 }

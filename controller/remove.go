@@ -39,7 +39,7 @@ func (p pool) do(ctx context.Context, fn func() error) error {
 // in turn with those of other sandboxes.
 func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxID string) error) error {
 	id := p.rec.ID
-	ended, err := p.ops.await(ctx, opKey{id, s.Kind, ""}, removePatience, func(ctx context.Context) error {
+	ended, err := p.ops.Await(ctx, operation(id, s.Kind, ""), removePatience, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, removalLimit)
 		defer cancel()
 		removed := 0
@@ -70,7 +70,7 @@ func removing(files int) string {
 
 // removeContainer has the engine kill and remove a container, which takes minutes where its writable layer has very many files.
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
-	ended, err := p.ops.await(ctx, opKey{p.rec.ID, s.Kind, s.ID}, removePatience, func(ctx context.Context) error {
+	ended, err := p.ops.Await(ctx, operation(p.rec.ID, s.Kind, s.ID), removePatience, func(ctx context.Context) error {
 		return p.removals.containers.do(ctx, func() error {
 			begun := time.Now()
 			err := p.cfg.Engine.RemoveContainer(ctx, s.ID)

@@ -19,7 +19,7 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 	if id == "" || e.Action == dockerx.ActionDisconnect && !c.reconnects(id) {
 		return
 	}
-	c.sandboxes.add(id)
+	c.sandboxes.Add(id)
 	if e.Action == dockerx.ActionDie {
 		c.wakeExecsOf(id) // their locks are free now
 	}
@@ -30,17 +30,17 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 // delete needs no further pass, and at each failed start, whose retry waits for its back-off.
 func (c *Controller) reconnects(id string) bool {
 	sb, err := c.cfg.Store.Sandbox(context.Background(), id)
-	return err == nil && runs(c.recordOf(sb)) && c.sandboxes.tries(id) == 0
+	return err == nil && runs(c.recordOf(sb)) && c.sandboxes.Tries(id) == 0
 }
 
 // engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever
 // had its pass in vain for certain.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxes.queue.Forget(id)
+		c.sandboxes.Forget(id)
 	}
 	for _, id := range c.parked.take() {
-		c.sandboxes.add(id)
+		c.sandboxes.Add(id)
 	}
 	c.askResync()
 }
@@ -103,9 +103,9 @@ func (c *Controller) resync(ctx context.Context) error {
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
 		case err != nil, !p.Idle(), c.status.get(id) != p.Waiting:
-			c.sandboxes.add(id) // its own pass says what is wrong, or that nothing is any more
+			c.sandboxes.Add(id) // its own pass says what is wrong, or that nothing is any more
 		case p.Next > 0:
-			c.sandboxes.addAfter(id, p.Next)
+			c.sandboxes.AddAfter(id, p.Next)
 		}
 	}
 	c.cfg.Metrics.Resynced(l.now, unknown)
@@ -119,7 +119,7 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l loo
 		return plan.Plan{}, err
 	}
 	w.Doubt = unproven
-	w.Stopping = c.ops.subjects(id, plan.StopContainer)
+	w.Stopping = c.ops.Subjects(id, plan.StopContainer)
 	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
 		return plan.Plan{}, err
 	}

@@ -22,11 +22,11 @@ func (c *Controller) noRoom() string {
 // RoomReturned requeues every key that may have failed because the disk was full, and resets its back-off.
 func (c *Controller) RoomReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxes.queue.Forget(id)
+		c.sandboxes.Forget(id)
 	}
 	for _, id := range c.cfg.Store.ActiveExecs("") {
-		c.execs.queue.Forget(id)
-		c.execs.add(id)
+		c.execs.Forget(id)
+		c.execs.Add(id)
 	}
 	c.wakeAgents()
 	c.askResync()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
+
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -16,11 +18,11 @@ import (
 )
 
 // reconcileSandbox is one pass over one sandbox.
-func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, error) {
+func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Result, error) {
 	l := c.clock.look() // once per pass: two can disagree about expiry
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
-		return Result{}, err
+		return queue.Result{}, err
 	}
 	c.beforeEngine(rec)
 	c.freeSpace(rec)
@@ -28,17 +30,17 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 	run, problem := c.link.life()
 	if problem != "" {
 		c.status.set(id, engineAway) // no verdict
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	if c.cfg.Store.RebuildPending() { // nor before it is known which objects are ours
 		c.status.set(id, recordsAway)
-		return Result{}, nil
+		return queue.Result{}, nil
 	}
 	c.parked.remove(id)
 	v := view{rec: &rec, sb: sb, at: l}
 	w, err := c.observe(ctx, v, run)
 	if err != nil {
-		return Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
+		return queue.Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
 	return c.carryOut(ctx, rec, sb, w, c.decide(rec, sb, w, l), l)
 }
@@ -47,11 +49,11 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (Result, e
 // learn of it, and operations that nobody wants any more end, with their errors.
 func (c *Controller) beforeEngine(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
-		c.ops.drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
+		c.ops.Drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
 		c.published.set(rec.ID, nil)
 	}
 	if ended(rec) {
-		c.ops.drop(rec.ID, plan.StopContainer)
+		c.ops.Drop(rec.ID, plan.StopContainer)
 	}
 	switch {
 	case rec.Standing != plan.Live:
@@ -72,34 +74,34 @@ func ended(rec plan.Record) bool {
 }
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
-func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l look) (Result, error) {
+func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l look) (queue.Result, error) {
 	c.status.set(rec.ID, p.Waiting)
 	ps := newPass(c, rec, sb, w, l)
 	if err := ps.report(ctx, p.Before); err != nil {
-		return Result{}, settled(err) // nothing is begun for an intent that is no more
+		return queue.Result{}, settled(err) // nothing is begun for an intent that is no more
 	}
 	err := ps.act(ctx, p.Steps)
-	var terminal *TerminalError
+	var terminal *queue.TerminalError
 	var waiting *waitingError
 	switch {
 	case errors.As(err, &waiting):
 		c.status.set(rec.ID, waiting.what)
-		return Result{Pending: true}, nil // the end of what it waits for adds the key
+		return queue.Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
 		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message(terminal.Err))}}
 		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
-			return Result{}, reportErr // not terminal before it is on record
+			return queue.Result{}, reportErr // not terminal before it is on record
 		}
 		c.status.set(rec.ID, "")
 		c.odd.forget(rec.ID)
-		return Result{}, err
+		return queue.Result{}, err
 	case err != nil:
-		return Result{}, c.explain(rec.ID, err)
+		return queue.Result{}, c.explain(rec.ID, err)
 	}
 	c.odd.forget(rec.ID)
 	p.After.Objects = ps.objects(p.After)
 	if err := settled(ps.report(ctx, p.After)); err != nil {
-		return Result{}, err
+		return queue.Result{}, err
 	}
 	if len(p.After.Events) > 0 {
 		c.status.set(rec.ID, "")
@@ -107,9 +109,9 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	waits, err := ps.actAside(ctx, p.Asides)
 	if err != nil {
-		return Result{}, c.explain(rec.ID, err)
+		return queue.Result{}, c.explain(rec.ID, err)
 	}
-	return Result{Next: p.Next, Pending: waits}, nil
+	return queue.Result{Next: p.Next, Pending: waits}, nil
 }
 
 // changedState adds the keys of what waited for the sandbox's new state: its own execs, and other frozen sandboxes, of which
@@ -123,7 +125,7 @@ func (c *Controller) changedState(rec plan.Record, events []*agboxv1.SandboxEven
 			}
 		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 			for _, id := range c.tooLongFrozen() {
-				c.sandboxes.add(id)
+				c.sandboxes.Add(id)
 			}
 		}
 	}
@@ -192,7 +194,7 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 		return plan.Record{ID: id, Standing: standing}, sb, err
 	}
 	rec := c.recordOf(sb)
-	rec.OverFrozen, rec.Tries = c.overFrozen(sb), c.sandboxes.tries(id)
+	rec.OverFrozen, rec.Tries = c.overFrozen(sb), c.sandboxes.Tries(id)
 	rec.Turns = c.turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = c.cfg.Store.Leaving(ctx, id); err != nil {

@@ -212,11 +212,11 @@ func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
 }
 
 func (p *pass) stop(ctx context.Context, s plan.Step) error {
-	key := opKey{p.rec.ID, plan.StopContainer, s.ID}
-	if _, err := p.ops.outcome(key); err != nil {
+	key := operation(p.rec.ID, plan.StopContainer, s.ID)
+	if _, err := p.ops.Outcome(key); err != nil {
 		return err
 	}
-	p.ops.start(ctx, key, func(ctx context.Context) error {
+	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
 		err := p.cfg.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
 		p.audit(s, s.ID, time.Since(begun), err)

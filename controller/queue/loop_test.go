@@ -1,4 +1,4 @@
-package controller
+package queue
 
 import (
 	"context"
@@ -45,20 +45,20 @@ func TestTheWorkerMapsTheOutcomeToTheQueue(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := Config{
-					Workers: 2, Logger: slog.New(slog.DiscardHandler),
-					Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
-				}
 				n := 0
-				l := newLoop(LoopSandboxes, cfg, func(context.Context, string) (Result, error) { n++; return row.pass(n) })
+				l := NewLoop(Options{
+					Name: "sandboxes", Workers: 2, Logger: slog.New(slog.DiscardHandler),
+					Metrics:   metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
+					Reconcile: func(context.Context, string) (Result, error) { n++; return row.pass(n) },
+				})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); l.run(ctx) }()
-				l.add("key")
+				go func() { defer close(done); l.Run(ctx) }()
+				l.Add("key")
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				if n != row.passes || l.tries("key") != row.tries {
-					t.Errorf("%d passes, %d failures; want %d, %d", n, l.tries("key"), row.passes, row.tries)
+				if n != row.passes || l.Tries("key") != row.tries {
+					t.Errorf("%d passes, %d failures; want %d, %d", n, l.Tries("key"), row.passes, row.tries)
 				}
 				cancel()
 				<-done

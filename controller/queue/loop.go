@@ -1,4 +1,6 @@
-package controller
+// Package queue runs reconcile functions: a rate-limited queue of keys with its workers, and the background operations that a
+// pass starts and does not wait for.
+package queue
 
 import (
 	"context"
@@ -38,8 +40,20 @@ const (
 	backoffMax  = 30 * time.Second
 )
 
-// loop is one queue with its workers. A key is an ID; one worker at a time owns it.
-type loop struct {
+// Options configure a Loop.
+type Options struct {
+	// Name is a metric label.
+	Name string
+	// Workers is how many passes run at once, at most one for each key.
+	Workers int
+	// Reconcile is one pass over a key. It may be repeated, and may be the first after a crash.
+	Reconcile func(ctx context.Context, key string) (Result, error)
+	Logger    *slog.Logger
+	Metrics   *metrics.Metrics
+}
+
+// Loop is one queue with its workers. A key is an ID; one worker at a time owns it. Its methods may be called concurrently.
+type Loop struct {
 	name    string
 	queue   workqueue.TypedRateLimitingInterface[string]
 	workers int
@@ -50,25 +64,40 @@ type loop struct {
 	metrics  *metrics.Metrics
 }
 
-func newLoop(name string, cfg Config, pass func(context.Context, string) (Result, error)) *loop {
+// NewLoop returns a Loop that takes keys and does nothing with them until Run.
+func NewLoop(o Options) *Loop {
 	limiter := newFailures(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax))
-	return &loop{
-		name: name, workers: cfg.Workers, failures: limiter, pass: pass, log: cfg.Logger, metrics: cfg.Metrics,
+	return &Loop{
+		name: o.Name, workers: o.Workers, failures: limiter, pass: o.Reconcile, log: o.Logger, metrics: o.Metrics,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter, workqueue.TypedRateLimitingQueueConfig[string]{
-			Name: name, MetricsProvider: cfg.Metrics.QueueProvider(),
+			Name: o.Name, MetricsProvider: o.Metrics.QueueProvider(),
 		}),
 	}
 }
 
-func (l *loop) add(key string) { l.queue.Add(key) }
+// Replace puts another queue in the place of a Loop's own, with the same limiter. It is for simulations, and comes before Run.
+func (l *Loop) Replace(with func(name string, limiter workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimitingInterface[string]) {
+	l.queue.ShutDown()
+	l.queue = with(l.name, l.failures)
+}
 
-func (l *loop) addAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
+// Add enqueues a key.
+func (l *Loop) Add(key string) { l.queue.Add(key) }
 
-// tries is the number of failures of a key in a row.
-func (l *loop) tries(key string) int { return l.queue.NumRequeues(key) }
+// AddAfter enqueues a key when d has passed.
+func (l *Loop) AddAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
 
-// run works until ctx ends and the passes under way are done.
-func (l *loop) run(ctx context.Context) {
+// Forget ends the back-off of a key: its failures are counted from zero again.
+func (l *Loop) Forget(key string) { l.queue.Forget(key) }
+
+// Tries is the number of failures of a key in a row.
+func (l *Loop) Tries(key string) int { return l.queue.NumRequeues(key) }
+
+// Failure returns why the last pass over a key failed; the zero value for a key that does not fail.
+func (l *Loop) Failure(key string) Failure { return l.failures.of(key) }
+
+// Run works until ctx ends and the passes under way are done.
+func (l *Loop) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.queue.ShutDown)
 	defer stop()
 	var wg sync.WaitGroup
@@ -82,7 +111,7 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // next takes one key and maps the outcome of its pass to the queue; nothing else does.
-func (l *loop) next(ctx context.Context) bool {
+func (l *Loop) next(ctx context.Context) bool {
 	key, quit := l.queue.Get()
 	if quit {
 		return false
@@ -95,7 +124,7 @@ func (l *loop) next(ctx context.Context) bool {
 	return true
 }
 
-func (l *loop) settle(ctx context.Context, key string, res Result, err error) string {
+func (l *Loop) settle(ctx context.Context, key string, res Result, err error) string {
 	var terminal *TerminalError
 	var panicked *panicError
 	switch {
@@ -120,7 +149,7 @@ func (l *loop) settle(ctx context.Context, key string, res Result, err error) st
 	}
 	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
-	l.log.Warn("will retry", "loop", l.name, "key", key, "tries", l.tries(key), "err", err)
+	l.log.Warn("will retry", "loop", l.name, "key", key, "tries", l.Tries(key), "err", err)
 	if errors.As(err, &panicked) {
 		return metrics.ResultPanic
 	}
@@ -132,7 +161,7 @@ type panicError struct{ value any }
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // safely runs a pass; a panic costs that key a retry and nobody else anything.
-func (l *loop) safely(ctx context.Context, key string) (res Result, err error) {
+func (l *Loop) safely(ctx context.Context, key string) (res Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.log.Error("panic in a pass", "loop", l.name, "key", key, "stack", string(debug.Stack()))

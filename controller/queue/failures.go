@@ -1,4 +1,4 @@
-package controller
+package queue
 
 import (
 	"sync"
@@ -13,25 +13,25 @@ type failures struct {
 	workqueue.TypedRateLimiter[string]
 
 	mu   sync.Mutex
-	last map[string]failure
+	last map[string]Failure
 }
 
-// failure is the last one of a key.
-type failure struct {
-	err error
-	// retryAt is when the queue adds the key again by itself, unless something else does before.
-	retryAt time.Time
+// Failure is the last one of a key.
+type Failure struct {
+	Err error
+	// RetryAt is when the queue adds the key again by itself, unless something else does before.
+	RetryAt time.Time
 }
 
 func newFailures(limiter workqueue.TypedRateLimiter[string]) *failures {
-	return &failures{TypedRateLimiter: limiter, last: map[string]failure{}}
+	return &failures{TypedRateLimiter: limiter, last: map[string]Failure{}}
 }
 
 // failed notes an error; the queue's AddRateLimited comes next.
 func (f *failures) failed(key string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last[key] = failure{err: err, retryAt: f.last[key].retryAt}
+	f.last[key] = Failure{Err: err, RetryAt: f.last[key].RetryAt}
 }
 
 // When implements workqueue.TypedRateLimiter. Of two times at which a key is to be added the queue keeps the sooner one.
@@ -40,8 +40,8 @@ func (f *failures) When(key string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now, last := time.Now(), f.last[key]
-	if next := now.Add(d); !last.retryAt.After(now) || next.Before(last.retryAt) {
-		last.retryAt = next
+	if next := now.Add(d); !last.RetryAt.After(now) || next.Before(last.RetryAt) {
+		last.RetryAt = next
 	}
 	f.last[key] = last
 	return d
@@ -56,7 +56,7 @@ func (f *failures) Forget(key string) {
 }
 
 // of is the zero value for a key that does not fail.
-func (f *failures) of(key string) failure {
+func (f *failures) of(key string) Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last[key]
