@@ -298,7 +298,8 @@ func (c *Controller) contradiction(ctx context.Context, rec plan.Record, w plan.
 	return ""
 }
 
-// vanishedWith names the sandboxes other than that of rec that vanished, or none if an operator gave up that of rec.
+// vanishedWith names the sandboxes other than that of rec that vanished, or none if an operator gave up that of rec. Errors:
+// ErrUnavailable when the engine lists the primary of rec, which contradicts its absence.
 func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
 	engine, err := c.cfg.Store.EngineIdentity(ctx)
 	if err != nil {
@@ -307,7 +308,14 @@ func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *sto
 	if c.absences.isConfirmed(rec.ID, rec.Objects, run, engine) {
 		return nil, nil
 	}
-	all, err := c.vanished(ctx, run, engine)
+	shown, err := c.listedPrimaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if shown[rec.ID] {
+		return nil, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
+	}
+	all, err := c.unlisted(ctx, shown, run, engine)
 	if err != nil {
 		return nil, err
 	}
@@ -319,9 +327,17 @@ func (c *Controller) vanishedWith(ctx context.Context, rec plan.Record, run *sto
 	return names, nil
 }
 
-// vanished are the live sandboxes, by ID, whose primary the engine does not list, without an event of its removal. It leaves out those
-// that an operator gave up.
+// vanished lists the containers and returns the unlisted sandboxes.
 func (c *Controller) vanished(ctx context.Context, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
+	shown, err := c.listedPrimaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.unlisted(ctx, shown, run, engine)
+}
+
+// listedPrimaries are the sandboxes, by ID, whose primary the engine lists.
+func (c *Controller) listedPrimaries(ctx context.Context) (map[string]bool, error) {
 	listed, err := c.cfg.listContainers(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -332,6 +348,12 @@ func (c *Controller) vanished(ctx context.Context, run *storev1.EngineRun, engin
 			shown[ct.Labels[naming.SandboxID]] = true
 		}
 	}
+	return shown, nil
+}
+
+// unlisted are the live sandboxes, by ID, whose primary is not among shown, without an event of its removal. It leaves out those
+// that an operator gave up.
+func (c *Controller) unlisted(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
 	gone := map[string]store.Sandbox{}
 	for _, id := range c.cfg.Store.LiveIDs() {
 		if shown[id] {

@@ -1,0 +1,42 @@
+package controller_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/dockerx"
+)
+
+// The engine shows a container again between the last look at it and the list that says whether others vanished as well: that list
+// contradicts the absence.
+func TestTheLastListMayShowWhatWasMissing(t *testing.T) {
+	const slow = 3 * time.Second // of a list: the two of one pass are that far apart
+	verdictAfter := func(t *testing.T, shownAfter time.Duration) (took time.Duration) {
+		withDaemon(t, func(t *testing.T, p *player) {
+			p.readyBox(t)
+			id := p.readyBox(t)
+			p.engine.Delay(dockerx.OpListContainers, slow)
+			hidden := p.container(1)
+			p.engine.HideContainer(hidden, true)
+			if shownAfter > 0 {
+				time.AfterFunc(shownAfter, func() { p.engine.HideContainer(hidden, false) })
+			}
+			for took = 0; took < 5*time.Minute; took += time.Second {
+				if p.sandbox(t, id).State != ready {
+					return
+				}
+				pass(time.Second)
+			}
+		})
+		return took
+	}
+	verdict := verdictAfter(t, 0)
+	if verdict >= 5*time.Minute {
+		t.Fatal("no verdict on a sandbox that is missing alone")
+	}
+	for _, before := range []time.Duration{slow - time.Second, slow - 2*time.Second} {
+		if took := verdictAfter(t, verdict-before); took < 5*time.Minute {
+			t.Errorf("shown again %s before the verdict, the sandbox failed after %s", before, took)
+		}
+	}
+}
