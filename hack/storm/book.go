@@ -56,6 +56,20 @@ func (b *book) acceptSandbox(id string, k kind) {
 	b.counts["sandboxes accepted"]++
 }
 
+// undeleted are the accepted sandboxes that no client tried to delete, sorted.
+func (b *book) undeleted() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ids []string
+	for id := range b.sandboxes {
+		if b.tries[id]["delete"] == 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 func (b *book) acceptExec(id, sandbox string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

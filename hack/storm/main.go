@@ -72,6 +72,11 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	defer func() { _ = conn.Close() }()
 	fmt.Printf("storm: seed %d, %s, faults %s, evidence in %s\n", seed, duration, strings.Join(faults, ","), home)
 	start := time.Now()
+	if s.has(faultProxy) {
+		if err := s.anchor(ctx, agboxv1.NewSandboxServiceClient(conn)); err != nil {
+			return err
+		}
+	}
 	if err := s.rage(ctx, conn, duration, clients); err != nil {
 		return err
 	}

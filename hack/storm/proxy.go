@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // mode is what the proxy does to answers for a while.
@@ -33,8 +35,11 @@ const (
 	stale      mode = "stale"       // a list is answered with an earlier answer
 	repeat     mode = "repeat"      // a request reaches the engine twice; events come twice
 	reorder    mode = "reorder"     // events come in another order
+	// hide leaves objects out of every list and answers 404 to every inspection of them, by ID and by name, until the mode changes.
+	hide mode = "hide"
 )
 
+// lies are the modes that hit some requests for a short time. hide is a lie of its own: see (*storm).lie.
 var lies = []mode{delay, dropBefore, dropAfter, truncate, empty, stale, repeat, reorder}
 
 const (
@@ -59,10 +64,11 @@ type proxy struct {
 	done   chan struct{}
 	count  func(string)
 
-	mu   sync.Mutex
-	mode mode
-	rng  *rand.Rand
-	old  map[string][]byte // answers to lists, by path and query
+	mu     sync.Mutex
+	mode   mode
+	victim string // the sandbox whose objects hide leaves out; empty: every sandbox
+	rng    *rand.Rand
+	old    map[string][]byte // answers to lists, by path and query
 }
 
 // newProxy serves on the socket path, in front of the engine on the socket engine.
@@ -94,13 +100,31 @@ func (p *proxy) close() {
 func (p *proxy) set(m mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mode = m
+	p.mode, p.victim = m, ""
 }
 
-// hit returns the mode if it applies to this request.
+// hide denies every container and every network of a sandbox, or of all sandboxes if victim is empty, until the next call of set or hide.
+func (p *proxy) hide(victim string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode, p.victim = hide, victim
+}
+
+// denies reports whether objects with these labels are hidden now.
+func (p *proxy) denies(labels map[string]string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := labels[naming.SandboxID]
+	return p.mode == hide && id != "" && (p.victim == "" || p.victim == id)
+}
+
+// hit returns the mode if it applies to this request. hide applies to all.
 func (p *proxy) hit() (mode, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mode == hide {
+		return hide, 0
+	}
 	if p.mode == honest || p.rng.Float64() > hitRate {
 		return honest, 0
 	}
@@ -146,6 +170,8 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 func (l *lossy) answer(r *http.Request, resp *http.Response, m mode) (*http.Response, error) {
 	list := isList(r) && resp.StatusCode == http.StatusOK
 	switch {
+	case m == hide:
+		return l.without(r, resp)
 	case m == dropAfter:
 		l.p.count("proxy " + string(m))
 		resp.Body.Close()
@@ -180,10 +206,14 @@ func (l *lossy) answer(r *http.Request, resp *http.Response, m mode) (*http.Resp
 		l.p.count("proxy " + string(m))
 		body = before
 	}
+	return withBody(resp, body), nil
+}
+
+func withBody(resp *http.Response, body []byte) *http.Response {
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	resp.ContentLength = int64(len(body))
 	resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
-	return resp, nil
+	return resp
 }
 
 func isList(r *http.Request) bool {
@@ -250,7 +280,7 @@ func (l *lossy) eachEvent(ctx context.Context, src io.Reader, to io.Writer) erro
 				l.p.count("events reordered")
 				held, out = line, nil
 			}
-		case honest, truncate, empty, stale:
+		case honest, truncate, empty, stale, hide:
 		}
 		if held != nil && out != nil {
 			out, held = append(out, held), nil

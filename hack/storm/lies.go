@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+const (
+	// anchors is the number of sandboxes that no client touches: whenever all sandboxes are hidden, several vanish together.
+	anchors = 2
+	// anchorTimeout bounds their create, before the faults begin.
+	anchorTimeout = time.Minute
+)
+
+// anchor creates the anchors and waits until they are READY.
+func (s *storm) anchor(ctx context.Context, api agboxv1.SandboxServiceClient) error {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), anchorTimeout)
+	defer cancel()
+	for n := range anchors {
+		id := fmt.Sprintf("anchor-%d", n)
+		spec := &agboxv1.CreateSpec{Image: image}
+		if _, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: spec}); err != nil {
+			return fmt.Errorf("create %s: %w", id, err)
+		}
+		s.book.acceptSandbox(id, plain)
+		for {
+			resp, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
+			if err != nil {
+				return fmt.Errorf("wait for %s: %w", id, err)
+			}
+			if resp.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
+				break
+			}
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// lie changes what the proxy does. Most lies are short and hit some requests; in each lieCycle, three are about whole sandboxes.
+func (s *storm) lie(ctx context.Context) error {
+	r := s.rng(3)
+	defer s.proxy.set(honest)
+	for n := 1; pause(ctx, between(r, 500*time.Millisecond, 4*time.Second)); n++ {
+		short, m := between(r, 300*time.Millisecond, 4*time.Second), lies[r.IntN(len(lies))]
+		switch n % lieCycle {
+		case 2, 6:
+			s.hideOne(ctx, r)
+		case 4:
+			if err := s.hideAll(ctx, r); err != nil {
+				return err
+			}
+		default:
+			s.proxy.set(m)
+			pause(ctx, short)
+		}
+		s.proxy.set(honest)
+	}
+	return nil
+}
+
+const (
+	// lieCycle is the number of lies after which they start over.
+	lieCycle = 8
+	// leastHideOne and mostHideOne bound how long one sandbox is hidden. The controller fails a sandbox that is missing alone for 10 s.
+	leastHideOne, mostHideOne = 4 * time.Second, 9 * time.Second
+	// leastHideAll and mostHideAll bound how long all sandboxes are hidden: long enough for two looks that are 10 s apart. The
+	// controller never fails sandboxes that vanish together.
+	leastHideAll, mostHideAll = 12 * time.Second, 25 * time.Second
+)
+
+// hideOne has the engine deny one sandbox. No verdict may follow: it takes two looks, 10 s apart.
+func (s *storm) hideOne(ctx context.Context, r *rand.Rand) {
+	lasts, pick, quiet := between(r, leastHideOne, mostHideOne), r.IntN(1<<16), r.IntN(2) == 0
+	// Not the last one again: two lies with no look in between would be one long absence.
+	victims := slices.DeleteFunc(s.book.undeleted(), func(id string) bool { return id == s.victim })
+	s.victim = victims[pick%len(victims)]
+	s.book.count("one sandbox hidden")
+	if quiet { // each start of the daemon begins the proof of an absence again
+		s.truce.Lock()
+		defer s.truce.Unlock()
+	}
+	s.proxy.hide(s.victim)
+	pause(ctx, lasts)
+}
+
+// hideAll has the engine deny everything. No verdict may follow: there are always two anchors, which vanish together. If daemons may be
+// killed, a new one meets the lie in its first resync; otherwise one looks after up to a resync interval, perhaps too late for two looks.
+func (s *storm) hideAll(ctx context.Context, r *rand.Rand) error {
+	lasts := between(r, leastHideAll, mostHideAll)
+	s.book.count("all sandboxes hidden")
+	s.truce.Lock()
+	defer s.truce.Unlock()
+	s.proxy.hide("")
+	if s.has(faultKill) {
+		if err := s.daemon.kill(0); err != nil {
+			return err
+		}
+	}
+	pause(ctx, lasts)
+	return nil
+}
