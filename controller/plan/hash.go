@@ -11,31 +11,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
-// inPlace are the fields that containers do not fix: a change of one is no drift. They go by their full names: the timeout of
-// a healthcheck is another thing than that of a sandbox.
-var inPlace = inPlaceOf((&agboxv1.CreateSpec{}).ProtoReflect().Descriptor(), "labels", "idle_ttl", "timeout", "on_timeout",
-	"auto_resume", "cpu_limit", "memory_limit", "pids_limit", "restart_policy", "pull_policy", "on_log_limit",
-).with(inPlaceOf((&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor(), "cpu_limit", "memory_limit", "pids_limit",
-	"restart_policy", "pull_policy"))
-
-type fieldSet map[protoreflect.FullName]bool
-
-func inPlaceOf(m protoreflect.MessageDescriptor, names ...protoreflect.Name) fieldSet {
-	set := fieldSet{}
-	for _, n := range names {
-		set[m.FullName().Append(n)] = true
-	}
-	return set
-}
-
-func (s fieldSet) with(other fieldSet) fieldSet {
-	maps.Copy(s, other)
-	return s
-}
-
-// SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those of inPlace.
+// SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those that validate.InPlace names.
 // A field that a spec does not set does not count, so a new one changes no hash of a spec without it. A hash of a version
 // that is not known here says nothing about drift.
 func SpecHash(spec *agboxv1.CreateSpec) string {
@@ -51,7 +30,7 @@ func hashMessage(w *strings.Builder, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for _, n := range numbers(fields) {
 		fd := fields.ByNumber(n)
-		if !m.Has(fd) || inPlace[fd.FullName()] {
+		if !m.Has(fd) || validate.InPlace(fd) {
 			continue
 		}
 		hashText(w, string(fd.Name()))

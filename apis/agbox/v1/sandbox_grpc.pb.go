@@ -93,10 +93,8 @@ type SandboxServiceClient interface {
 	// PAUSED ones; for others FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. What is set while
 	// PAUSED counts from then and holds after the resume. A stop forgets it.
 	SetSandboxTimeout(ctx context.Context, in *SetSandboxTimeoutRequest, opts ...grpc.CallOption) (*SetSandboxTimeoutResponse, error)
-	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, timeout,
-	// on_timeout, auto_resume, cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits
-	// and policies of its services. A timeout that changes counts from the change. Anything
-	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
+	// UpdateSandbox changes the fields of a live sandbox's spec that can change in place; docs/sandbox.md marks them. A timeout
+	// that changes counts from the change. Anything else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*UpdateSandboxResponse, error)
 	// DeleteSandbox asks for removal of everything the sandbox holds. Idempotent.
@@ -323,10 +321,8 @@ type SandboxServiceServer interface {
 	// PAUSED ones; for others FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. What is set while
 	// PAUSED counts from then and holds after the resume. A stop forgets it.
 	SetSandboxTimeout(context.Context, *SetSandboxTimeoutRequest) (*SetSandboxTimeoutResponse, error)
-	// UpdateSandbox changes the spec of a live sandbox where it can be changed in place: labels, idle_ttl, timeout,
-	// on_timeout, auto_resume, cpu_limit, memory_limit, pids_limit, restart_policy, pull_policy and on_log_limit, and the limits
-	// and policies of its services. A timeout that changes counts from the change. Anything
-	// else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
+	// UpdateSandbox changes the fields of a live sandbox's spec that can change in place; docs/sandbox.md marks them. A timeout
+	// that changes counts from the change. Anything else that differs is refused, all of it by name, and nothing is changed: FAILED_PRECONDITION, reason
 	// SANDBOX_FIELD_IMMUTABLE, metadata "fields" with the paths, comma-separated.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*UpdateSandboxResponse, error)
 	// DeleteSandbox asks for removal of everything the sandbox holds. Idempotent.

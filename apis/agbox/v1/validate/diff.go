@@ -17,8 +17,8 @@ type Change struct {
 	// Old and New are for people; empty is absent. Values of environment variables are never shown.
 	Old, New string
 
-	// field is the last name in Path; empty when services came, went or changed places.
-	field string
+	// field is the one that Path ends with; nil when services came, went or changed places.
+	field protoreflect.FieldDescriptor
 }
 
 // Diff returns what differs between two specs once both are normalized, in the order of the fields. Services are
@@ -31,7 +31,7 @@ func Diff(before, after *agboxv1.CreateSpec) []Change {
 
 type differ struct{ changes []Change }
 
-func (d *differ) add(path, before, after, field string) {
+func (d *differ) add(path, before, after string, field protoreflect.FieldDescriptor) {
 	d.changes = append(d.changes, Change{Path: path, Old: before, New: after, field: field})
 }
 
@@ -43,18 +43,18 @@ func (d *differ) message(prefix string, before, after protoreflect.Message) {
 		path, a, b := prefix+fd.TextName(), before.Get(fd), after.Get(fd)
 		switch {
 		case fd.IsMap():
-			d.entries(path, fd.TextName(), a.Map(), b.Map())
+			d.entries(path, fd, a.Map(), b.Map())
 		case isSecurity(fd): // an absent one reads as empty
 			d.message(path+".", a.Message(), b.Message())
 		case isServices(fd):
 			d.services(path, serviceList(a.List()), serviceList(b.List()))
 		case before.Has(fd) != after.Has(fd) || !a.Equal(b):
-			d.add(path, show(before, fd), show(after, fd), fd.TextName())
+			d.add(path, show(before, fd), show(after, fd), fd)
 		}
 	}
 }
 
-func (d *differ) entries(path, field string, before, after protoreflect.Map) {
+func (d *differ) entries(path string, field protoreflect.FieldDescriptor, before, after protoreflect.Map) {
 	a, b := stringMap(before), stringMap(after)
 	all := maps.Clone(a)
 	maps.Copy(all, b)
@@ -64,7 +64,7 @@ func (d *differ) entries(path, field string, before, after protoreflect.Map) {
 		if was == is && old == now {
 			continue
 		}
-		if field == "envs" {
+		if field.Name() == "envs" {
 			old, now = hidden(was, false), hidden(is, was)
 		}
 		d.add(keyed(path, key), old, now, field)
@@ -90,18 +90,18 @@ func (d *differ) services(path string, before, after []*agboxv1.ServiceSpec) {
 			stayed = append(stayed, s.GetName())
 			d.message(at+".", s.ProtoReflect(), after[i].ProtoReflect())
 		} else {
-			d.add(at, "image "+s.GetImage(), "", "")
+			d.add(at, "image "+s.GetImage(), "", nil)
 		}
 	}
 	for _, s := range after {
 		if find(before, s.GetName()) >= 0 {
 			stay = append(stay, s.GetName())
 		} else {
-			d.add(keyed(path, s.GetName()), "", "image "+s.GetImage(), "")
+			d.add(keyed(path, s.GetName()), "", "image "+s.GetImage(), nil)
 		}
 	}
 	if path == "required_services" && !slices.Equal(stayed, stay) {
-		d.add(path, "in the order "+list(stayed), "in the order "+list(stay), "")
+		d.add(path, "in the order "+list(stayed), "in the order "+list(stay), nil)
 	}
 }
 

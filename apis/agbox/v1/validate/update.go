@@ -7,15 +7,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The fields of a spec and of its services that can change while the sandbox lives. pull_policy mattered at the creation
-// only, so a new value does no harm.
-var (
-	mutableFields = []string{
-		"labels", "idle_ttl", "timeout", "on_timeout", "auto_resume", "restart_policy", "pull_policy", "on_log_limit",
-	}
-	limitFields = []string{"cpu_limit", "memory_limit", "pids_limit"}
-)
-
 // Update compares the spec that a sandbox has with the one that it should have; both are normalized first, and after
 // must have passed Create. changed has the paths that differ, sorted; limits says whether a limit of a container is
 // among them. errs has one entry for each path that needs a new sandbox; nothing may be changed then.
@@ -23,9 +14,9 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 	for _, c := range Diff(before, after) {
 		changed = append(changed, c.Path)
 		switch {
-		case slices.Contains(limitFields, c.field):
+		case c.field != nil && inPlace[c.field.FullName()] == limit:
 			limits = true
-		case !slices.Contains(mutableFields, c.field):
+		case c.field == nil || !InPlace(c.field):
 			errs.add(c.Path, `cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 		}
 	}
