@@ -143,8 +143,10 @@ fmt: $(TOOLS_STAMP) ## Format the Go code.
 	$(TOOLS)/golangci-lint fmt
 
 .PHONY: generate
-generate: $(TOOLS_STAMP) ## Generate Go code from the protos.
+generate: $(TOOLS_STAMP) ## Generate Go code from the protos, and docs/reference.md and the configuration's documentation from the code.
 	$(TOOLS)/buf generate
+	go test ./config -update
+	go run ./hack/reference > docs/reference.md.new && mv docs/reference.md.new docs/reference.md
 
 .PHONY: engine
 engine: ## Make sure that a Docker engine answers; install and start one when none does (root).

@@ -86,30 +86,30 @@ type Reason string
 
 // The reasons.
 const (
-	BecauseCreate         Reason = "create"         // a create was accepted
-	BecauseResume         Reason = "resume"         // a resume was accepted
-	BecauseEngineDeath    Reason = "engine-death"   // the engine died and took what ran along
-	BecauseHostDeath      Reason = "host-death"     // the host was rebooted
-	BecauseRestartPolicy  Reason = "restart-policy" // it ended by itself, and its policy restarts it
-	BecauseStop           Reason = "stop-requested"
-	BecausePause          Reason = "pause-requested"
-	BecauseTimeout        Reason = "timeout"
-	BecauseDemoted        Reason = "demoted"         // a paused sandbox is stopped to save its memory
-	BecauseFrozenLong     Reason = "frozen-long"     // pause.freeze_duration
-	BecauseTooManyFrozen  Reason = "too-many-frozen" // pause.max_frozen
-	BecauseFreezeRefused  Reason = "freeze-refused"  // the engine refuses to freeze it
-	BecauseIdle           Reason = "idle"
-	BecauseDelete         Reason = "delete-requested"
-	BecauseCleanup        Reason = "cleanup"
-	BecauseSpecChanged    Reason = "spec-changed"
-	BecauseCreateFailed   Reason = "create-failed"  // nothing of a failed create stays but its history
-	BecauseFailed         Reason = "sandbox-failed" // what still runs of it is stopped
-	BecauseOutside        Reason = "started-from-outside"
-	BecauseStoppedOutside Reason = "stopped-from-outside"
-	BecauseNotInSpec      Reason = "not-in-spec"
-	BecauseDisconnected   Reason = "disconnected"  // the container was disconnected from its network, or the network removed
-	BecauseOrphan         Reason = "orphan"        // the sandbox is deleted
-	BecauseMountSwapped   Reason = "mount-swapped" // a mount is not what its source names; nothing has run yet
+	BecauseCreate         Reason = "create"               // a create was accepted
+	BecauseResume         Reason = "resume"               // a resume was accepted
+	BecauseEngineDeath    Reason = "engine-death"         // the engine died and took what ran along
+	BecauseHostDeath      Reason = "host-death"           // the host was rebooted
+	BecauseRestartPolicy  Reason = "restart-policy"       // it ended by itself, and its policy restarts it
+	BecauseStop           Reason = "stop-requested"       // a stop was accepted
+	BecausePause          Reason = "pause-requested"      // a pause was accepted
+	BecauseTimeout        Reason = "timeout"              // its timeout has passed
+	BecauseDemoted        Reason = "demoted"              // a paused sandbox is stopped to save its memory
+	BecauseFrozenLong     Reason = "frozen-long"          // pause.freeze_duration
+	BecauseTooManyFrozen  Reason = "too-many-frozen"      // pause.max_frozen
+	BecauseFreezeRefused  Reason = "freeze-refused"       // the engine refuses to freeze it
+	BecauseIdle           Reason = "idle"                 // idle_ttl has passed
+	BecauseDelete         Reason = "delete-requested"     // a delete was accepted
+	BecauseCleanup        Reason = "cleanup"              // runtime.cleanup_ttl or pause.stopped_gc_after has passed
+	BecauseSpecChanged    Reason = "spec-changed"         // an update changed limits
+	BecauseCreateFailed   Reason = "create-failed"        // nothing of a failed create stays but its history
+	BecauseFailed         Reason = "sandbox-failed"       // what still runs of it is stopped
+	BecauseOutside        Reason = "started-from-outside" // a container of a stopped sandbox was started by others
+	BecauseStoppedOutside Reason = "stopped-from-outside" // its container was stopped by others
+	BecauseNotInSpec      Reason = "not-in-spec"          // the spec has no such part
+	BecauseDisconnected   Reason = "disconnected"         // the container was disconnected from its network, or the network removed
+	BecauseOrphan         Reason = "orphan"               // the sandbox is deleted
+	BecauseMountSwapped   Reason = "mount-swapped"        // a mount is not what its source names; nothing has run yet
 	// Of what is done to no sandbox:
 	BecauseEngineMarked    Reason = "engine-marked"    // an engine was met without our marker and taken for ours
 	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator said that it is ours

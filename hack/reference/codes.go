@@ -1,0 +1,48 @@
+package main
+
+// code is one word that the API uses for an error.
+type code struct{ Name, When string }
+
+// errorReasons are the reasons of refused calls.
+var errorReasons = []code{
+	{"INVALID_SPEC", "a field is wrong; the metadata has `field`, its path"},
+	{"SANDBOX_NOT_FOUND", "no sandbox has the ID or name, or its history was purged"},
+	{"SANDBOX_ID_ALREADY_EXISTS", "the ID is in use, or was at any time"},
+	{"SANDBOX_NAME_ALREADY_EXISTS", "a live sandbox has the name"},
+	{"SANDBOX_PORT_ALREADY_IN_USE", "a live sandbox publishes the same port of the host"},
+	{"SANDBOX_NOT_READY", "execs need a READY sandbox"},
+	{"SANDBOX_INVALID_STATE", "the call does not fit the state of the sandbox; the message names what it needs"},
+	{"SANDBOX_ALREADY_PAUSED", "the sandbox is PAUSED"},
+	{"SANDBOX_FIELD_IMMUTABLE", "an update changes fields that do not change in place; the metadata has `fields`"},
+	{"SANDBOX_EVENT_SEQUENCE_EXPIRED", "the subscription begins outside of the history that is kept"},
+	{"EXEC_NOT_FOUND", "no exec has the ID"},
+	{"EXEC_ID_ALREADY_EXISTS", "the ID is in use, or was at any time, in any sandbox"},
+	{"EXEC_ALREADY_TERMINAL", "the exec has ended"},
+	{"AGENT_NOT_FOUND", "no agent has the ID or name"},
+	{"AGENT_ID_ALREADY_EXISTS", "the ID is in use, or was at any time"},
+	{"AGENT_NAME_ALREADY_EXISTS", "an agent of the sandbox has the name"},
+	{"AGENT_INVALID_STATE", "the call does not fit the state of the agent"},
+	{"AGENTS_FULL", "the sandbox has as many agents as it may have"},
+	{"AGENT_PROMPTS_FULL", "as many prompts wait for the agent as may wait"},
+	{"AGENT_EVENT_SEQUENCE_EXPIRED", "the subscription begins outside of the agent's history"},
+	{"PROMPT_ID_ALREADY_EXISTS", "the ID was used for another prompt"},
+	{"DRAIN_INVALID_STATE", "the call does not fit the state of the drain"},
+	{"DRAINING", "agboxd drains: nothing that it would have to end is accepted"},
+	{"DISK_FULL", "a disk has less than `disk.low_water`; try again when there is room"},
+}
+
+// failureCodes are the codes of sandboxes, services and execs that failed.
+var failureCodes = []code{
+	{"SANDBOX_CREATE_FAILED", "the create met an error that retrying does not fix"},
+	{"SANDBOX_RESUME_FAILED", "the same, at a resume"},
+	{"SANDBOX_SERVICE_FAILED", "a service can't be started or is not healthy"},
+	{"CONTAINER_DIED", "the container ended by itself"},
+	{"CONTAINER_OOM", "the container was killed: out of memory"},
+	{"CONTAINER_NOT_RUNNING", "the container does not run, and did not end as far as the engine knows"},
+	{"CONTAINER_MISSING", "the container was removed by others than agboxd"},
+	{"NETWORK_MISSING", "the network was removed by others than agboxd, and can't be made again"},
+	{"EXEC_RUN_FAILED", "the command ended with another code than 0, or by a signal"},
+	{"EXEC_START_FAILED", "the command was never started"},
+	{"EXEC_LOST", "the command's supervisor died; whether the command did its work is not known"},
+	{"EXEC_LOG_LIMIT", "the command was ended because its output reached `artifacts.exec_log_max_bytes`"},
+}
