@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
@@ -107,16 +109,10 @@ func (c *Client) AgentTransitions(ctx context.Context, agentID string, after uin
 	}
 }
 
-// AgentStateName returns the state as people write it: "IDLE".
-func AgentStateName(s agboxv1.AgentState) string { return trimEnum(s.String(), "AGENT_STATE_") }
-
-// AgentTriggerName returns the trigger as people write it: "PROCESS_CRASHED".
-func AgentTriggerName(t agboxv1.AgentTrigger) string { return trimEnum(t.String(), "AGENT_TRIGGER_") }
-
 // AgentRungName returns the rung as people write it: "NATIVE"; empty for none.
 func AgentRungName(r agboxv1.AgentRung) string {
 	if r == agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {
 		return ""
 	}
-	return trimEnum(r.String(), "AGENT_RUNG_")
+	return enum.Word(r)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/grpc"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -40,7 +42,7 @@ type AgentFailedError struct {
 
 // Error names the agent, its state and why.
 func (e *AgentFailedError) Error() string {
-	text := fmt.Sprintf("agent %s will not be %s: it is %s", e.Agent.GetAgentId(), e.Want, AgentStateName(e.Agent.GetState()))
+	text := fmt.Sprintf("agent %s will not be %s: it is %s", e.Agent.GetAgentId(), e.Want, enum.Word(e.Agent.GetState()))
 	if e.Agent.GetStatusMessage() != "" {
 		text += " (" + e.Agent.GetStatusMessage() + ")"
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
@@ -51,24 +53,11 @@ func (e *FailedError) Error() string {
 	if e.Why != "" {
 		return fmt.Sprintf("sandbox %s will not be %s: %s", sb.GetSandboxId(), e.Want, e.Why)
 	}
-	text := fmt.Sprintf("sandbox %s will not be %s: it is %s", sb.GetSandboxId(), e.Want, StateName(sb.GetState()))
+	text := fmt.Sprintf("sandbox %s will not be %s: it is %s", sb.GetSandboxId(), e.Want, enum.Word(sb.GetState()))
 	if sb.GetErrorCode() != "" {
 		text += fmt.Sprintf(" (%s: %s)", sb.GetErrorCode(), sb.GetErrorMessage())
 	}
 	return text
-}
-
-// StateName returns the state as people write it: "READY".
-func StateName(s agboxv1.SandboxState) string { return trimEnum(s.String(), "SANDBOX_STATE_") }
-
-// ExecStateName returns the state as people write it: "RUNNING".
-func ExecStateName(s agboxv1.ExecState) string { return trimEnum(s.String(), "EXEC_STATE_") }
-
-func trimEnum(name, prefix string) string {
-	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
-		return name[len(prefix):]
-	}
-	return name
 }
 
 // WaitOptions change how WaitSandboxWith waits.

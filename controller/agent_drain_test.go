@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -44,7 +46,7 @@ func (p *player) wantDrain(t *testing.T, want string) {
 	s := p.daemon.DrainStatus()
 	got := "none"
 	if s.GetDraining() {
-		got = fmt.Sprintf("%s parked:%d saved:%d not:%d busy:%d", strings.TrimPrefix(s.GetPhase().String(), "DRAIN_PHASE_"),
+		got = fmt.Sprintf("%s parked:%d saved:%d not:%d busy:%d", enum.Word(s.GetPhase()),
 			s.GetParked(), s.GetSaved(), s.GetNotSaved(), s.GetBusy())
 	}
 	if got != want {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -79,7 +81,7 @@ func (p *player) triggers(t *testing.T, id string) string {
 	}
 	var names []string
 	for _, tr := range list {
-		names = append(names, strings.TrimPrefix(tr.GetTrigger().String(), "AGENT_TRIGGER_"))
+		names = append(names, enum.Word(tr.GetTrigger()))
 	}
 	return strings.Join(names, " ")
 }

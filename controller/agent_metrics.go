@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -19,7 +21,7 @@ func AgentTriggers() (words []string) {
 }
 
 func triggerWord(t agboxv1.AgentTrigger) string {
-	return strings.ToLower(strings.TrimPrefix(t.String(), "AGENT_TRIGGER_"))
+	return strings.ToLower(enum.Word(t))
 }
 
 // countTransitions counts, whoever made them, the changes of an agent since the last pass. Those of an earlier daemon are its.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	"github.com/containerd/errdefs"
 
@@ -82,7 +83,7 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 
 func (v *agentView) observeSandbox() {
 	rec := v.rec
-	word := strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
+	word := enum.Word(rec.State)
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec) && !v.absences.doubts(rec.ID); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
 		if l := v.clock.look(); l.hold > 0 {

@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
@@ -82,5 +84,5 @@ func sandboxWaits(rec plan.Record) string {
 			return "its sandbox is about to be paused"
 		}
 	}
-	return "its sandbox is " + strings.TrimPrefix(rec.State.String(), "SANDBOX_STATE_")
+	return "its sandbox is " + enum.Word(rec.State)
 }

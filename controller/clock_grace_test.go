@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -62,7 +64,7 @@ func (p *player) fate(t *testing.T, id string) string {
 	if err != nil {
 		return "purged"
 	}
-	word := strings.TrimPrefix(sb.State.String(), "SANDBOX_STATE_")
+	word := enum.Word(sb.State)
 	if sb.State == paused && sb.Desired.GetDemotedAt() != 0 {
 		word = "DEMOTED"
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -133,7 +135,7 @@ func agentWanted(a store.Agent) string {
 	if a.Desired == nil {
 		return ""
 	}
-	return strings.ToLower(strings.TrimPrefix(a.Desired.GetRun().String(), "AGENT_RUN_"))
+	return strings.ToLower(enum.Word(a.Desired.GetRun()))
 }
 
 // agentWord is empty when the record does not say.
@@ -141,7 +143,7 @@ func agentWord(s agboxv1.AgentState) string {
 	if s == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
 		return ""
 	}
-	return strings.TrimPrefix(s.String(), "AGENT_STATE_")
+	return enum.Word(s)
 }
 
 // waiting is why nothing happens, or not yet.

@@ -2,8 +2,9 @@ package controller
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -133,7 +134,7 @@ func (e *agentExplanation) nextSteps() []string {
 			line += fmt.Sprintf(" (try %d of %d)", p.Attempts, agentplan.MaxAttempts)
 		}
 	case agentplan.Transition:
-		line = fmt.Sprintf("record %s (%s)", strings.TrimPrefix(p.Trigger.String(), "AGENT_TRIGGER_"), e.redact(p.Reason))
+		line = fmt.Sprintf("record %s (%s)", enum.Word(p.Trigger), e.redact(p.Reason))
 	default:
 		line += " (" + stepReasons[p.Kind] + ")"
 	}

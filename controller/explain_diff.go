@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
@@ -60,7 +62,7 @@ func (d *differ) state(want agboxv1.SandboxState) {
 }
 
 func stateWord(s agboxv1.SandboxState) string {
-	return strings.TrimPrefix(s.String(), "SANDBOX_STATE_")
+	return enum.Word(s)
 }
 
 // find returns the container of the primary, or of a service, whatever its name; nil: there is none.

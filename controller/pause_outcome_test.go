@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
@@ -15,7 +17,7 @@ import (
 func (p *player) outcome(t *testing.T) string {
 	t.Helper()
 	sb := p.sandbox(t, "box-0")
-	words := []string{strings.TrimPrefix(sb.State.String(), "SANDBOX_STATE_")}
+	words := []string{enum.Word(sb.State)}
 	switch {
 	case sb.ErrorCode != "":
 		words = append(words, sb.ErrorCode)
@@ -30,7 +32,7 @@ func (p *player) outcome(t *testing.T) string {
 		}
 		end := "goes-on"
 		if ex.End != nil {
-			end = strings.TrimPrefix(agboxv1.ExecState(ex.End.GetState()).String(), "EXEC_STATE_")
+			end = enum.Word(agboxv1.ExecState(ex.End.GetState()))
 		}
 		words = append(words, end)
 	}

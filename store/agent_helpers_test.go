@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -183,7 +185,7 @@ func kinds(events []*agboxv1.AgentEvent) (out []string) {
 	for _, ev := range events {
 		k := fmt.Sprint(ev.GetSequence(), " ", ev.GetEventType().String()[len("AGENT_"):])
 		if tr := ev.GetTransition(); tr != nil {
-			k = fmt.Sprint(ev.GetSequence(), " ", tr.GetTo().String()[len("AGENT_STATE_"):])
+			k = fmt.Sprint(ev.GetSequence(), " ", enum.Word(tr.GetTo()))
 		}
 		out = append(out, k)
 	}

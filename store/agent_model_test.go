@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"pgregory.net/rapid"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -261,5 +263,5 @@ func (m *agentMachine) next(a *modelAgent, tr agboxv1.AgentTrigger) (to agboxv1.
 func (m *agentMachine) enter(a *modelAgent, to agboxv1.AgentState, tr agboxv1.AgentTrigger) {
 	a.transitions = append(a.transitions, fmt.Sprint(a.state, to, tr, a.incarnation))
 	a.state, a.changedAt = to, m.clock.at
-	a.tell(to.String()[len("AGENT_STATE_"):], "", -1)
+	a.tell(enum.Word(to), "", -1)
 }

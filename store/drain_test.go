@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -183,7 +185,7 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 		var told []string
 		for _, ev := range agentEvents(t, s, id) {
 			if d := ev.GetDrain(); d != nil {
-				told = append(told, strings.TrimPrefix(d.GetPhase().String(), "DRAIN_PHASE_"))
+				told = append(told, enum.Word(d.GetPhase()))
 				if d.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK || d.GetReason() != "reboot" {
 					t.Errorf("%v", d)
 				}
@@ -241,7 +243,7 @@ func TestTheEndOfATurnNamesItsPrompt(t *testing.T) {
 	must(t, err)
 	var got []string
 	for _, tr := range list {
-		got = append(got, fmt.Sprintf("%s %s %s %v", strings.TrimPrefix(tr.GetTrigger().String(), "AGENT_TRIGGER_"), tr.GetPromptId(), tr.GetOutcome(), tr.GetAgain()))
+		got = append(got, fmt.Sprintf("%s %s %s %v", enum.Word(tr.GetTrigger()), tr.GetPromptId(), tr.GetOutcome(), tr.GetAgain()))
 	}
 	want := "PROMPT_RECEIVED p-1  false|PROCESS_CRASHED p-1 interrupted true|SPAWN   false|CONNECTED   false|PROMPT_RECEIVED p-1  false|PROCESS_CRASHED p-1 interrupted false"
 	if strings.Join(got, "|") != want {

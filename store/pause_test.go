@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
@@ -36,7 +38,7 @@ func words(events []*agboxv1.SandboxEvent) (all []string) {
 	for _, ev := range events {
 		what := strings.TrimPrefix(ev.GetEventType().String(), "SANDBOX_")
 		if state := ev.GetSandboxState(); state != 0 {
-			what += " " + strings.TrimPrefix(state.String(), "SANDBOX_STATE_")
+			what += " " + enum.Word(state)
 		}
 		if why := ev.GetSandboxPhase().GetReason(); why != "" {
 			what += " " + why

@@ -3,12 +3,14 @@ package main
 import (
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
 func agentStateName(s agboxv1.AgentState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "AGENT_STATE_"))
+	return strings.ToLower(enum.Word(s))
 }
 
 func agentStateNames() []string {

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -459,7 +461,7 @@ func (d *daemon) countByState() map[string]int {
 }
 
 func stateName(s agboxv1.SandboxState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_STATE_"))
+	return strings.ToLower(enum.Word(s))
 }
 
 func stateNames() []string {

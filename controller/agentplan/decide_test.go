@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -53,7 +55,7 @@ func at(state agboxv1.AgentState) scene {
 func render(p Plan) string {
 	parts := []string{string(p.Kind)}
 	if p.Trigger != 0 {
-		parts = append(parts, strings.TrimPrefix(p.Trigger.String(), "AGENT_TRIGGER_"))
+		parts = append(parts, enum.Word(p.Trigger))
 	}
 	if p.Parked {
 		parts = append(parts, "parked")

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -128,7 +129,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 			continue
 		}
 		sb := resp.GetSandbox()
-		s.book.count("sandboxes now " + strings.TrimPrefix(sb.GetState().String(), "SANDBOX_STATE_"))
+		s.book.count("sandboxes now " + enum.Word(sb.GetState()))
 		if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
 		}
@@ -144,7 +145,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 		if e.GetOomKilled() {
 			s.book.count("execs told as killed for memory")
 		}
-		end := strings.TrimPrefix(e.GetState().String(), "EXEC_STATE_")
+		end := enum.Word(e.GetState())
 		if e.GetErrorCode() != "" {
 			end += " " + e.GetErrorCode()
 		}

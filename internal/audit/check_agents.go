@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -213,12 +215,12 @@ func (a *auditor) agentFile(ag *agent) {
 	}
 	for k, want := range ag.raw {
 		if have, ok := doc.raw[k]; !ok || !bytes.Equal(have, want) {
-			say("record %s of it in the file is not the one in the database (there: %t)", strings.TrimPrefix(k.kind.String(), "AGENT_RECORD_KIND_"), ok)
+			say("record %s of it in the file is not the one in the database (there: %t)", enum.Word(k.kind), ok)
 		}
 	}
 	for k := range doc.raw {
 		if _, ok := ag.raw[k]; !ok && k.kind != storev1.AgentRecordKind_AGENT_RECORD_KIND_ID {
-			say("record %s of it is in the file and not in the database", strings.TrimPrefix(k.kind.String(), "AGENT_RECORD_KIND_"))
+			say("record %s of it is in the file and not in the database", enum.Word(k.kind))
 		}
 	}
 }

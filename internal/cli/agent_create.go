@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -143,5 +145,5 @@ func sleepingSandbox(sb *agboxv1.SandboxHandle) string {
 	if !atRest(sb) {
 		return ""
 	}
-	return fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s", nameOrID(sb), client.StateName(sb.GetState()), resumeHint(sb))
+	return fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
 }

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 // Widths of an agent's row.
@@ -61,7 +62,7 @@ func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, 
 
 // agentState is the state; "?" says that the daemon has not looked since it started.
 func agentState(one *agboxv1.AgentHandle) string {
-	return client.AgentStateName(one.GetState()) + doubt(one)
+	return enum.Word(one.GetState()) + doubt(one)
 }
 
 func agentActivity(one *agboxv1.AgentHandle) string {

@@ -5,8 +5,9 @@ import (
 	"io"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 // Kinds of the parts of a message.
@@ -198,9 +199,9 @@ func drainPhaseText(d *agboxv1.AgentDrain) string {
 
 // transitionText is "IDLE -> BUSY (PROMPT_RECEIVED: reason)".
 func transitionText(t *agboxv1.AgentTransition) string {
-	why := client.AgentTriggerName(t.GetTrigger())
+	why := enum.Word(t.GetTrigger())
 	if t.GetReason() != "" {
 		why += ": " + t.GetReason()
 	}
-	return fmt.Sprintf("%s -> %s (%s)", client.AgentStateName(t.GetFrom()), client.AgentStateName(t.GetTo()), why)
+	return fmt.Sprintf("%s -> %s (%s)", enum.Word(t.GetFrom()), enum.Word(t.GetTo()), why)
 }

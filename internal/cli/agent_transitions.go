@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -67,7 +69,7 @@ func transitionHeader(indent string, wide bool) []string {
 
 func transitionRow(tr *agboxv1.AgentTransition, indent string, wide bool) []string {
 	number := indent + strconv.FormatUint(tr.GetNumber(), 10)
-	from, to, trigger := client.AgentStateName(tr.GetFrom()), client.AgentStateName(tr.GetTo()), client.AgentTriggerName(tr.GetTrigger())
+	from, to, trigger := enum.Word(tr.GetFrom()), enum.Word(tr.GetTo()), enum.Word(tr.GetTrigger())
 	if wide {
 		return []string{
 			number, localTime(tr.GetOccurredAt()), from, to, trigger, strconv.FormatUint(tr.GetIncarnation(), 10),

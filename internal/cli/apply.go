@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
@@ -192,7 +194,7 @@ func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agbox
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch sb.GetState() {
 	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-		return fmt.Sprintf(" (%s; %s)", client.StateName(sb.GetState()), resumeHint(sb))
+		return fmt.Sprintf(" (%s; %s)", enum.Word(sb.GetState()), resumeHint(sb))
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" recreates it)", sb.GetErrorCode())
 	}

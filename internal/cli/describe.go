@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -106,7 +108,7 @@ func (a *app) describeEvents(ctx context.Context, c *client.Client, sb *agboxv1.
 }
 
 func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
-	state := client.StateName(sb.GetState())
+	state := enum.Word(sb.GetState())
 	if sb.GetDesiredState() != "" {
 		state += ", to be " + sb.GetDesiredState()
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -87,8 +89,8 @@ func (a *app) drainStatusCommand() *cobra.Command {
 }
 
 func (a *app) showDrain(s *agboxv1.DrainStatus) {
-	a.fact("Mode", strings.ToLower(strings.TrimPrefix(s.GetMode().String(), "DRAIN_MODE_")))
-	a.fact("Phase", strings.TrimPrefix(s.GetPhase().String(), "DRAIN_PHASE_"))
+	a.fact("Mode", strings.ToLower(enum.Word(s.GetMode())))
+	a.fact("Phase", enum.Word(s.GetPhase()))
 	a.factIf("Reason", oneLine(s.GetReason()))
 	a.fact("Since", when(s.GetStartedAt()))
 	if s.GetWaitUntil() != nil && s.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -107,7 +109,7 @@ func eventLine(e *agboxv1.SandboxEvent) string {
 		fmt.Sprintf("%-24s", e.GetEventType()),
 	}
 	if e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
-		parts = append(parts, client.StateName(e.GetSandboxState()))
+		parts = append(parts, enum.Word(e.GetSandboxState()))
 	}
 	parts = append(parts, eventDetails(e)...)
 	return oneLine(strings.TrimRight(strings.Join(parts, "  "), " "))

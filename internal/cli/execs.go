@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -146,7 +148,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "exec/%s %s\n", execID, strings.ToLower(client.ExecStateName(e.GetState())))
+	fmt.Fprintf(a.Out, "exec/%s %s\n", execID, strings.ToLower(enum.Word(e.GetState())))
 	return nil
 }
 

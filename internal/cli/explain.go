@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -109,7 +111,7 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 	a.fact("ID", oneLine(sb.GetSandboxId()))
 	state := ""
 	if e.GetState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
-		state = client.StateName(e.GetState())
+		state = enum.Word(e.GetState())
 	}
 	a.showExplained(e, state, time.Now())
 	return nil

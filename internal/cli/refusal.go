@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 )
@@ -22,7 +24,7 @@ func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
 	if sb == nil || !client.IsFailedPrecondition(err) {
 		return err
 	}
-	text := fmt.Sprintf("cannot %s sandbox %s: it is %s", verb, nameOrID(sb), client.StateName(sb.GetState()))
+	text := fmt.Sprintf("cannot %s sandbox %s: it is %s", verb, nameOrID(sb), enum.Word(sb.GetState()))
 	if sb.GetDesiredState() != "" {
 		return errors.New(text + " and being " + sb.GetDesiredState() + afterwards(sb))
 	}

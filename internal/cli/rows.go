@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 // rowStyle is a choice of columns. NAME, ID and STATE come first in all of them.
@@ -39,7 +40,7 @@ func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
 	if s != full {
 		name, id = clip(name, nameWidth), id[:min(len(id), idWidth)]
 	}
-	row := []string{name, id, client.StateName(sb.GetState()), strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now())}
+	row := []string{name, id, enum.Word(sb.GetState()), strconv.Itoa(int(sb.GetActiveExecs())), age(sb.GetCreatedAt().AsTime(), time.Now())}
 	switch s {
 	case quiet:
 		return append(row, clip(sb.GetImage(), imageWidth))

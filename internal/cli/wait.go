@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -119,7 +121,7 @@ func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.Sand
 // waitOne waits for one sandbox and tells meanwhile what keeps it. It prints no result.
 func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
 	if want == client.Ready && atRest(sb) {
-		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), client.StateName(sb.GetState()), resumeHint(sb))
+		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
 	}
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
 	stop := a.tellStatus(ctx, c, sb, want, p)
@@ -181,7 +183,7 @@ func waitError(sb *agboxv1.SandboxHandle, err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), client.StateName(failed.Sandbox.GetState()))
+	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), enum.Word(failed.Sandbox.GetState()))
 	switch {
 	case failed.Why != "":
 		text = fmt.Sprintf("sandbox %s: %s", nameOrID(sb), failed.Why)
@@ -201,7 +203,7 @@ func (a *app) lateError(c *client.Client, sb *agboxv1.SandboxHandle, want client
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
 	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
-		text += ", now " + client.StateName(now.GetState())
+		text += ", now " + enum.Word(now.GetState())
 		if now.GetStatusMessage() != "" {
 			text += ": " + now.GetStatusMessage()
 		}

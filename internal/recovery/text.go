@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -15,7 +17,7 @@ func (o Output) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tNAME\tSOURCE\tSTATE\tEXECS\tDEFAULTED")
 	for _, s := range o.Sandboxes {
-		state := strings.TrimPrefix(agboxv1.SandboxState(s.Record.GetState()).String(), "SANDBOX_STATE_")
+		state := enum.Word(agboxv1.SandboxState(s.Record.GetState()))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.Record.GetSandboxId(), orDash(s.Record.GetDesired().GetName()), s.Source, state,
 			len(s.Execs), orDash(strings.Join(s.Defaulted, ",")))
 	}

@@ -3,9 +3,10 @@ package agentstate
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -21,7 +22,7 @@ type IllegalError struct {
 
 func (e *IllegalError) Error() string {
 	return fmt.Sprintf("%s is illegal for an agent that is %s",
-		strings.TrimPrefix(e.Trigger.String(), "AGENT_TRIGGER_"), strings.TrimPrefix(e.From.String(), "AGENT_STATE_"))
+		enum.Word(e.Trigger), enum.Word(e.From))
 }
 
 // Unwrap makes it match its class and ErrIllegal.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -82,7 +84,7 @@ func notReady(id string) refusal {
 func row(e *event) string {
 	state := "-"
 	if e.GetSandboxState() != unset {
-		state = strings.TrimPrefix(e.GetSandboxState().String(), "SANDBOX_STATE_")
+		state = enum.Word(e.GetSandboxState())
 	}
 	text := strings.TrimPrefix(e.GetEventType().String(), "SANDBOX_") + " " + state
 	for _, detail := range details(e) {
@@ -101,7 +103,7 @@ func details(e *event) []string {
 		return []string{"phase=" + p.GetPhase(), "reason=" + p.GetReason(), "error_code=" + p.GetErrorCode()}
 	case e.GetExec() != nil:
 		x := e.GetExec()
-		state := strings.TrimPrefix(x.GetExecState().String(), "EXEC_STATE_")
+		state := enum.Word(x.GetExecState())
 		return []string{"exec_id=" + x.GetExecId(), "exec_state=" + state, fmt.Sprintf("exit_code=%d", x.GetExitCode()), "error_code=" + x.GetErrorCode()}
 	case e.GetService() != nil:
 		return []string{"service_name=" + e.GetService().GetServiceName(), "error_code=" + e.GetService().GetErrorCode()}

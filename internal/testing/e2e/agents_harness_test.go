@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -187,8 +189,8 @@ func (c *crew) moves(id string) string {
 	resp := must(c.agents().ListAgentTransitions(c.ctx(), &agboxv1.ListAgentTransitionsRequest{AgentId: id}))(c)
 	var names []string
 	for _, tr := range resp.GetTransitions() {
-		name := strings.TrimPrefix(tr.GetTrigger().String(), "AGENT_TRIGGER_")
-		if rung := strings.TrimPrefix(tr.GetRung().String(), "AGENT_RUNG_"); rung != "UNSPECIFIED" {
+		name := enum.Word(tr.GetTrigger())
+		if rung := enum.Word(tr.GetRung()); rung != "UNSPECIFIED" {
 			name += "/" + rung
 		}
 		names = append(names, name)

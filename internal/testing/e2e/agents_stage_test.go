@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/agbox/agbox/apis/enum"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
@@ -176,8 +178,8 @@ func (s *stage) trail(id string) string {
 	resp := must(s.agents().ListAgentTransitions(s.ctx(), &agboxv1.ListAgentTransitionsRequest{AgentId: id}))(s)
 	var b strings.Builder
 	for _, tr := range resp.GetTransitions() {
-		fmt.Fprintf(&b, " %s=%s", strings.TrimPrefix(tr.GetTrigger().String(), "AGENT_TRIGGER_"),
-			strings.TrimPrefix(tr.GetTo().String(), "AGENT_STATE_"))
+		fmt.Fprintf(&b, " %s=%s", enum.Word(tr.GetTrigger()),
+			enum.Word(tr.GetTo()))
 	}
 	return b.String()
 }

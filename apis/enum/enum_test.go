@@ -1,0 +1,26 @@
+package enum_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
+)
+
+func TestWord(t *testing.T) {
+	for want, v := range map[string]protoreflect.Enum{
+		"READY":          agboxv1.SandboxState_SANDBOX_STATE_READY,
+		"UNSPECIFIED":    agboxv1.ExecState_EXEC_STATE_UNSPECIFIED,
+		"EXEC_STARTED":   agboxv1.EventType_EXEC_STARTED, // events have no prefix of their own
+		"PROCESS_EXITED": agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED,
+		"STOP":           storev1.RunState_RUN_STATE_STOP,
+		"99":             agboxv1.SandboxState(99),
+	} {
+		if got := enum.Word(v); got != want {
+			t.Errorf("%v: got %q, want %q", v, got, want)
+		}
+	}
+}
