@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -84,7 +85,9 @@ func parseRule(line string) (r rule, ok bool, err error) {
 	if line == "" {
 		return rule{}, false, errors.New("names nothing")
 	}
-	r.pattern, err = translate(line, r.baseOnly)
+	if r.pattern, err = translate(line, r.baseOnly); err == nil && slices.Contains(strings.Split(r.pattern, "/"), "") {
+		err = errors.New("names a path with two slashes in a row, and none has that")
+	}
 	return r, true, err
 }
 

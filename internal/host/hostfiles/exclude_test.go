@@ -75,7 +75,7 @@ func checkExcluded(t *testing.T, rules excludes, p string, want bool) {
 }
 
 func TestPatternsThatCouldNeverMatchAreRefused(t *testing.T) {
-	for _, p := range []string{"[a", `x\`, "/", "!", "[]", "[[:nope:]]", "[/]", `[a\`} {
+	for _, p := range []string{"[a", `x\`, "/", "!", "[]", "[[:nope:]]", "[/]", `[a\`, "a//b", "//a", "a//", "a/**//", `a\//b`} {
 		if _, err := parseExcludes([]string{p}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: %v, want an invalid argument", p, err)
 		}
@@ -195,11 +195,20 @@ func TestExcludesAgreeWithGit(t *testing.T) {
 	repo := newGitRepo(t)
 	rapid.Check(t, func(t *rapid.T) {
 		paths := genTree(t)
-		var patterns []string
+		var patterns, refused []string
 		for range rapid.IntRange(1, 4).Draw(t, "patterns") {
 			p := genPattern(t)
-			if _, err := parseExcludes([]string{p}); err == nil && !gitSlip.MatchString(strings.TrimPrefix(p, "!")) {
+			switch _, err := parseExcludes([]string{p}); {
+			case gitSlip.MatchString(strings.TrimPrefix(p, "!")):
+			case err == nil:
 				patterns = append(patterns, p)
+			default:
+				refused = append(refused, p)
+			}
+		}
+		if len(refused) > 0 {
+			if missed := repo.ignored(t, refused, paths); len(missed) > 0 {
+				t.Errorf("patterns %q are refused, and git excludes %q with them", refused, missed)
 			}
 		}
 		rules, err := parseExcludes(patterns)
