@@ -59,6 +59,15 @@ func ImmutableFields(err error) []string {
 	return strings.Split(e.Metadata["fields"], ",")
 }
 
+// ResumeRefusal returns why the containers of a sandbox can't be started again, or "" for every other error.
+func ResumeRefusal(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	return e.Metadata["refusal"]
+}
+
 const (
 	reasonImmutable = "SANDBOX_FIELD_IMMUTABLE"
 	reasonPaused    = "SANDBOX_ALREADY_PAUSED"

@@ -58,11 +58,13 @@ func notStopped(id string) error {
 	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
 }
 
-// RefuseResume is the refusal of a resume for a reason that the store does not know: SANDBOX_INVALID_STATE.
+// RefuseResume is the refusal of a resume for a reason that the store does not know: SANDBOX_INVALID_STATE, with the reason as the
+// metadata "refusal" too.
 func RefuseResume(id, why string) error {
 	return &Refusal{
 		Class: errdefs.ErrFailedPrecondition, Reason: "SANDBOX_INVALID_STATE",
-		Message: fmt.Sprintf("sandbox %s can't be resumed: %s", id, why), Metadata: map[string]string{"sandbox_id": id},
+		Message:  fmt.Sprintf("sandbox %s can't be resumed: %s", id, why),
+		Metadata: map[string]string{"sandbox_id": id, "refusal": why},
 	}
 }
 

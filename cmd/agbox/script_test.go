@@ -189,10 +189,27 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// engineCommand is "engine down", "engine up", or "engine hide": it shows no container any more.
+// engineCommand is "engine down", "engine up", "engine hide": it shows no container any more, or what a user does beside agbox:
+// "engine kill PART" and "engine remove PART" (of all containers whose names contain PART), "engine prune" (removes all networks).
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(worldKey{}).(*world).engine
+	if len(args) == 2 {
+		for _, c := range engine.Containers() {
+			switch {
+			case !strings.Contains(c.Name, args[1]):
+			case args[0] == "kill":
+				engine.ExitContainer(c.ID, 137, false)
+			case args[0] == "remove":
+				engine.RemoveContainerOutside(c.ID)
+			}
+		}
+		return
+	}
 	switch strings.Join(args, " ") {
+	case "prune":
+		for _, n := range engine.Networks() {
+			engine.RemoveNetworkOutside(n.ID)
+		}
 	case "down", "up":
 		engine.Down(args[0] == "down")
 	case "hide":
@@ -200,7 +217,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 			engine.HideContainer(c.ID, true)
 		}
 	default:
-		ts.Fatalf("usage: engine down|up|hide")
+		ts.Fatalf("usage: engine down|up|hide|prune, engine kill|remove PART")
 	}
 }
 

@@ -28,6 +28,9 @@ func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
 	if sb.GetDesiredState() != "" {
 		return errors.New(text + " and being " + sb.GetDesiredState() + afterwards(sb))
 	}
+	if why := client.ResumeRefusal(err); why != "" {
+		return errors.New(text + ": " + oneLine(why))
+	}
 	return errors.New(text + wayOut(sb))
 }
 

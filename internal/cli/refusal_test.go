@@ -38,6 +38,11 @@ func TestRefusalsSayWhatToDoNext(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+	refused.Metadata = map[string]string{"refusal": "the container of db is missing; delete it"}
+	sb := &agboxv1.SandboxHandle{Name: "web", State: agboxv1.SandboxState_SANDBOX_STATE_FAILED}
+	if got := explain("resume", sb, refused).Error(); got != "cannot resume sandbox web: it is FAILED: the container of db is missing; delete it" {
+		t.Errorf("got %q", got)
+	}
 	other := &client.Error{Code: codes.NotFound, Message: "sandbox web was not found"}
 	if got := explain("pause", &agboxv1.SandboxHandle{}, other); !errors.Is(got, other) {
 		t.Errorf("got %v", got)
