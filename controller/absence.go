@@ -77,7 +77,10 @@ func (a *absences) told(e dockerx.Event) {
 	a.destroyed[e.ID] = true
 }
 
-// streamBroke drops the removals of the ended stream: the next one may come from another engine, and has a gap before it.
+// streamBroke drops the removals that the stream reported until now: what comes next may be from another engine. The next stream replays
+// those of the last seconds that its engine remembers, which prove as much: an engine keeps its events in the memory of one process, so
+// they are of its present life; each names an ID, and no ID is given out twice. A gap in front of a replay hides removals and invents
+// none, and a removal that no event reports is proven by the looks and an operator.
 func (a *absences) streamBroke() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

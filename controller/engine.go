@@ -33,7 +33,7 @@ type engineLink struct {
 	log      *slog.Logger
 	event    func(dockerx.Event)
 	returned func()
-	broke    func() // the stream of events did, and another one begins
+	broke    func() // a stream of events ended, or goes on under another life of the engine
 
 	mu     sync.RWMutex
 	state  linkState
@@ -176,7 +176,7 @@ func (l *engineLink) lost(err error) {
 func (l *engineLink) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	l.broke()
+	defer l.broke()
 	ready := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -244,6 +244,9 @@ func (l *engineLink) probe(ctx context.Context) {
 			continue
 		}
 		before := l.known()
+		if before.info.Run != info.Run { // behind a proxy a stream outlives its engine
+			l.broke()
+		}
 		if l.set(linkState{info: info}); before.problem != "" || before.info.Run != info.Run {
 			l.returned()
 		}
