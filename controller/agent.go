@@ -21,7 +21,7 @@ const LoopAgents = "agents"
 // reconcileAgent is one pass over one agent: observe, decide, take the one step. It needs the store and files, never the
 // engine: what the engine has to say of its sandbox is in the sandbox's state.
 func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Result, error) {
-	now := c.clock.read()
+	at := c.clock.look()
 	a, err := c.cfg.Store.Agent(ctx, id)
 	if errdefs.IsNotFound(err) {
 		c.agentBoard.forget(id)
@@ -39,12 +39,12 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Resul
 		return queue.Result{}, nil
 	}
 	c.countTransitions(ctx, a)
-	v, err := c.observeAgent(ctx, a, now)
+	v, err := c.observeAgent(ctx, a, at)
 	if err != nil {
 		c.agentBoard.set(id, "retrying: "+message(err))
 		return queue.Result{}, fmt.Errorf("observe agent: %w", err)
 	}
-	p := agentplan.Decide(agentRecord(a), v.world, now)
+	p := agentplan.Decide(agentRecord(a), v.world, at.now)
 	if why := c.noRoom(); why != "" && p.WaitsForRoom(agentRecord(a), v.world) {
 		c.agentBoard.set(id, why)
 		return queue.Result{Next: roomLook}, nil
@@ -200,7 +200,7 @@ func (c *Controller) readBacklog(ctx context.Context, id string) error {
 		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
 			return err
 		}
-		v, err := c.observeAgent(ctx, a, c.clock.read())
+		v, err := c.observeAgent(ctx, a, c.clock.look())
 		if err != nil || !v.world.Unread || c.noRoom() != "" {
 			return err
 		}

@@ -61,7 +61,7 @@ func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := c.observeAgent(t.Context(), a, c.clock.read())
+				v, err := c.observeAgent(t.Context(), a, c.clock.look())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/agbox/agbox/apis/enum"
 
@@ -47,14 +46,14 @@ type agentLine struct {
 // readBytes bounds what one pass takes in, and so does execjournal.MaxLines.
 const readBytes = 1 << 20
 
-func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.Time) (*agentView, error) {
+func (c *Controller) observeAgent(ctx context.Context, a store.Agent, at look) (*agentView, error) {
 	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
 	rec, sb, err := c.record(ctx, a.SandboxID)
 	if v.rec = rec; err != nil {
 		return nil, err
 	}
-	v.observeSandbox()
-	v.observePark(ctx, v.rec, now)
+	v.observeSandbox(at)
+	v.observePark(ctx, v.rec, at)
 	if !c.agentBoard.saves(a.ID) { // what a drain saves is where it is
 		v.world.Destination = c.cfg.Store.Destination(a.ID)
 	}
@@ -78,16 +77,16 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, now time.T
 		return v, nil
 	}
 	v.observeWords(sb.Spec.GetEnvs())
-	return v, v.observeSave(ctx, v.rec, now)
+	return v, v.observeSave(ctx, v.rec, at)
 }
 
-func (v *agentView) observeSandbox() {
+func (v *agentView) observeSandbox(at look) {
 	rec := v.rec
 	word := enum.Word(rec.State)
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec) && !v.absences.doubts(rec.ID); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
-		if l := v.clock.look(); l.hold > 0 {
-			v.world.UpSince = l.now // a clock in doubt makes no turn late
+		if at.hold > 0 {
+			v.world.UpSince = at.now // a clock in doubt makes no turn late
 		}
 	}
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||

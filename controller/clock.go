@@ -50,6 +50,11 @@ func (l look) dated(rec plan.Record, sb store.Sandbox) plan.Record {
 	return rec
 }
 
+// began is plan.Policy.Began by this reading.
+func (l look) began(t time.Time) time.Time {
+	return plan.Policy{AwakeSince: l.awake, Hold: l.hold}.Began(t, l.now)
+}
+
 func newClock(source func() clockjump.Reading, grace func() time.Duration, known clockjump.State) *clock {
 	if source == nil {
 		source = wallAlone

@@ -146,10 +146,15 @@ func (c *Controller) drainOn(ctx context.Context, rec *storev1.DrainRecord) erro
 	case rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING:
 		c.saveStragglers(ctx, rec, alive)
 		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
-	case c.drainer.hurries(), c.clock.read().UnixNano() >= rec.GetWaitUntil():
+	case c.drainer.hurries(), waited(rec, c.clock.look()):
 		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
 	}
 	return nil // busy ones are nudged by their own passes
+}
+
+// waited reports whether a drain has waited for as long as it is to.
+func waited(rec *storev1.DrainRecord, l look) bool {
+	return l.now.Sub(l.began(fromNanos(rec.GetStartedAt()))) >= time.Duration(rec.GetWaitUntil()-rec.GetStartedAt())
 }
 
 func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {

@@ -142,7 +142,7 @@ func (c *Controller) turnOf(ctx context.Context, ex store.Exec, rec plan.Record)
 	if err != nil || a.Status.GetIncarnation() != n {
 		return 0
 	}
-	return c.turnLeft(ctx, rec, a, c.clock.read())
+	return c.turnLeft(ctx, rec, a, c.clock.look())
 }
 
 func phaseOf(s execjournal.Status) plan.Phase {

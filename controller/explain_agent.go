@@ -28,7 +28,7 @@ func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.Expl
 	if err != nil && !errdefs.IsDataLoss(err) {
 		return nil, err
 	}
-	e := &agentExplanation{Controller: c, a: a, now: c.clock.read(), blind: err}
+	e := &agentExplanation{Controller: c, a: a, at: c.clock.look(), blind: err}
 	if err == nil {
 		e.look(ctx)
 	}
@@ -38,8 +38,8 @@ func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.Expl
 // agentExplanation is one look at one agent.
 type agentExplanation struct {
 	*Controller
-	a   store.Agent
-	now time.Time
+	a  store.Agent
+	at look
 
 	blind error             // why there is no verdict
 	box   string            // its sandbox, for people
@@ -56,8 +56,8 @@ func (e *agentExplanation) look(ctx context.Context) {
 	if err == nil && sb.Name != "" {
 		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
 	}
-	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.now); e.blind == nil {
-		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.now)
+	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.at); e.blind == nil {
+		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.at.now)
 	}
 }
 

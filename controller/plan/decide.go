@@ -100,7 +100,7 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, _ := split(r, w)
 	patience := pol.stopPatience(r)
 	if r.Turns > 0 {
-		if p.awaitExecs(r, mine, min(r.RequestedAt.Add(patience).Sub(now), patience), BecauseDelete) {
+		if p.awaitExecs(r, mine, min(pol.Began(r.RequestedAt, now).Add(patience).Sub(now), patience), BecauseDelete) {
 			return p
 		}
 	} else if r.ActiveExecs > 0 {
@@ -163,7 +163,7 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
-	if p.awaitExecs(r, mine, r.RequestedAt.Add(pol.stopPatience(r)).Sub(now), stopReason(r)) {
+	if p.awaitExecs(r, mine, pol.Began(r.RequestedAt, now).Add(pol.stopPatience(r)).Sub(now), stopReason(r)) {
 		return p
 	}
 	if mine.primary == nil {

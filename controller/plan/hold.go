@@ -18,3 +18,12 @@ func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
 	}
 	return true
 }
+
+// Began returns when a wait that began at t counts as begun. While the clock is in doubt that is its last jump, and so it is for a t of a
+// clock that was ahead: a jump cuts no wait short, and a wait is no longer than it was to be, counted from the jump.
+func (pol Policy) Began(t, now time.Time) time.Time {
+	if pol.Hold > 0 && pol.AwakeSince.After(t) || t.Sub(now) > aClockApart {
+		return pol.AwakeSince
+	}
+	return t
+}

@@ -46,3 +46,42 @@ func TestNoDeadlineIsActedOnWhileTheClockIsNotBelieved(t *testing.T) {
 		})
 	}
 }
+
+// What a request waits for gets its full time, counted from the jump: no stop and no delete is cut short, and none waits for long.
+func TestAJumpOfTheClockCutsNoStopShort(t *testing.T) {
+	jump := func(s *scene) { s.p.Hold, s.p.AwakeSince = 5*time.Minute, now.Add(-10*time.Second) }
+	busy := func(s *scene) { s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.p.ParkGrace = true, 1, 1, 30*time.Second }
+	for _, row := range []struct {
+		name   string
+		change func(*scene)
+		want   string
+	}{
+		{"a stop, two days ago by the clock", all(stopping, func(s *scene) { s.r.ActiveExecs, s.r.RequestedAt = 1, now.Add(-48*time.Hour) }, jump), "cancel-execs next:30s"},
+		{"a stop of two days ago, by a clock that is believed", all(stopping, func(s *scene) {
+			s.r.ActiveExecs, s.r.RequestedAt = 1, now.Add(-48*time.Hour)
+		}), "cancel-execs stop-container:c1"},
+		{"a stop, and the jump was long ago", all(stopping, func(s *scene) {
+			s.r.ActiveExecs, s.r.RequestedAt = 1, now.Add(-48*time.Hour)
+			jump(s)
+			s.p.AwakeSince = now.Add(-time.Minute)
+		}), "cancel-execs stop-container:c1"},
+		{"a stop by a clock that was ahead and is back", all(stopping, func(s *scene) {
+			s.r.ActiveExecs, s.r.RequestedAt, s.p.AwakeSince = 1, now.Add(48*time.Hour), now.Add(-10*time.Second)
+		}), "cancel-execs next:30s"},
+		{"a stop after the jump", all(stopping, func(s *scene) {
+			s.r.ActiveExecs = 1
+			jump(s)
+			s.r.RequestedAt = now.Add(-5 * time.Second)
+		}), "cancel-execs next:35s"},
+		{"a delete with a turn, two days ago by the clock", all(deleting, busy, func(s *scene) { s.r.RequestedAt = now.Add(-48 * time.Hour) }, jump),
+			"cancel-execs next:1m0s"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := healthy()
+			row.change(&s)
+			if got := render(Decide(s.r, s.w, s.p, now)); got != row.want {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+		})
+	}
+}

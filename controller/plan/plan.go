@@ -221,7 +221,8 @@ type Policy struct {
 	// AwakeSince is when the clock last jumped, as it does when the host wakes from sleep, or when the daemon began to look
 	// at it. What had no time to happen before that is not late.
 	AwakeSince time.Time
-	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act.
+	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act. Shorter waits, which
+	// bound what a request waits for, count from the jump; see Began.
 	Hold time.Duration
 	// HookTimeout bounds one hook.
 	HookTimeout time.Duration
