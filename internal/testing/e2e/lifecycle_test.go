@@ -183,7 +183,7 @@ func TestAStoppedSandboxThatSomebodyStartedIsStoppedAgain(t *testing.T) {
 	}
 }
 
-// removeNetwork removes the network of a running sandbox by hand. It freezes agboxd meanwhile, which would connect the primary again
+// removeNetwork removes the network of a running sandbox by hand. It freezes agboxd meanwhile, which would connect the containers again
 // before the network can be removed.
 func (d *daemon) removeNetwork(id string) {
 	d.Helper()
@@ -191,7 +191,9 @@ func (d *daemon) removeNetwork(id string) {
 		d.Fatal(err)
 	}
 	defer func() { _ = d.cmd.Process.Signal(syscall.SIGCONT) }()
-	d.docker("network", "disconnect", "-f", naming.Network(id), naming.Primary(id))
+	for _, container := range strings.Fields(d.docker("ps", "-q", "--filter", "network="+naming.Network(id))) {
+		d.docker("network", "disconnect", "-f", naming.Network(id), container)
+	}
 	if d.docker("network", "rm", naming.Network(id)) == "" {
 		d.Fatalf("the network of %s can't be removed", id)
 	}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,23 +100,112 @@ func TestDockerStopOfAMainProcessIsAStop(t *testing.T) {
 	d.remove(id)
 }
 
-func TestARecoverWithoutARequiredServiceIsRefused(t *testing.T) {
+// A sandbox whose memory was used up is started again: its files are there, and its execs have their true ends.
+func TestAFailureForWantOfMemoryIsBroughtBack(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	id := d.create(&agboxv1.CreateSpec{
+		Image: baseImage, MemoryLimit: "32m",
+		Command: []string{"sh", "-c", "test -e /workspace/note || until test -e /workspace/go; do sleep 0.1; done; " +
+			"test -e /workspace/again && exec sleep 1000; touch /workspace/again; exec tail /dev/zero"},
+	})
+	d.await(id, ready)
+	d.sh(id, "echo kept >/workspace/note")
+	x := d.exec(id, "sh", "-c", "touch /workspace/go; sleep 1000")
+	d.await(id, failed)
+	if code := d.errorCode(id); code != "CONTAINER_OOM" {
+		t.Errorf("it failed with %s", code)
+	}
+	if st := d.ended(x.GetExecId()); st.GetState() == finished || st.GetExitCode() == 0 {
+		t.Errorf("the exec beside it: %v", st)
+	}
+	d.wantResume(id, "start-container "+naming.Primary(id)+" (resume)")
+	d.bringBack(id)
+	if got := d.sh(id, "cat /workspace/note"); got != "kept\n" {
+		t.Errorf("after the resume: %q", got)
+	}
+	d.stopBox(id)
+	d.await(id, stopped)
+	d.bringBack(id)
+	d.remove(id)
+}
+
+// withDB is a spec with a required service, whose hook ran once for each sandbox.
+func withDB() *agboxv1.CreateSpec {
+	return &agboxv1.CreateSpec{
 		Image: baseImage,
 		RequiredServices: []*agboxv1.ServiceSpec{{
-			Name: "db", Image: baseImage, Command: []string{"sleep", "100000"},
-			Healthcheck: &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}, Interval: durationpb.New(1e9)},
+			Name: "db", Image: baseImage, Command: []string{"sh", "-c", "trap exit TERM; echo run >>/runs; while :; do sleep 0.1; done"},
+			Healthcheck:        &agboxv1.HealthcheckConfig{Test: []string{"CMD", "test", "-s", "/runs"}, Interval: durationpb.New(1e9)},
+			PostStartOnPrimary: []string{"echo hook >>/workspace/hooks"},
 		}},
-	})
+	}
+}
+
+// A failed sandbox with services: a resume starts the same containers again, on a new network where the old one is gone, and finds the
+// service by its name. It runs no hook.
+func TestAFailedSandboxWithServicesIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "[runtime]\nresync_interval = \"2s\"\n")
+	id := d.create(withDB())
+	d.await(id, ready)
+	containers := func() string {
+		return d.docker("inspect", "-f", "{{.Id}}", naming.Primary(id)) + d.docker("inspect", "-f", "{{.Id}}", naming.Service(id, "db"))
+	}
+	were := containers()
+	for n, harm := range []func(){
+		func() { d.docker("kill", naming.Primary(id)) },
+		func() { d.removeNetwork(id) },
+		func() { d.docker("kill", naming.Primary(id), naming.Service(id, "db")) },
+	} {
+		harm()
+		d.await(id, failed)
+		d.eventually("what the failure left running is stopped", func() error {
+			if running := d.docker("ps", "-q", "--filter", "name="+id); running != "" {
+				return errors.New(running + " still runs")
+			}
+			return nil
+		})
+		d.wantResume(id, "start-container "+naming.Service(id, "db")+" (resume)")
+		d.bringBack(id)
+		if now := containers(); now != were {
+			t.Errorf("harm %d: other containers than before", n)
+		}
+		if got := d.sh(id, "nslookup db >/dev/null && cat /workspace/hooks"); got != "hook\n" {
+			t.Errorf("harm %d: %q", n, got)
+		}
+	}
+	d.remove(id)
+}
+
+func TestARecoverWithoutARequiredServiceIsRefused(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(withDB())
 	d.await(id, ready)
 	d.docker("kill", naming.Primary(id))
 	d.await(id, failed)
 	d.docker("rm", "-f", naming.Service(id, "db"))
+	const missing = "the container of the required service db is missing"
+	e := must(d.admin().Explain(d.ctx(), &agboxv1.ExplainRequest{SandboxId: id}))(t)
+	if !strings.HasPrefix(e.GetResumeRefusal(), missing) || len(e.GetResumeSteps()) > 0 {
+		t.Errorf("explained as %q, refused for %q", e.GetResumeSteps(), e.GetResumeRefusal())
+	}
 	_, err := d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id, Recover: true})
-	if !isCode(err, codes.FailedPrecondition) || !strings.Contains(err.Error(), "required service db is missing") {
+	if !isCode(err, codes.FailedPrecondition) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("%v", err)
 	}
+	if s := d.state(id); s != failed {
+		t.Errorf("after the refusal it is %s", s)
+	}
 	d.remove(id)
+}
+
+// wantResume asserts that explain lists a step of a resume.
+func (d *daemon) wantResume(id, step string) {
+	d.Helper()
+	e := must(d.admin().Explain(d.ctx(), &agboxv1.ExplainRequest{SandboxId: id}))(d)
+	if !slices.Contains(e.GetResumeSteps(), step) || e.GetResumeRefusal() != "" {
+		d.Errorf("explained as %q, refused for %q; want %q", e.GetResumeSteps(), e.GetResumeRefusal(), step)
+	}
 }
