@@ -11,6 +11,7 @@ package fault
 const (
 	Engine = "engine" // OPERATION is a name of dockerx.Ops
 	Store  = "store"  // OPERATION is the exported method of store.Store whose commit it is
+	Log    = "log"    // OPERATION is append, sync, rotate, write_snapshot, name_snapshot or remove_older
 	Disk   = "disk"   // OPERATION is make_ballast, fill_ballast (one piece of it) or release_ballast
 )
 

@@ -1,0 +1,362 @@
+package txlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// keepBuffer is the largest buffer that is kept for the next append.
+const keepBuffer = 1 << 20
+
+// ErrGap is returned by Append while transactions are missing in the log, until Rotate.
+var ErrGap = errors.New("the log has a gap until its next snapshot")
+
+// Log is the log of one database. Append, Rotate and Begin are called by the one writer of the database; all other methods may be called at
+// any time.
+type Log struct {
+	dir     string
+	lineage uint64
+	boot    string
+	reserve int64
+	largest int // transaction
+
+	mu        sync.Mutex
+	f         *os.File   // the segment that is appended to; nil: there is none yet
+	number    uint32     // of f
+	at        int64      // where the end mark of f begins
+	allocated int64      // of f
+	txid      uint64     // the last that the log knows of
+	gap       bool       // nothing can be appended to f
+	behind    bool       // transactions are missing, or may be after a power failure, until the next snapshot
+	size      int64      // of the segments behind the snapshot
+	snapshot  int64      // size of the snapshot in bytes; 0: there is none
+	dirty     []*os.File // not synced; all but f are closed after that
+	buf       []byte
+}
+
+// Options of Open.
+type Options struct {
+	// Dir is made with mode 0700.
+	Dir string
+	// Lineage names the database file.
+	Lineage uint64
+	// Boot is the ID of the host's present boot.
+	Boot string
+	// Reserve is how many bytes are kept allocated behind the end of the log; 0: none.
+	Reserve int64
+	// MaxTransaction is the largest transaction that is logged, in bytes; 0: 256 MiB. A larger one leaves a gap.
+	MaxTransaction int
+}
+
+// Open opens the log of a database whose last transaction is txid. whole is false if the log does not have exactly that state: then it
+// needs a snapshot, and nothing can be appended before Rotate. l can be used after an error too. Errors: ErrUnavailable.
+func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
+	l = &Log{dir: o.Dir, lineage: o.Lineage, boot: o.Boot, reserve: o.Reserve, largest: cmp.Or(o.MaxTransaction, maxPayload), txid: txid, gap: true, behind: true}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return l, false, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	if err := l.removeUnfinished(); err != nil {
+		return l, false, err
+	}
+	snapshots, segments, err := list(o.Dir)
+	if err != nil || len(segments) == 0 || len(snapshots) == 0 {
+		return l, false, err
+	}
+	l.number = segments[len(segments)-1]
+	if snapshots[len(snapshots)-1] != l.number { // a snapshot was due, and was not finished
+		return l, false, nil
+	}
+	whole, err = l.resume()
+	return l, whole, err
+}
+
+// removeUnfinished removes snapshots whose writer died.
+func (l *Log) removeUnfinished() error {
+	names, err := filepath.Glob(filepath.Join(l.dir, "*"+tmpSuffix))
+	for _, name := range names {
+		err = errors.Join(err, removeFile(name))
+	}
+	if err != nil {
+		return fmt.Errorf("remove an unfinished snapshot: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+// resume goes on behind the end mark of the newest segment, if that is of the transaction at which the database is.
+func (l *Log) resume() (whole bool, err error) {
+	info, err := os.Stat(filepath.Join(l.dir, snapshotName(l.number)))
+	if err != nil {
+		return false, fmt.Errorf("look at the snapshot: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, fmt.Errorf("open the log: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	at, err := l.findEnd(f)
+	if err != nil || at == 0 {
+		return false, errors.Join(err, f.Close())
+	}
+	l.f, l.at, l.allocated, l.gap, l.behind, l.snapshot = f, at, at, false, false, info.Size()
+	l.size = at
+	if err := l.writeMark(kindEnd); err != nil {
+		l.breakOff()
+		return false, nil
+	}
+	return true, unix.Fdatasync(int(f.Fd())) // or a power failure could leave the mark that says it was closed
+}
+
+// findEnd returns where the end mark begins that says that f has all of the database; 0: there is none.
+func (l *Log) findEnd(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	h, err := newReader(f, info.Size()).head(kindSegment)
+	if errors.Is(err, errDamaged) || err == nil && h.lineage != l.lineage {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	size := int64(len(appendMark(nil, kindEnd, mark{0, l.boot})))
+	at := info.Size() - size
+	if at <= 0 {
+		return 0, nil
+	}
+	kind, payload, err := newReader(io.NewSectionReader(f, at, size), size).next()
+	if errors.Is(err, errDamaged) || err == nil && kind != kindEnd && kind != kindClosed {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	m, err := readMark(payload)
+	if err != nil || m.txid != l.txid || kind == kindEnd && m.boot != l.boot {
+		return 0, nil
+	}
+	return at, nil
+}
+
+func (l *Log) writeMark(kind byte) error {
+	_, err := l.f.WriteAt(appendMark(nil, kind, mark{l.txid, l.boot}), l.at)
+	return err
+}
+
+// Append logs the operations of transaction txid, which is committed. each calls its function with every operation, in order. After an
+// error transactions are missing in the log: it says so to a replay, and takes no more before Rotate. Errors: ErrGap, those of the file.
+func (l *Log) Append(txid uint64, each func(func(Op))) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.txid
+	l.txid = txid
+	if l.gap {
+		return ErrGap
+	}
+	b, at := begin(l.buf[:0], kindTxn)
+	b = appendUvarints(b, before, txid)
+	each(func(op Op) { b = appendOp(b, op) })
+	if len(b) > l.largest {
+		l.breakOff()
+		return fmt.Errorf("append a transaction of %d bytes to the log: it is too large", len(b))
+	}
+	b = end(b, at)
+	n := len(b)
+	b = appendMark(b, kindEnd, mark{txid, l.boot})
+	if cap(b) <= keepBuffer {
+		l.buf = b
+	}
+	l.allocate(int64(len(b)))
+	err := fault.Around(fault.Log, "append", func() error {
+		_, err := l.f.WriteAt(b, l.at)
+		return err
+	})
+	if err != nil {
+		l.breakOff()
+		return fmt.Errorf("append to the log: %w", err)
+	}
+	l.at += int64(n)
+	l.size += int64(n)
+	l.soil(l.f)
+	return nil
+}
+
+// breakOff takes the end mark away: a log without one is not complete. Overwriting it needs no space on most file systems, and neither does
+// cutting or removing the file.
+func (l *Log) breakOff() {
+	l.gap, l.behind = true, true
+	size := len(appendMark(nil, kindEnd, mark{0, l.boot}))
+	if _, err := l.f.WriteAt(make([]byte, size), l.at); err == nil {
+		return
+	}
+	if l.f.Truncate(l.at) != nil {
+		_ = os.Remove(l.f.Name()) // nothing else is left to try; the caller reports the error of the append
+	}
+}
+
+// allocate keeps blocks allocated behind the end, so that an append finds room on a full disk. It never fails: without room there is less.
+func (l *Log) allocate(need int64) {
+	if l.reserve <= 0 || l.at+need+l.reserve/2 <= l.allocated {
+		return
+	}
+	from := max(l.at, l.allocated)
+	for ahead := l.at + need + l.reserve - from; ahead >= minAllocation; ahead /= 2 {
+		switch err := unix.Fallocate(int(l.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, ahead); {
+		case err == nil:
+			l.allocated = from + ahead
+			return
+		case errors.Is(err, syscall.EOPNOTSUPP):
+			l.reserve = 0
+			return
+		}
+	}
+	l.allocated = l.at + need + l.reserve // tried again when as much is written
+}
+
+// minAllocation is the least that is worth asking for.
+const minAllocation = 4 << 10
+
+func (l *Log) soil(f *os.File) {
+	if !slices.Contains(l.dirty, f) {
+		l.dirty = append(l.dirty, f)
+	}
+}
+
+// Rotate begins a new segment behind the last transaction that Append was called with. The log is complete again when
+// WriteSnapshot has written a snapshot of that or a later transaction for the segment, whose number is returned.
+func (l *Log) Rotate() (uint32, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	number, err := l.nextNumber()
+	if err != nil {
+		return 0, err
+	}
+	path := filepath.Join(l.dir, segmentName(number))
+	b := appendHead(nil, kindSegment, head{l.lineage, l.txid})
+	at := int64(len(b))
+	var f *os.File
+	err = fault.Around(fault.Log, "rotate", func() (err error) {
+		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600); err != nil {
+			return err
+		}
+		_, err = f.Write(appendMark(b, kindEnd, mark{l.txid, l.boot}))
+		return err
+	})
+	if err != nil {
+		if f != nil {
+			err = errors.Join(err, f.Close(), removeFile(path))
+		}
+		return 0, fmt.Errorf("begin a segment of the log: %w", err)
+	}
+	if l.f != nil {
+		if !l.gap {
+			_ = l.writeMark(kindNext) // a replay goes on behind an end mark too, but would not miss this segment if it were lost
+		}
+		l.soil(l.f)
+	}
+	l.f, l.number, l.at, l.allocated, l.gap = f, number, at, at, false
+	l.size += at
+	l.soil(f)
+	return number, nil
+}
+
+// nextNumber is above that of every file in the directory.
+func (l *Log) nextNumber() (uint32, error) {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return 0, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	snapshots, segments, err := list(l.dir)
+	if err != nil {
+		return 0, err
+	}
+	return slices.Max(append(slices.Concat(snapshots, segments), l.number)) + 1, nil
+}
+
+// Sync makes what was appended so far outlive a power failure. One caller at a time.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	list, current := l.dirty, l.f
+	l.dirty = nil
+	l.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, f := range list {
+		errs = append(errs, fault.Around(fault.Log, "sync", func() error { return unix.Fdatasync(int(f.Fd())) }))
+		if f != current {
+			errs = append(errs, f.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		l.mu.Lock()
+		l.behind = true
+		l.mu.Unlock()
+		return fmt.Errorf("sync the log: %w", err)
+	}
+	return nil
+}
+
+// Dirty reports whether there is something to sync.
+func (l *Log) Dirty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.dirty) > 0
+}
+
+// Size returns the bytes in the segments behind the newest snapshot, and those of the snapshot; 0: there is none.
+func (l *Log) Size() (segments, snapshot int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size, l.snapshot
+}
+
+// Whole reports whether the log has every transaction that Append was called with.
+func (l *Log) Whole() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.behind
+}
+
+// Appendable reports whether Append does more than to note that a transaction is missing.
+func (l *Log) Appendable() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.gap
+}
+
+// Close syncs the log and marks it as closed, so that it counts as complete after a restart of the host too. Nobody may append any more.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, f := range l.dirty {
+		errs = append(errs, unix.Fdatasync(int(f.Fd())))
+		if f != l.f {
+			errs = append(errs, f.Close())
+		}
+	}
+	l.dirty = nil
+	if l.f == nil {
+		return errors.Join(errs...)
+	}
+	if errors.Join(errs...) == nil && !l.gap {
+		errs = append(errs, l.writeMark(kindClosed), unix.Fdatasync(int(l.f.Fd())))
+	}
+	errs = append(errs, l.f.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close the log: %w", err)
+	}
+	return nil
+}

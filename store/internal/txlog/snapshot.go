@@ -1,0 +1,134 @@
+package txlog
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// partBytes is the size of a frame of a snapshot, but for a single operation that is larger.
+const partBytes = 64 << 10
+
+// WriteSnapshot writes the snapshot that the segment of that number follows, syncs it and gives it its name, and then removes
+// what is older. each calls its function with the operations that make the database as of transaction txid, which is no older than the
+// start of the segment. Errors: each's, those of the files; the log is then as it was.
+func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error) error) error {
+	path := filepath.Join(l.dir, snapshotName(number))
+	size, err := l.writeFile(path+tmpSuffix, txid, each)
+	if err == nil {
+		err = l.Sync() // the segments are on disk before the snapshot that needs them has its name
+	}
+	if err == nil {
+		err = fault.Around(fault.Log, "name_snapshot", func() error {
+			return errors.Join(os.Rename(path+tmpSuffix, path), syncDir(l.dir))
+		})
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write a snapshot of the database: %w", err), removeFile(path+tmpSuffix))
+	}
+	l.mu.Lock()
+	l.snapshot, l.behind = size, l.gap
+	l.mu.Unlock()
+	if err := l.removeOlder(number); err != nil {
+		return fmt.Errorf("remove the older part of the log: %w", err)
+	}
+	return nil
+}
+
+func (l *Log) writeFile(path string, txid uint64, each func(func(Op) error) error) (size int64, err error) {
+	err = fault.Around(fault.Log, "write_snapshot", func() error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return err
+		}
+		size, err = writeSnapshot(f, head{l.lineage, txid}, each)
+		if err == nil {
+			err = f.Sync()
+		}
+		return errors.Join(err, f.Close())
+	})
+	return size, err
+}
+
+func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size int64, err error) {
+	w := bufio.NewWriterSize(f, 2*partBytes)
+	put := func(b []byte) error {
+		n, err := w.Write(b)
+		size += int64(n)
+		return err
+	}
+	if err := put(appendHead(nil, kindSnapshot, h)); err != nil {
+		return 0, err
+	}
+	part, at := begin(nil, kindData)
+	count := uint64(0)
+	flush := func() error {
+		if len(part) == headerBytes {
+			return nil
+		}
+		err := put(end(part, at))
+		part, at = begin(part[:0], kindData)
+		return err
+	}
+	err = each(func(op Op) error {
+		part = appendOp(part, op)
+		count++
+		switch {
+		case len(part) > maxPayload:
+			return fmt.Errorf("a record of %d bytes is too large", len(part))
+		case len(part) < partBytes:
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return 0, err
+	}
+	b, at := begin(nil, kindWhole)
+	if err := put(end(binary.AppendUvarint(b, count), at)); err != nil {
+		return 0, err
+	}
+	return size, w.Flush()
+}
+
+// removeOlder removes snapshots and segments before number. The snapshots go first: behind one without its segments nothing follows.
+func (l *Log) removeOlder(number uint32) error {
+	return fault.Around(fault.Log, "remove_older", func() error {
+		snapshots, segments, err := list(l.dir)
+		for _, n := range snapshots {
+			if n < number {
+				err = errors.Join(err, removeFile(filepath.Join(l.dir, snapshotName(n))))
+			}
+		}
+		size := int64(0)
+		for _, n := range segments {
+			path := filepath.Join(l.dir, segmentName(n))
+			if n < number {
+				err = errors.Join(err, removeFile(path))
+			} else if info, statErr := os.Stat(path); statErr == nil {
+				size += info.Size()
+			}
+		}
+		l.mu.Lock()
+		l.size = size
+		l.mu.Unlock()
+		return err
+	})
+}
+
+func appendUvarints(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
