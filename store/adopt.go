@@ -31,7 +31,8 @@ const (
 // IDs of those that it took, in order. Their history begins with SANDBOX_REHYDRATED, which follows the last sequence known;
 // what was before is gone as if the history limit had dropped it. Everything else is as the record says, but:
 //
-//   - A sandbox whose ID was ever used is left out: what is there is never changed. So Adopt may be repeated.
+//   - A sandbox whose ID was ever used is left out, unless it is hidden (see Unproven), and then it is hidden no more: what is there is
+//     never changed. So Adopt may be repeated.
 //   - A name that another one holds is not taken; "name" is then among the defaulted fields.
 //   - An exec whose ID was ever used, that is of another sandbox, or has no nonce, is left out; "execs" is then defaulted.
 //   - Agents that are there and say that they are in it are in it.
@@ -99,8 +100,14 @@ type adoption struct {
 // adopt stages a: reservations, records and the event that its history begins with.
 func (t *txn) adopt(a *adoption) error {
 	sb := a.sb
-	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
+	hidden := t.isHidden(sb.ID)
+	if !hidden && get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
 		return sandboxExists(sb.ID)
+	}
+	if hidden {
+		if err := t.reveal(sb.ID); err != nil {
+			return err
+		}
 	}
 	a.number(t.now)
 	if err := t.adoptExecs(a); err != nil {
@@ -155,7 +162,7 @@ func (t *txn) adoptExecs(a *adoption) error {
 	sb := a.sb
 	seen := map[string]bool{}
 	for _, e := range a.execs {
-		if seen[e.ID] || get(t.tx, bucketExecID, []byte(e.ID)) != nil {
+		if seen[e.ID] || t.execTaken(e.ID, sb.ID) {
 			a.defaulted("execs")
 			continue
 		}

@@ -9,14 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAdoptedSandboxesAreWhatTheMirrorHeld, whatever was asked of the store that was lost. The newest sequence, one more,
+// TestAdoptedSandboxesAreWhatTheirRecordsSay, whatever was asked of the store that was lost. The newest sequence, one more,
 // and that the record was rebuilt are the only differences.
-func TestAdoptedSandboxesAreWhatTheMirrorHeld(t *testing.T) {
+func TestAdoptedSandboxesAreWhatTheirRecordsSay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newClock()
-		o, mirror := mirrored(t, c.options(testOptions(t)))
-		s := openUnsynced(t, o)
+		s := openUnsynced(t, c.options(testOptions(t)))
 		m := &machine{t: rt, tb: t, s: s, clock: c, model: model{map[string]*modelSandbox{}, map[string]bool{}, map[string]string{}}}
 		defer func() { must(t, m.s.Close()) }()
 		action := func(fn func()) func(*rapid.T) {
@@ -31,7 +30,7 @@ func TestAdoptedSandboxesAreWhatTheMirrorHeld(t *testing.T) {
 			"update timeout": action(m.updateTimeout), "clock set back": action(m.setBack),
 		})
 		c.pass(time.Hour)
-		list := adoptAndCompare(t, rt, c, m.s, mirror.rebuilt())
+		list := adoptAndCompare(t, rt, c, m.s, recordsOf(t, m.s))
 		if rapid.IntRange(0, 4).Draw(rt, "lost again") == 0 {
 			adoptAndCompare(t, rt, c, m.s, list)
 		}
@@ -47,9 +46,9 @@ func openUnsynced(t *testing.T, o Options) *Store {
 	return s
 }
 
-// adoptAndCompare returns what the mirror of the store that has adopted the list holds.
+// adoptAndCompare returns the records of the store that has adopted the list.
 func adoptAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Rebuilt) []Rebuilt {
-	o, mirror := mirrored(t, c.options(testOptions(t)))
+	o := c.options(testOptions(t))
 	s := openUnsynced(t, o)
 	ids := adopt(t, s, list...)
 	if slices.Sort(ids); !slices.Equal(ids, from.LiveIDs()) || !slices.Equal(ids, s.LiveIDs()) {
@@ -67,8 +66,8 @@ func adoptAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Re
 	}
 	s = openUnsynced(t, o)
 	compareAll()
-	must(t, s.Close())
-	return mirror.rebuilt()
+	defer func() { must(t, s.Close()) }()
+	return recordsOf(t, s)
 }
 
 func compareAdopted(t *rapid.T, s, from *Store, r Rebuilt) {

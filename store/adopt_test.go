@@ -8,24 +8,26 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
+	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// rebuilt returns what m holds as it would be read back, oldest first.
-func (m *memoryMirror) rebuilt() []Rebuilt {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// recordsOf returns the records of the live sandboxes of s, oldest first.
+func recordsOf(t testing.TB, s *Store) []Rebuilt {
+	t.Helper()
 	var list []Rebuilt
-	for id, r := range m.sandboxes {
-		b := Rebuilt{Record: proto.CloneOf(r)}
-		for _, e := range m.execs[id] {
-			b.Execs = append(b.Execs, proto.CloneOf(e))
+	must(t, s.view(ctx, func(tx *bolt.Tx) error {
+		for _, id := range liveIn(tx) {
+			r, ok := loader{tx, func(Corrupt) {}}.rebuilt(id, s.instance)
+			if !ok {
+				t.Errorf("sandbox %s does not decode", id)
+			}
+			list = append(list, r)
 		}
-		list = append(list, b)
-	}
+		return nil
+	}))
 	slices.SortFunc(list, func(a, b Rebuilt) int {
 		return strings.Compare(fmt.Sprint(a.Record.GetCreatedAt(), a.Record.GetSandboxId()), fmt.Sprint(b.Record.GetCreatedAt(), b.Record.GetSandboxId()))
 	})
@@ -51,13 +53,13 @@ func adopt(t testing.TB, s *Store, list ...Rebuilt) []string {
 	return ids
 }
 
-// lost returns a store that has adopted what the mirror of another one held.
+// lost returns a store that has adopted the records of another one.
 func lost(t *testing.T, c *clock, fill func(s *Store)) *Store {
 	t.Helper()
-	o, m := mirrored(t, c.options(testOptions(t)))
-	fill(open(t, o))
+	before := open(t, c.options(testOptions(t)))
+	fill(before)
 	s := open(t, c.options(testOptions(t)))
-	adopt(t, s, m.rebuilt()...)
+	adopt(t, s, recordsOf(t, before)...)
 	return s
 }
 

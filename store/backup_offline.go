@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // Offline is the right to replace a database that nobody has open. It lies with the file: who names the data directory
@@ -55,11 +57,12 @@ func (o *Offline) Keep(why string, now time.Time) (string, error) {
 
 // Install gives the complete database at from, on the same file system, the name of the one here. After a crash there is the
 // old one or the new one, whole, and the next daemon checks it before it opens it.
+// The log is removed first, as it is of the database that was here; without one it is all that is left, and is kept under another name.
 func (o *Offline) Install(from string) error {
 	if err := syncFile(from); err != nil {
 		return fmt.Errorf("sync the new database: %w", err)
 	}
-	if err := o.mark.set(markOpen); err != nil {
+	if err := errors.Join(o.mark.set(markOpen), o.dropLog()); err != nil {
 		return err
 	}
 	if err := os.Rename(from, o.path); err != nil {
@@ -69,6 +72,13 @@ func (o *Offline) Install(from string) error {
 		return fmt.Errorf("sync the data directory: %w", err)
 	}
 	return nil
+}
+
+func (o *Offline) dropLog() error {
+	if _, err := os.Lstat(o.path); errors.Is(err, os.ErrNotExist) {
+		return keepLog(LogDir(o.path), "before-restore", time.Now())
+	}
+	return txlog.Remove(LogDir(o.path))
 }
 
 func syncFile(path string) error {

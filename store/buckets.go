@@ -20,6 +20,7 @@ import (
 //	│  ├──engine-identity : <agbox.store.v1.EngineIdentity> - where the engine keeps its containers
 //	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
 //	│  │                                                     records are rebuilt
+//	│  ├──lineage         : <uint64>                       - random; names this file in the log beside it
 //	│  ├──epoch           : <uint64>                       - starts of the daemon so far
 //	│  ├──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
 //	│  └──clock           : <agbox.store.v1.ClockRecord>   - the host's clock as last known; at an event, and each 10 min
@@ -46,6 +47,9 @@ import (
 //	│                                                        reported and never swept, also after the purge
 //	├──sandbox-given-up
 //	│  └──*sandbox id*    : <agbox.store.v1.GivenUp>       - an operator's confirmation, until the sandbox is judged or seen again
+//	├──sandbox-unproven
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - its newest changes may be missing: the log that it was rebuilt from had
+//	│                                                        lost its end. Hidden until the engine has been asked
 //	├──exec-refs
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
@@ -90,6 +94,7 @@ const (
 	bucketDeletedAt = "sandbox-deleted-at"
 	bucketUnswept   = "sandbox-unswept"
 	bucketGivenUp   = "sandbox-given-up"
+	bucketUnproven  = "sandbox-unproven"
 	bucketExecRefs  = "exec-refs"
 
 	bucketAgentID       = "agent-ids"
@@ -113,6 +118,7 @@ const (
 	keyEngineMarker   = "engine-marker"
 	keyEngineIdentity = "engine-identity"
 	keyRebuild        = "rebuild"
+	keyLineage        = "lineage"
 	keyEpoch          = "epoch"
 	keyDrain          = "drain"
 	keyClock          = "clock"

@@ -41,6 +41,7 @@ func writeUntilKilled() int {
 		defer mu.Unlock()
 		fmt.Printf(format+"\n", args...)
 	}
+	<-s.LogReady()
 	ack("open")
 	var wg sync.WaitGroup
 	for w := range 16 {

@@ -50,7 +50,7 @@ func initialize(tx *bolt.Tx, o Options) error {
 		return err
 	}
 	meta := tx.Bucket([]byte(bucketMeta))
-	if err := meta.Put([]byte(keyInstance), b); err != nil || !o.Rebuild {
+	if err := errors.Join(meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
 		return err
 	}
 	now := encodeInt(uint64(o.Now().UnixNano()))

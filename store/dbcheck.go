@@ -66,7 +66,7 @@ func (c *checker) run() error {
 	if err := c.meta(); err != nil {
 		return err
 	}
-	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketAgentID} {
+	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketUnproven, bucketAgentID} {
 		c.each(bucket, func(key string, v []byte) {
 			_, err := decodeInt(v)
 			_ = c.noted(bucket, key, "", err) // it was told
@@ -107,7 +107,7 @@ func (c *checker) meta() error {
 	if c.noted(bucketMeta, keyInstance, "", err) == nil && instance.GetUuid() == "" {
 		c.say(bucketMeta, keyInstance, "there is no UUID in it")
 	}
-	for _, key := range []string{keyEngineMarker, keyRebuild, keyEpoch} {
+	for _, key := range []string{keyEngineMarker, keyRebuild, keyLineage, keyEpoch} {
 		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
 			_, err := decodeInt(v)
 			_ = c.noted(bucketMeta, key, "", err) // it was told

@@ -60,7 +60,7 @@ func isKept(tx *bolt.Tx, id string) bool {
 
 // hasRecord reports whether id is known: from its accept until its purge begins.
 func hasRecord(tx *bolt.Tx, id string) bool {
-	return get(tx, bucketConfig, []byte(id)) != nil || get(tx, bucketDesired, []byte(id)) != nil
+	return (get(tx, bucketConfig, []byte(id)) != nil || get(tx, bucketDesired, []byte(id)) != nil) && get(tx, bucketUnproven, []byte(id)) == nil
 }
 
 // DeletedBefore returns at most limit IDs of sandboxes that were deleted more than age before m, in the order of the IDs, those

@@ -59,7 +59,7 @@ func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 		c := b.Cursor()
 		for k, _ := c.First(); k != nil; k, _ = c.Next() {
 			id := string(k)
-			if s.index.sandboxes[id] != nil || get(tx, bucketDeletedAt, k) != nil {
+			if s.index.sandboxes[id] != nil || get(tx, bucketDeletedAt, k) != nil || get(tx, bucketUnproven, k) != nil {
 				continue
 			}
 			s.addLoaded(l, id, agents[id])

@@ -21,6 +21,7 @@ type Store struct {
 	o        Options
 	db       *bolt.DB
 	mark     *marker
+	keeper   *keeper
 	instance string
 	// instances are this and the former ones.
 	instances atomic.Pointer[[]string]
@@ -90,6 +91,7 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 		return nil, err
 	}
 	go s.write()
+	s.keeper.start()
 	return s, nil
 }
 
@@ -133,6 +135,9 @@ func openFile(o Options, mark *marker) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	s.extendReserve()
+	if err := s.openLog(); err != nil {
+		return nil, errors.Join(err, s.reserve.close(), db.Close())
+	}
 	return s, nil
 }
 
@@ -175,10 +180,11 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.keeper.stop() // it writes too
 	close(s.queue)
 	s.closing.Unlock()
 	<-s.written
-	err := errors.Join(s.reserve.close(), s.db.Close())
+	err := errors.Join(s.keeper.close(), s.reserve.close(), s.db.Close())
 	if err == nil && s.down == nil {
 		err = s.mark.set(markClean)
 	}

@@ -11,7 +11,7 @@ import (
 // Options configure Open. Only Path is needed.
 type Options struct {
 	// Path of the file, usually ".../ids.db". Its directory is made with mode 0700, the file with 0600. Beside it lies
-	// Path+".running", see marker.go.
+	// Path+".running", see marker.go, and the directory "log", see package txlog.
 	Path string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -31,10 +31,10 @@ type Options struct {
 	// MakeRoom is called from the writer when a commit found no room on the disk. True: there may be room now, and the commit
 	// is tried once more. Nil: the commit fails.
 	MakeRoom func() bool
-	// Mirror; nil: none.
-	Mirror Mirror
-	// AgentMirror; nil: none.
-	AgentMirror AgentMirror
+	// NoRoom says in one sentence why no snapshot is written now, as the disk is nearly full; "": there is room. Nil: there is.
+	NoRoom func() string
+	// LogFailed is called with each error of the log. Nil is fine.
+	LogFailed func(error)
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 	// CheckProgram is the program and arguments that check the file in a process of its own after an unclean end; the
@@ -50,8 +50,10 @@ type Options struct {
 	OnFatal func(error)
 
 	// What tests replace.
-	commit     func(*bolt.Tx) error
-	migrations []migration
+	commit      func(*bolt.Tx) error
+	minLogBytes int64
+	maxLogged   int
+	migrations  []migration
 }
 
 const (
@@ -80,6 +82,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnFatal == nil {
 		o.OnFatal = exitOnFatal(o.Logger)
+	}
+	if o.NoRoom == nil {
+		o.NoRoom = func() string { return "" }
+	}
+	if o.LogFailed == nil {
+		o.LogFailed = func(error) {}
+	}
+	if o.minLogBytes == 0 {
+		o.minLogBytes = minLogBytes
 	}
 	if o.commit == nil {
 		o.commit = (*bolt.Tx).Commit

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 
 // leaves says what each kind of value must decode as; "" is an 8-byte integer.
 var leaves = map[string]proto.Message{
-	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil,
+	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil, "meta/lineage": nil, "sandbox-unproven": nil,
 	"meta/engine-identity": &storev1.EngineIdentity{}, "sandbox-unswept": nil, "sandbox-given-up": &storev1.GivenUp{},
 	"meta/epoch": nil, "meta/clock": &storev1.ClockRecord{}, "meta/drain": &storev1.DrainRecord{},
 	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
@@ -71,6 +71,7 @@ func oneOfEverything(t *testing.T, s *Store) {
 	must(t, s.SetMarkerWritten(ctx))
 	must(t, s.SetEngineIdentity(ctx, &storev1.EngineIdentity{StorageDriver: "overlay2", DataRoot: "/var/lib/docker"}))
 	must(t, s.update(ctx, func(t *txn) error { return t.putInt(bucketUnswept, "lost", 1) }))
+	must(t, s.update(ctx, func(t *txn) error { return t.putInt(bucketUnproven, "hidden", 1) }))
 	must(t, s.GiveUp(ctx, map[string]*storev1.GivenUp{"box": {PrimaryId: "c-1"}}))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")

@@ -27,10 +27,8 @@ type txn struct {
 	touched []touch
 	ticks   []string // sandboxes with new events
 	purged  []string // sandboxes whose history went
-	shown   []touch  // what the mirror is to be handed though nothing has changed
 
 	op            string // of its request
-	fromMirror    bool   // the agents' mirror has it already
 	agentsTouched []string
 	agentTicks    []string // agents with new events
 	agentsGone    []string

@@ -112,22 +112,9 @@ type group struct {
 	errs     []error // of each request; its own
 	changes  facts
 	accepted []*txn // those that staged something
-	shown    []touch
-	mirror   reflection
-	agents   agentLog
 }
 
-// tell hands over what the group has made of the records, which are on disk by now.
-func (g *group) tell(o Options) {
-	if o.Mirror != nil {
-		g.mirror.tell(o.Mirror)
-	}
-	if o.AgentMirror != nil {
-		g.agents.tell(o.AgentMirror, g.changes)
-	}
-}
-
-// commitGroup runs the requests in one transaction, commits it, mirrors, publishes and answers, in that order.
+// commitGroup runs the requests in one transaction, commits it, logs, publishes and answers, in that order.
 func (s *Store) commitGroup(requests []*request) {
 	if len(requests) == 0 {
 		return
@@ -157,7 +144,6 @@ func (s *Store) runGroup(g *group) error {
 	}
 	if len(g.accepted) == 0 {
 		_ = tx.Rollback()
-		g.tell(s.o)
 		return nil
 	}
 	if err := g.fault(fault.Before); err != nil {
@@ -173,7 +159,7 @@ func (s *Store) runGroup(g *group) error {
 	}
 	s.extendReserve()
 	lost := g.fault(fault.After)
-	g.tell(s.o)
+	s.keeper.append(txid, g.accepted)
 	s.publish(g, txid)
 	return lost
 }
@@ -199,25 +185,18 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 		if g.errs[i] = r.fn(t); g.errs[i] != nil {
 			continue
 		}
-		g.shown = append(g.shown, t.shown...)
 		if len(t.ops) == 0 {
 			continue
-		}
-		if s.o.AgentMirror != nil && !t.fromMirror {
-			g.agents.note(tx, t.ops)
 		}
 		if err := t.apply(); err != nil {
 			return err
 		}
 		g.accepted = append(g.accepted, t)
 	}
-	g.mirror = s.reflect(g, tx)
-	g.agents.close(tx, g.changes)
 	return nil
 }
 
-// publish makes a commit visible: index first, then hooks and watchers. The mirror has it already; callers are answered
-// after it.
+// publish makes a commit visible: index first, then hooks and watchers. It is in the log already; callers are answered after it.
 func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
 	s.durable.advance(txid)

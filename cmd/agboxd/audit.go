@@ -16,6 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/audit"
+	"github.com/agbox/agbox/store"
 )
 
 // Exit codes of agboxd audit.
@@ -68,7 +69,7 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 	}
 	defer closeSource()
 	site := audit.Site{
-		RunRoot: runRoot(paths), LogRoot: cfg.Artifacts.ExecOutputRoot, AgentsRoot: agentsRoot(paths),
+		RunRoot: runRoot(paths), LogRoot: cfg.Artifacts.ExecOutputRoot, TxLog: store.LogDir(paths.Database),
 		Engine: cmp.Or(cfg.Docker.Host, os.Getenv("DOCKER_HOST")), Ledger: o.ledger,
 	}
 	r, err := audit.Run(cmd.Context(), site, source, audit.Options{Patience: o.patience})

@@ -38,7 +38,6 @@ import (
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/sdnotify"
 	"github.com/agbox/agbox/internal/metrics"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
@@ -111,8 +110,6 @@ type daemon struct {
 	socket   net.Listener
 	files    descriptors
 	backups  *backup.Maker
-	records  *recordfile.Dir
-	agents   *recordfile.Agents
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
 	drainer  *drainer
@@ -120,6 +117,7 @@ type daemon struct {
 	timeout  atomic.Int64                  // runtime.timeout as it is now, in nanoseconds
 	rules    atomic.Pointer[config.Config] // the configuration whose rules are in force
 	coverDir string
+	dataDir  string
 	places   places
 	patience time.Duration // rebuildPatience
 }
@@ -141,7 +139,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 		return nil, err
 	}
 	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
-	d.coverDir, d.places = coverDir, newPlaces(cfg, paths, o.configFile)
+	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.ConfigLoaded(time.Now())
@@ -149,8 +147,6 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 		return nil, err
 	}
 	d.watchDisks(paths)
-	d.records = recordfile.New(runRoot(paths), log, d.metrics.RecordFileFailed)
-	d.agents = recordfile.NewAgents(agentsRoot(paths), log, d.metrics.RecordFileFailed)
 	if d.store, err = d.openStore(ctx, paths); err != nil {
 		return nil, err
 	}
@@ -173,13 +169,16 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	s, err := openRecords(ctx, store.Options{
+	s, recovered, err := openRecords(ctx, store.Options{
 		Path: paths.Database, Now: d.clock.Now, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
-		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, Mirror: d.records, AgentMirror: d.agents,
+		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, NoRoom: d.disk.NoRoom, LogFailed: d.metrics.LogFailed,
 		ReserveBytes: d.disk.ReserveBytes(), MakeRoom: d.disk.MakeRoom,
 	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
 	if err != nil {
 		return nil, &exitError{exitStore, err}
+	}
+	if recovered.Missing == "" { // otherwise they count as they are adopted
+		d.metrics.Rehydrated(string(recovery.FromLog), recovered.Sandboxes)
 	}
 	if _, err := s.NewEpoch(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -215,15 +214,14 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.drainer.ctl = d.ctl
 	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
-		store: d.store, gather: d.gatherer, runRoot: runRoot(paths), agentsRoot: agentsRoot(paths), engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
+		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
 	d.rules.Store(&d.cfg)
-	if err := d.rebuild.fromFiles(ctx); err != nil {
+	if err := d.rebuild.fromLog(ctx); err != nil {
 		return err
 	}
-	d.catchUpAgents(ctx)
 	d.backups = d.newMaker(paths)
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
@@ -237,6 +235,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	metrics.OverQuota(d.registry, d.ctl.OverQuota)
 	metrics.Vanished(d.registry, d.ctl.Held)
 	metrics.States(d.registry, stateNames(), d.countByState)
+	metrics.LogWhole(d.registry, d.store.LogWhole)
 	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
 	socket, err := listen(paths.Socket)
 	if err != nil {
@@ -271,9 +270,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.disk.Run(loops) })
-	wg.Go(func() { d.records.Run(loops) })
-	wg.Go(func() { d.agents.Run(loops, d.store) })
-	wg.Go(func() { d.catchUp(loops) })
+	wg.Go(func() { d.removeRecordFiles(loops) })
 	backups := d.schedule() // before anybody reads the metrics
 	if d.cfg.HTTP.Listen != config.HTTPOff {
 		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.files.http, d.log) })
@@ -308,10 +305,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	d.shutdownAPI()
 	stopLoops()
 	wg.Wait()
-	err = errors.Join(err, d.store.Close(), d.engine.Close())
-	d.records.Flush() // what was committed since its loop ended
-	d.agents.Flush()
-	return err
+	return errors.Join(err, d.store.Close(), d.engine.Close())
 }
 
 // finishRebuild ends a rebuild that is pending, and has what came to light looked at.
@@ -335,23 +329,15 @@ func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// catchUp writes the record files of what changed while they could not be written, such as by a restore.
-func (d *daemon) catchUp(ctx context.Context) {
-	if err := d.store.MirrorAll(ctx); err != nil && ctx.Err() == nil {
-		d.log.Error("the record files are behind; the next change of each sandbox catches up", "err", err)
+// removeRecordFiles removes the files in which earlier versions kept copies of the records, once the log has everything.
+func (d *daemon) removeRecordFiles(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.store.LogReady():
 	}
-}
-
-// catchUpPatience is for how long the daemon does not serve while it writes record files of agents; the rest is written while it
-// serves, and until then a change is only in the database.
-const catchUpPatience = 10 * time.Second
-
-// catchUpAgents brings the record files of agents up to the database, before anything changes there.
-func (d *daemon) catchUpAgents(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
-	defer cancel()
-	if err := d.agents.CatchUp(ctx, d.store); err != nil && ctx.Err() == nil {
-		d.log.Error("the record files of agents are behind; those whose next change comes catch up", "err", err)
+	if err := removeRecordFiles(d.dataDir); err != nil {
+		d.log.Warn("files of an earlier version can't be removed; the next start tries again", "err", err)
 	}
 }
 
@@ -362,10 +348,6 @@ func (d *daemon) gatherer() recovery.Gatherer {
 	return recovery.Gatherer{
 		Engine: d.engine, Files: d.execs, Log: d.log, Settings: set,
 		Instance: d.store.InstanceID(), Former: d.store.InstanceIDs(),
-		Reserved: func(id string) bool {
-			known, err := d.store.Reserved(context.Background(), id)
-			return err == nil && known
-		},
 	}
 }
 
@@ -490,7 +472,7 @@ func metricSets() metrics.Sets {
 		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
 	sets.AgentTriggers = controller.AgentTriggers()
-	sets.RebuildSources = []string{string(recovery.FromFile), string(recovery.FromLabels), string(recovery.FromInspect)}
+	sets.RebuildSources = []string{string(recovery.FromLog), string(recovery.FromLabels), string(recovery.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))
 	}

@@ -49,6 +49,7 @@ func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
 	s := newSite(t)
 	s.live()
+	s.cutLog()
 	s.must(os.Remove(s.paths.Database))
 	d, c := s.serving()
 	ctx := t.Context()
@@ -78,8 +79,13 @@ func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
 	}
 	want("before", map[string]codes.Code{
 		"a create": codes.Unavailable, "an exec": codes.Unavailable, "one not found": codes.Unavailable, "an exec not found": codes.Unavailable,
-		"one found": codes.OK,
+		"one found": codes.Unavailable, // the engine has to be asked about it
 	})
+	hidden, err := d.store.Unproven(ctx)
+	s.must(err)
+	_, err = d.store.Adopt(ctx, hidden)
+	s.must(err)
+	want("when some are adopted", map[string]codes.Code{"a create": codes.Unavailable, "one not found": codes.Unavailable, "one found": codes.OK})
 	if body := readyz(d); !strings.Contains(body, "[-]records: the database was lost") {
 		t.Errorf("readyz says %q", body)
 	}

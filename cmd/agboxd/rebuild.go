@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
@@ -28,21 +27,15 @@ const (
 	engineLookMax = time.Second
 )
 
-// rebuilder brings back the records of a database that was lost.
+// rebuilder completes the records of a database that was lost, when its log was lost too or had lost its end.
 type rebuilder struct {
 	store   *store.Store
 	gather  func() recovery.Gatherer // with the settings and the engine's life as they are then
-	runRoot string
-	// agentsRoot is where the record files of agents are.
-	agentsRoot string
-	engine     func() (problem string)
-	same       func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
-	adopted    func(source recovery.Source, n int)
-	skipped    func(n int) // that could not be read
-	log        *slog.Logger
-	unread     int // of what belongs to record files
-	// torn are the record files of which the engine decides.
-	torn []recovery.Known
+	engine  func() (problem string)
+	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
+	adopted func(source recovery.Source, n int)
+	skipped func(n int) // that could not be read
+	log     *slog.Logger
 }
 
 // sentence is what callers are told while records may be missing; empty when none is.
@@ -53,20 +46,15 @@ func (r *rebuilder) sentence() string {
 	return ""
 }
 
-// fromFiles adopts the record files that are not torn. It needs no engine.
-func (r *rebuilder) fromFiles(ctx context.Context) error {
+// fromLog adopts the hidden sandboxes about which the engine need not be asked.
+func (r *rebuilder) fromLog(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
 	}
-	known, err := knownFiles(r.runRoot, r.log)
+	g, known, err := r.hidden(ctx)
 	if err == nil {
-		r.torn = slices.DeleteFunc(slices.Clone(known), func(k recovery.Known) bool { return !k.NeedsEngine() })
 		known = slices.DeleteFunc(known, recovery.Known.NeedsEngine)
-		r.unread, err = r.adopt(ctx, r.gather().GatherKnown(known))
-		r.skipped(r.unread)
-	}
-	if err == nil {
-		err = r.agentsFromFiles(ctx) // after their sandboxes
+		_, err = r.adopt(ctx, g.GatherKnown(known))
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild the records: %w", err)
@@ -74,7 +62,26 @@ func (r *rebuilder) fromFiles(ctx context.Context) error {
 	return nil
 }
 
-// finish adopts the sandboxes that only the engine shows, and those with torn records, once the engine answers and is ours, and ends the
+// hidden returns what the store hides, and a gatherer that does not take that for known.
+func (r *rebuilder) hidden(ctx context.Context) (g recovery.Gatherer, known []recovery.Known, err error) {
+	list, err := r.store.Unproven(ctx)
+	if err != nil {
+		return g, nil, err
+	}
+	hides := map[string]bool{}
+	for _, u := range list {
+		hides[u.Record.GetSandboxId()] = true
+		known = append(known, recovery.Known{Record: u.Record, Execs: u.Execs, Torn: true})
+	}
+	g = r.gather()
+	g.Reserved = func(id string) bool {
+		reserved, err := r.store.Reserved(ctx, id)
+		return err == nil && reserved && !hides[id]
+	}
+	return g, known, nil
+}
+
+// finish adopts the sandboxes that only the engine shows, and the hidden ones, once the engine answers and is ours, and ends the
 // rebuild. It returns earlier only when ctx ends.
 func (r *rebuilder) finish(ctx context.Context) {
 	for r.store.RebuildPending() && r.awaitEngine(ctx) {
@@ -101,8 +108,11 @@ func (r *rebuilder) awaitEngine(ctx context.Context) bool {
 func (r *rebuilder) fromEngine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTry)
 	defer cancel()
-	g := r.gather()
-	in, err := g.Gather(ctx, r.torn) // what the others held is in the store by now
+	g, known, err := r.hidden(ctx)
+	if err != nil {
+		return err
+	}
+	in, err := g.Gather(ctx, known)
 	if err != nil {
 		return err
 	}
@@ -110,27 +120,11 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 		return err
 	}
 	unread, err := r.adopt(ctx, in)
-	r.skipped(r.unread + unread)
+	r.skipped(unread)
 	if err != nil {
 		return err
 	}
 	return r.store.RebuildDone(ctx)
-}
-
-// knownFiles reads the record files. What can't be read of them is told, and left as it is.
-func knownFiles(runRoot string, log *slog.Logger) ([]recovery.Known, error) {
-	found, problems, err := recordfile.ReadAll(runRoot)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range problems {
-		log.Warn("a record file can't be read", "path", p.Path, "err", p.Err)
-	}
-	known := make([]recovery.Known, 0, len(found))
-	for _, f := range found {
-		known = append(known, recovery.Known{Record: f.Record, Execs: f.Execs, Torn: f.Torn, TornExecs: f.TornExecs})
-	}
-	return known, nil
 }
 
 // adopt records what is to be adopted. A record that is none of a live sandbox is told and stops nothing: whatever the engine

@@ -18,12 +18,11 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/naming"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
-// TestAStartThatDiesAnywhereGoesOn: a kill at each step of a rebuild, in whatever order, loses and doubles nothing.
+// TestAStartThatDiesAnywhereGoesOn: a kill at each step of a replay, in whatever order, loses and doubles nothing.
 func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 	steps := map[string]func(s *site){
 		"aside": func(s *site) { // the old file has its new name
@@ -32,28 +31,21 @@ func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 		},
 		"half a file": func(s *site) {
 			_, err := store.SetAside(s.paths.Database, time.Now())
-			s.must(errors.Join(err, os.WriteFile(s.paths.Database+".new", []byte("half"), 0o600)))
+			s.must(errors.Join(err, os.WriteFile(s.paths.Database+".replay", []byte("half"), 0o600)))
 		},
-		"new file": func(s *site) { s.die(s.open()) },
-		"some": func(s *site) {
-			records := s.open()
-			found, _, err := recordfile.ReadAll(runRoot(s.paths))
+		"new file": func(s *site) { // it has its name, and the log is still of the old one
+			_, err := store.SetAside(s.paths.Database, time.Now())
 			s.must(err)
-			_, err = records.Adopt(s.Context(), []store.Rebuilt{{Record: found[0].Record, Execs: found[0].Execs}})
+			_, err = store.Recover(s.Context(), store.Options{Path: s.paths.Database, Logger: s.log})
 			s.must(err)
-			s.die(records)
 		},
-		"all": func(s *site) {
-			records := s.open()
-			s.must(s.rebuilder(records).fromFiles(s.Context()))
-			s.die(records)
-		},
+		"open":          func(s *site) { s.die(s.open()) },
 		"lost again":    func(s *site) { s.must(os.RemoveAll(s.paths.Database)) },
 		"emptied again": func(s *site) { s.must(os.WriteFile(s.paths.Database, nil, 0o600)) },
 	}
 	for _, deaths := range []string{
-		"aside", "half a file", "new file", "some", "all", "aside, aside", "aside, new file", "new file, some, some, all", "some, lost again",
-		"all, lost again", "all, lost again, all", "all, emptied again, half a file, some, lost again", "all, all",
+		"aside", "half a file", "new file", "open", "aside, aside", "aside, new file", "new file, new file, open", "new file, lost again",
+		"open, lost again", "open, lost again, open", "open, emptied again, half a file, new file, lost again", "open, open",
 	} {
 		s := newSite(t)
 		before := s.live()
@@ -63,78 +55,81 @@ func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 		for _, death := range strings.Split(deaths, ", ") {
 			steps[death](s)
 		}
-		records := s.open()
-		r := s.rebuilder(records)
-		s.must(r.fromFiles(t.Context()))
-		s.same(deaths, records, before)
-		r.finish(t.Context())
-		s.same(deaths, records, before)
-		s.wantOneRebuild(deaths, records)
-		if asides := s.asides(); len(asides) == 0 || records.RebuildPending() {
-			t.Errorf("%s: kept are %v; pending is %t", deaths, asides, records.RebuildPending())
+		for range 2 {
+			records := s.open()
+			if records.RebuildPending() {
+				t.Errorf("%s: a rebuild is pending: %s", deaths, s.said.String())
+			}
+			s.same(deaths, records, before)
+			s.die(records)
+		}
+		if asides := s.asides(); len(asides) == 0 {
+			t.Errorf("%s: nothing is kept", deaths)
 		} else if kept, err := os.ReadFile(asides[0]); err != nil || len(kept) != len(old)/1000 {
 			t.Errorf("%s: of the old file %d bytes are kept, %v", deaths, len(kept), err)
 		}
-		s.die(records)
-		records = s.open()
-		s.must(s.rebuilder(records).fromFiles(t.Context())) // nothing is left to do
-		s.same(deaths, records, before)
-		s.wantOneRebuild(deaths, records)
-		s.must(records.Close())
 	}
 }
 
-// wantOneRebuild checks that a history begins with its rebuild, and has no other.
-func (s *site) wantOneRebuild(what string, records *store.Store) {
+// TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed, and then rebuilt once, wherever the daemon dies.
+func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing.T) {
+	for _, deaths := range [][]string{{}, {"open"}, {"open", "some"}, {"some", "some", "some"}, {"some", "all"}, {"all", "all"}} {
+		s := newSite(t)
+		before := s.live()
+		s.cutLog()
+		s.must(os.Remove(s.paths.Database))
+		for _, death := range append(deaths, "end") {
+			records := s.open()
+			r := s.rebuilder(records)
+			hidden, err := records.Unproven(t.Context())
+			s.must(errors.Join(err, r.fromLog(t.Context())))
+			switch death {
+			case "some":
+				hidden[0].Record.LastSequence += 1000
+				_, err := records.Adopt(t.Context(), hidden[:1])
+				s.must(err)
+			case "all", "end":
+				if records.RebuildPending() != (r.sentence() != "") {
+					t.Errorf("%v: callers are told %q", deaths, r.sentence())
+				}
+				r.finish(t.Context())
+			}
+			if death == "end" {
+				s.wantRebuilt(deaths, records, before)
+			}
+			s.die(records)
+		}
+	}
+}
+
+// wantRebuilt checks that every sandbox is there again, and its history begins with its one rebuild.
+func (s *site) wantRebuilt(what any, records *store.Store, before past) {
 	s.Helper()
-	for _, id := range records.LiveIDs() {
-		sb, err := records.Sandbox(s.Context(), id)
-		s.must(err)
-		events, err := records.Events(s.Context(), id, sb.LastSequence-1, 10)
-		if err != nil || len(events) != 1 || events[0].GetEventType() != agboxv1.EventType_SANDBOX_REHYDRATED {
-			s.Errorf("%s: the events of %s are %v, %v", what, id, events, err)
+	hidden, err := records.Unproven(s.Context())
+	if err != nil || len(hidden) > 0 || records.RebuildPending() || len(records.LiveIDs()) != len(before.sandboxes) {
+		s.Errorf("%v: live are %v, hidden %v; pending is %t; %v", what, records.LiveIDs(), hidden, records.RebuildPending(), err)
+	}
+	for id, was := range before.sandboxes {
+		events, err := records.EventsAfter(s.Context(), id, store.Cursor{GapsTo: 1 << 62}, 0)
+		if err != nil || len(events) == 0 || events[0].GetEventType() != agboxv1.EventType_SANDBOX_REHYDRATED || events[0].GetSequence() <= was.LastSequence {
+			s.Errorf("%v: the events of %s are %v, %v", what, id, events, err)
 		}
-		if sb.LastSequence == 2 {
-			continue // the first one is gone, and 0 asks for whatever is there
-		}
-		if _, err := records.Events(s.Context(), id, sb.LastSequence-2, 10); !errdefs.IsOutOfRange(err) {
-			s.Errorf("%s: %s has events of before: %v", what, id, err)
+	}
+	for id := range before.execs {
+		if _, err := records.Exec(s.Context(), id); err != nil {
+			s.Errorf("%v: exec %s: %v", what, id, err)
 		}
 	}
 }
 
-// TestABadRecordStopsNothing: neither the start, nor the others, nor the end of the rebuild.
-func TestABadRecordStopsNothing(t *testing.T) {
-	s := newSite(t)
-	before := s.live()
-	files := recordfile.New(runRoot(s.paths), s.log, func(err error) { t.Error(err) })
-	for _, id := range []string{"bad1", "bad2"} {
-		files.Sandbox(&storev1.SandboxRecord{
-			Version: 1, SandboxId: id, Spec: &agboxv1.CreateSpec{Image: "x"}, Desired: &storev1.Desired{},
-			State: int32(agboxv1.SandboxState_SANDBOX_STATE_DELETED),
-		})
-	}
-	s.must(os.Remove(s.paths.Database))
-	records := s.open()
-	r := s.rebuilder(records)
-	s.must(r.fromFiles(t.Context()))
-	s.same("beside bad ones", records, before)
-	r.finish(t.Context())
-	if said := s.said.String(); records.RebuildPending() || !strings.Contains(said, "bad1") || !strings.Contains(said, "bad2") {
-		t.Errorf("pending is %t; the log says %s", records.RebuildPending(), said)
-	}
-	s.must(records.Close())
-}
-
-// TestTheFormerUUIDStaysOurs: the records say whose the objects in the engine are.
-func TestTheFormerUUIDStaysOurs(t *testing.T) {
+// TestTheUUIDComesBackWithTheLog: it says whose the objects in the engine are.
+func TestTheUUIDComesBackWithTheLog(t *testing.T) {
 	s := newSite(t)
 	s.live()
 	former, err := os.ReadFile(s.instance())
 	s.must(errors.Join(err, os.Remove(s.instance()), os.Remove(s.paths.Database)))
 	records := s.open()
-	s.must(s.rebuilder(records).fromFiles(t.Context()))
-	if got := records.InstanceIDs(); len(got) != 2 || got[1] != strings.TrimSpace(string(former)) || got[0] == got[1] {
+	if got := records.InstanceIDs(); len(got) != 1 || got[0] != strings.TrimSpace(string(former)) {
 		t.Errorf("ours are %v, and before was %s", got, former)
 	}
 	s.must(records.Close())
@@ -155,7 +150,7 @@ func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 		s.must(err)
 	}
 	r, counted := s.rebuilder(records), -1
-	r.unread, r.skipped = 2, func(n int) { counted = n }
+	r.skipped = func(n int) { counted = n }
 	gather := r.gather
 	r.gather = func() recovery.Gatherer { g := gather(); g.Engine = fake; return g }
 	for _, unreadable := range []int{0, 1} {
@@ -163,7 +158,7 @@ func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 		s.said.Reset()
 		s.must(r.fromEngine(t.Context()))
 		said := s.said.String()
-		if counted < 2+unreadable || strings.Count(said, "left alone by the rebuild") != counted-2 || strings.Contains(said, "count=50") != (unreadable == 0) {
+		if counted < unreadable || strings.Count(said, "left alone by the rebuild") != counted || strings.Contains(said, "count=50") != (unreadable == 0) {
 			t.Errorf("%d are counted; the log says %s", counted, said)
 		}
 	}
@@ -196,7 +191,7 @@ func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		s.live()
-		s.must(os.Remove(s.paths.Database))
+		s.must(errors.Join(os.Remove(s.paths.Database), os.RemoveAll(store.LogDir(s.paths.Database))))
 		records := s.open()
 		defer func() { s.must(records.Close()) }()
 		fake := dockertest.NewFake()
@@ -208,7 +203,7 @@ func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 		gather := r.gather
 		r.gather = func() recovery.Gatherer { g := gather(); g.Engine = fake; return g }
 		r.engine, r.same = e.engine, e.same
-		s.must(r.fromFiles(t.Context()))
+		s.must(r.fromLog(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		r.finish(canceled(ctx, cancel))
 		if !records.RebuildPending() || r.sentence() == "" {

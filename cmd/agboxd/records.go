@@ -19,40 +19,49 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// runRoot is where the directories of sandboxes are that hold their record files.
+// runRoot is where the directories of sandboxes are that hold what is mounted into them.
 func runRoot(paths config.Paths) string { return filepath.Join(paths.DataDir, "s") }
 
-// agentsRoot is where the record files of agents are.
-func agentsRoot(paths config.Paths) string { return filepath.Join(paths.DataDir, "agents") }
-
-// openRecords opens the database. One that is lost, empty or damaged, where the data directory shows that there was one, is
-// kept aside as it is, and a new one takes its place whose records are to be rebuilt.
-func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRoot string, log *slog.Logger) (*store.Store, error) {
+// openRecords opens the database. One that is lost, empty or damaged is kept aside as it is. Its log takes its place; and where there is
+// none, but the data directory shows that there was a database, a new one whose records are to be rebuilt. recovered is what came from the
+// log: 0 without a loss.
+func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRoot string, log *slog.Logger) (s *store.Store, recovered store.Recovery, err error) {
 	lost, err := isLost(paths.Database)
 	if err != nil {
-		return nil, err
+		return nil, recovered, err
 	}
 	if !lost {
 		s, err := store.Open(ctx, o)
 		if err == nil || !errdefs.IsDataLoss(err) {
-			return s, err
+			return s, recovered, err
 		}
 		log.Error("the database is damaged; its records are rebuilt", "path", paths.Database, "err", err)
 	}
 	instance, traces, err := tracesOf(paths, logRoot)
 	if err != nil {
-		return nil, err
+		return nil, recovered, err
 	}
-	o.Instance, o.Rebuild = instance, traces || !lost
 	aside, err := store.SetAside(paths.Database, time.Now())
 	if err != nil {
-		return nil, err
+		return nil, recovered, err
 	}
+	recovered, err = store.Recover(ctx, o)
+	switch {
+	case err == nil:
+		log.Warn("the database was lost and is rebuilt from its log", "path", paths.Database, "kept_as", aside, "sandboxes", recovered.Sandboxes,
+			"agents", recovered.Agents, "missing", recovered.Missing)
+		s, err = store.Open(ctx, o)
+		return s, recovered, err
+	case !errdefs.IsNotFound(err):
+		return nil, recovered, err
+	}
+	o.Instance, o.Rebuild = instance, traces || !lost
 	if o.Rebuild || aside != "" {
 		log.Warn("there is no usable database; a new one is made", "path", paths.Database, "kept_as", aside, "instance", instance,
 			"rebuild", o.Rebuild)
 	}
-	return store.Open(ctx, o)
+	s, err = store.Open(ctx, o)
+	return s, recovered, err
 }
 
 // isLost reports whether there is no file, or an empty one. A link that leads nowhere is neither: a disk may not be mounted yet.

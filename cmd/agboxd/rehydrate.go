@@ -3,18 +3,20 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/store"
 )
 
 func rehydrateCommand() *cobra.Command {
@@ -23,7 +25,7 @@ func rehydrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rehydrate --dry-run", Short: "Show what would be rebuilt if the database were lost", Args: usageArgs(cobra.NoArgs),
 		Long: "Print the records that a start without a database would rebuild: from what each, and what of it had to be guessed.\n" +
-			"Nothing is changed, and the daemon may run; what it writes at that moment may show as torn. A start that finds no usable database rebuilds the records by itself;\n" +
+			"Nothing is changed, and the daemon may run; what it writes at that moment may show as missing. A start that finds no usable database rebuilds the records by itself;\n" +
 			"docs/rehydration.md says how.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {
@@ -48,7 +50,7 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	}
 	defer func() { _ = engine.Close() }()
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	known, err := knownFiles(runRoot(paths), log)
+	known, found, err := previewLog(paths, log)
 	if err != nil {
 		return err
 	}
@@ -68,28 +70,34 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := recovery.Plan(in, time.Now()).WriteText(cmd.OutOrStdout()); err != nil {
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), found); err != nil {
 		return err
 	}
-	return showAgents(cmd.OutOrStdout(), agentsRoot(paths), log)
+	return recovery.Plan(in, time.Now()).WriteText(cmd.OutOrStdout())
 }
 
-func showAgents(w io.Writer, root string, log *slog.Logger) error {
-	found, _, problems, err := recordfile.ReadAgents(root)
+// previewLog replays the log to a temporary file and returns its live sandboxes, and what it holds in a line.
+func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, line string, err error) {
+	dir, err := os.MkdirTemp("", "agboxd-rehydrate-*")
 	if err != nil {
-		return err
+		return nil, "", fmt.Errorf("make a temporary directory: %w", err)
 	}
-	tellAgentProblems(log, problems)
-	for _, f := range found {
-		whole := ""
-		if f.Torn {
-			whole = ", whose newest change is missing"
-		}
-		if _, err := fmt.Fprintf(w, "agent: %s from its record file%s\n", f.ID, whole); err != nil {
-			return err
-		}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	found, list, err := store.Preview(store.Options{Path: paths.Database, Logger: log}, filepath.Join(dir, "ids.db"))
+	if errdefs.IsNotFound(err) {
+		return nil, "log: none that can be used; labels and inspections decide", nil
 	}
-	return nil
+	if err != nil {
+		return nil, "", err
+	}
+	for _, r := range list {
+		known = append(known, recovery.Known{Record: r.Record, Execs: r.Execs, Torn: found.Missing != ""})
+	}
+	state := "complete: everything comes back as it was"
+	if found.Missing != "" {
+		state = "incomplete, so the engine decides about each sandbox: " + found.Missing
+	}
+	return known, fmt.Sprintf("log: %d sandboxes, %d agents; %s", found.Sandboxes, found.Agents, state), nil
 }
 
 // rehydrateSettings are all but the name of the engine's life.

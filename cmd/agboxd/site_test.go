@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/host/execjournal"
-	"github.com/agbox/agbox/internal/recordfile"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
@@ -62,12 +62,12 @@ func (s *site) must(err error) {
 func (s *site) records() (*store.Store, error) {
 	self, err := os.Executable()
 	s.must(err)
-	records, err := openRecords(s.Context(), store.Options{
+	records, _, err := openRecords(s.Context(), store.Options{
 		Path: s.paths.Database, InitialMmapSize: 64 << 20, Logger: s.log, CheckProgram: []string{self, backup.CheckVerb},
-		Mirror:      recordfile.New(runRoot(s.paths), s.log, func(err error) { s.Error(err) }),
-		AgentMirror: recordfile.NewAgents(agentsRoot(s.paths), s.log, func(err error) { s.Error(err) }),
+		LogFailed: func(err error) { s.Error(err) },
 	}, s.paths, s.logs, s.log)
 	if err == nil {
+		<-records.LogReady()
 		s.must(os.WriteFile(s.instance(), []byte(records.InstanceID()+"\n"), 0o600))
 	}
 	return records, err
@@ -78,6 +78,15 @@ func (s *site) open() *store.Store {
 	records, err := s.records()
 	s.must(err)
 	return records
+}
+
+// cutLog takes the end of the log away, and what is left is not complete.
+func (s *site) cutLog() {
+	s.Helper()
+	segments, err := filepath.Glob(filepath.Join(store.LogDir(s.paths.Database), "segment-*"))
+	s.must(err)
+	info, err := os.Stat(segments[len(segments)-1])
+	s.must(errors.Join(err, os.Truncate(segments[len(segments)-1], info.Size()-1)))
 }
 
 func (s *site) instance() string { return filepath.Join(s.paths.DataDir, "instance") }
@@ -100,16 +109,12 @@ func (s *site) asides() []string {
 func (s *site) rebuilder(records *store.Store) *rebuilder {
 	engine := dockertest.NewFake()
 	return &rebuilder{
-		store: records, runRoot: runRoot(s.paths), agentsRoot: agentsRoot(s.paths), log: s.log, engine: func() string { return "" },
+		store: records, log: s.log, engine: func() string { return "" },
 		same:    func(context.Context, *storev1.EngineRun) error { return nil },
 		adopted: func(recovery.Source, int) {}, skipped: func(int) {},
 		gather: func() recovery.Gatherer {
 			return recovery.Gatherer{
 				Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: s.log, Instance: records.InstanceID(),
-				Reserved: func(id string) bool {
-					known, err := records.Reserved(context.Background(), id)
-					return err == nil && known
-				},
 			}
 		},
 	}
@@ -119,6 +124,7 @@ func (s *site) rebuilder(records *store.Store) *rebuilder {
 type past struct {
 	sandboxes map[string]store.Sandbox
 	execs     map[string]store.Exec
+	events    map[string][]*agboxv1.SandboxEvent
 }
 
 // live records one sandbox of each history and returns what is known of them once the daemon has died.
@@ -138,11 +144,13 @@ func (s *site) live() past {
 
 func (s *site) known(records *store.Store) past {
 	s.Helper()
-	p := past{map[string]store.Sandbox{}, map[string]store.Exec{}}
+	p := past{map[string]store.Sandbox{}, map[string]store.Exec{}, map[string][]*agboxv1.SandboxEvent{}}
 	for _, id := range records.LiveIDs() {
 		sb, err := records.Sandbox(s.Context(), id)
 		s.must(err)
 		p.sandboxes[id] = sb
+		p.events[id], err = records.EventsAfter(s.Context(), id, store.Cursor{GapsTo: sb.LastSequence}, 0)
+		s.must(err)
 	}
 	for _, id := range []string{"execs-done", "execs-fails", "execs-goes"} {
 		if e, err := records.Exec(s.Context(), id); err == nil {
@@ -161,6 +169,9 @@ func (s *site) same(what string, records *store.Store, before past) {
 	}
 	for id, was := range before.sandboxes {
 		s.sameSandbox(what+", "+id, now.sandboxes[id], was)
+		if !slices.EqualFunc(now.events[id], before.events[id], func(a, b *agboxv1.SandboxEvent) bool { return proto.Equal(a, b) }) {
+			s.Errorf("%s: the events of %s are %v, and were %v", what, id, now.events[id], before.events[id])
+		}
 	}
 	for id, was := range before.execs {
 		is := now.execs[id]
@@ -172,16 +183,12 @@ func (s *site) same(what string, records *store.Store, before past) {
 
 func (s *site) sameSandbox(what string, is, was store.Sandbox) {
 	s.Helper()
-	if defaulted := is.Desired.GetRehydrated().GetDefaulted(); is.Desired.GetRehydrated() == nil || len(defaulted) > 0 {
-		s.Errorf("%s: rebuilt with %v guessed", what, defaulted)
-	}
-	intent := proto.CloneOf(is.Desired)
-	intent.Rehydrated = nil
+	intent := is.Desired
 	if !proto.Equal(intent, was.Desired) || !proto.Equal(is.Spec, was.Spec) || !proto.Equal(is.Progress, was.Progress) {
 		s.Errorf("%s: is %v %v %v, and was %v %v %v", what, intent, is.Spec, is.Progress, was.Desired, was.Spec, was.Progress)
 	}
 	if is.Name != was.Name || is.State != was.State || is.ErrorCode != was.ErrorCode || is.ErrorMessage != was.ErrorMessage ||
-		is.Preparing != was.Preparing || !slices.Equal(is.ActiveExecs, was.ActiveExecs) || is.LastSequence <= was.LastSequence {
+		is.Preparing != was.Preparing || !slices.Equal(is.ActiveExecs, was.ActiveExecs) || is.LastSequence != was.LastSequence {
 		s.Errorf("%s: is %+v, and was %+v", what, is, was)
 	}
 	if !is.StateChangedAt.Equal(was.StateChangedAt) || !is.CreatedAt.Equal(was.CreatedAt) || !is.IdleSince.Equal(was.IdleSince) {

@@ -113,19 +113,26 @@ func wantNoneUp(t testing.TB, what, id string, state agboxv1.SandboxState, want 
 	}
 }
 
-// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord: a record is cut at each length, and each byte of it is wrong once.
-func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
+// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog: the log is cut at each length, and each byte of it is wrong once.
+func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"stopped-again", "running"} {
 		s, engine := newVillage(t, 3, id)
 		g := recovery.Gatherer{Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: quiet}
-		path := filepath.Join(runRoot(s.paths), execjournal.RunName(id), execjournal.RecordName)
+		path := s.logFiles("segment-*")[0]
 		whole, err := os.ReadFile(path)
 		s.must(err)
 		look := func(what string, b []byte) {
 			s.must(os.WriteFile(path, b, 0o600))
-			known, err := knownFiles(runRoot(s.paths), quiet)
+			found, list, err := store.Preview(store.Options{Path: s.paths.Database, Logger: quiet}, filepath.Join(s.paths.DataDir, "preview"))
 			s.must(err)
+			if found.Missing == "" {
+				t.Fatalf("%s: nothing is missing, it says", what)
+			}
+			var known []recovery.Known
+			for _, r := range list {
+				known = append(known, recovery.Known{Record: r.Record, Execs: r.Execs, Torn: true})
+			}
 			in, err := g.Gather(t.Context(), known)
 			s.must(err)
 			out := recovery.Plan(in, time.Now())
@@ -135,7 +142,11 @@ func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
 			r := out.Sandboxes[0].Record
 			wantNoneUp(t, what, id, agboxv1.SandboxState(r.GetState()), r.GetDesired().GetRunState())
 		}
-		for n := range whole {
+		step := 1
+		if testing.Short() {
+			step = 7
+		}
+		for n := 0; n < len(whole); n += step {
 			look("cut", whole[:n])
 			bad := slices.Clone(whole)
 			bad[n] ^= 1 << (n % 8)
@@ -147,25 +158,36 @@ func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsRecord(t *testing.T) {
 	}
 }
 
-func TestARebuildFromTornRecordsBringsNothingUp(t *testing.T) {
+// logFiles are the files of the log of that kind.
+func (s *site) logFiles(pattern string) []string {
+	s.Helper()
+	paths, err := filepath.Glob(filepath.Join(store.LogDir(s.paths.Database), pattern))
+	s.must(err)
+	if len(paths) == 0 {
+		s.Fatalf("there is no %s", pattern)
+	}
+	return paths
+}
+
+func TestARebuildFromADamagedLogBringsNothingUp(t *testing.T) {
 	for what, damage := range damages {
 		for seed, code := range []int{0, 143, 3, 137} {
 			r := rand.New(rand.NewPCG(uint64(seed), 4))
 			s, engine := newVillage(t, code, slices.Collect(maps.Keys(lives))...)
-			for _, name := range []string{execjournal.RecordName, execjournal.ExecsName} {
-				paths, err := filepath.Glob(filepath.Join(runRoot(s.paths), "*", name))
+			pattern := "segment-*"
+			if seed == 1 {
+				pattern = "*"
+			}
+			for _, path := range s.logFiles(pattern) {
+				b, err := os.ReadFile(path)
 				s.must(err)
-				for _, path := range paths {
-					b, err := os.ReadFile(path)
-					s.must(err)
-					s.must(os.WriteFile(path, damage(r, b), 0o600))
-				}
+				s.must(os.WriteFile(path, damage(r, b), 0o600))
 			}
 			records := s.open()
 			again := s.rebuilder(records)
 			gather := again.gather
 			again.gather = func() recovery.Gatherer { g := gather(); g.Engine = engine; return g }
-			s.must(again.fromFiles(t.Context()))
+			s.must(again.fromLog(t.Context()))
 			again.finish(t.Context())
 			for id := range lives {
 				sb, err := records.Sandbox(t.Context(), id)

@@ -29,7 +29,7 @@ type specLabel struct {
 }
 
 // SpecLabel is the value of the spec label: the spec as JSON with the keys of all envs but not their values, which the
-// containers' own environments hold. It is what a record is rebuilt from when the database and its record file are lost. A
+// containers' own environments hold. It is what a record is rebuilt from when the database and its log are lost. A
 // spec that needs more than 48 KiB has none (empty).
 func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	s := proto.CloneOf(spec)

@@ -31,6 +31,7 @@ func allMetrics() ([]metric, error) {
 	metrics.New(&r, metrics.Sets{})
 	metrics.OverQuota(&r, zero)
 	metrics.Vanished(&r, zero)
+	metrics.LogWhole(&r, func() bool { return true })
 	metrics.States(&r, nil, none)
 	metrics.Agents(&r, nil, none, zero)
 	slices.SortFunc(r.list, func(a, b metric) int { return strings.Compare(a.Name, b.Name) })

@@ -156,7 +156,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 
 func (s *storm) audit(ctx context.Context, conn *grpc.ClientConn, when string) error {
 	site := audit.Site{
-		RunRoot: filepath.Join(s.site.state(), "s"), LogRoot: filepath.Join(s.site.state(), "exec-logs"), AgentsRoot: filepath.Join(s.site.state(), "agents"),
+		RunRoot: filepath.Join(s.site.state(), "s"), LogRoot: filepath.Join(s.site.state(), "exec-logs"), TxLog: filepath.Join(s.site.state(), "log"),
 		Engine: "unix://" + s.site.socket, Ledger: s.site.ledger(), ScratchDir: s.site.home,
 	}
 	r, err := audit.Run(ctx, site, audit.FromDaemon(agboxv1.NewAdminServiceClient(conn)), audit.Options{Patience: auditPatience})

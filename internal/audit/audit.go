@@ -10,10 +10,10 @@ import (
 
 // Site says where one daemon keeps its things. All paths are absolute.
 type Site struct {
-	// RunRoot and LogRoot hold a directory for each sandbox: record files and requests, and logs and journals.
+	// RunRoot and LogRoot hold a directory for each sandbox: requests, and logs and journals.
 	RunRoot, LogRoot string
-	// AgentsRoot holds the record files of agents.
-	AgentsRoot string
+	// TxLog holds the log of the database.
+	TxLog string
 	// Engine is "unix:///path" or "tcp://host:port"; empty: unix:///var/run/docker.sock.
 	Engine string
 	// Ledger is a directory in which test programs note their starts and ends, one file for each sandbox; empty: there is none.
@@ -158,6 +158,9 @@ func look(ctx context.Context, site Site, source Source) (*facts, error) {
 	}
 	if l.files, err = readFiles(site); err != nil {
 		return nil, fmt.Errorf("read the state directory: %w", err)
+	}
+	if l.files.log, err = replayLog(site.TxLog, l.records.txid); err != nil {
+		return nil, fmt.Errorf("read the log of the database: %w", err)
 	}
 	if l.ledger, err = readLedger(site.Ledger); err != nil {
 		return nil, fmt.Errorf("read the ledger: %w", err)

@@ -44,6 +44,9 @@ func judge(f *facts) []Finding {
 		a.say(hard, "I1", "instance", "", "the database has no UUID")
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
+		if f.records.hidden[id] {
+			continue // what it has become is on record when the rebuild has ended
+		}
 		a.sandbox(f.records.sandboxes[id])
 	}
 	a.nameHolders()
@@ -55,6 +58,7 @@ func judge(f *facts) []Finding {
 	a.objects()
 	a.directories()
 	a.ledgerEntries()
+	a.log()
 	if f.records.rebuild {
 		a.whileRebuilding()
 	}
@@ -86,7 +90,6 @@ func (a *auditor) sandbox(sb *sandbox) {
 	a.transitions(sb)
 	a.execs(sb)
 	a.holdsName(sb)
-	a.recordFile(sb)
 	a.inDocker(sb)
 }
 

@@ -1,13 +1,10 @@
 package audit
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/agbox/agbox/apis/enum"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -56,7 +53,6 @@ func (a *auditor) agent(ag *agent) {
 	a.agentTransitions(ag)
 	a.conversation(ag)
 	a.prompts(ag)
-	a.agentFile(ag)
 }
 
 func (ag *agent) stamp() string { return fmt.Sprint(ag.status.GetVersion()) }
@@ -199,28 +195,5 @@ func (a *auditor) agentNames() {
 			a.say(hard, "I3", "agent name "+name, "", "agents %s and %s both hold it", min(id, other), max(id, other))
 		}
 		holders[name] = id
-	}
-}
-
-// agentFile checks I13 for an agent: its record file, replayed, is byte for byte what the database has.
-func (a *auditor) agentFile(ag *agent) {
-	say := func(format string, args ...any) { a.say(flux, "I13", agentName(ag), ag.stamp(), format, args...) }
-	doc, ok := a.files.agents[agentDocName(ag.id)]
-	if !ok {
-		say("it has no record file")
-		return
-	}
-	for _, p := range doc.problems {
-		say("its record file is damaged: %s", p)
-	}
-	for k, want := range ag.raw {
-		if have, ok := doc.raw[k]; !ok || !bytes.Equal(have, want) {
-			say("record %s of it in the file is not the one in the database (there: %t)", enum.Word(k.kind), ok)
-		}
-	}
-	for k := range doc.raw {
-		if _, ok := ag.raw[k]; !ok && k.kind != storev1.AgentRecordKind_AGENT_RECORD_KIND_ID {
-			say("record %s of it is in the file and not in the database", enum.Word(k.kind))
-		}
 	}
 }

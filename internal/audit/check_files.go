@@ -4,9 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -179,13 +176,6 @@ func (a *auditor) directories() {
 		}
 		a.directory("record directory "+name, id)
 	}
-	for name, doc := range a.files.agents {
-		if doc.id == "" || agentDocName(doc.id) != name {
-			a.say(flux, "I13", "agent record file "+name, "", "it is of agent %q, whose file has another name", doc.id)
-		} else if a.records.agents[doc.id] == nil {
-			a.say(flux, "I13", "agent "+doc.id, "", "its record file is there, and it is not on record")
-		}
-	}
 }
 
 func (a *auditor) directory(object, id string) {
@@ -212,60 +202,6 @@ func (a *auditor) strangers(id string, d *logDir) {
 	for execID := range d.locks {
 		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
 			a.say(flux, "I9", "exec "+execID, "", "sandbox %s has a lock of it, and it is not on record", id)
-		}
-	}
-}
-
-// recordFile checks I13: the copy beside the database says what the database says.
-func (a *auditor) recordFile(sb *sandbox) {
-	d := a.files.runs[runName(sb.id)]
-	say := func(format string, args ...any) { a.say(flux, "I13", sandboxName(sb), sb.stamp(), format, args...) }
-	if sb.gone() {
-		return // I18 reports a directory that is left
-	}
-	if d == nil || d.record == nil {
-		if sb.desired.GetRunState() != wantDelete {
-			say("it has no record file")
-		}
-		return
-	}
-	if sb.desired.GetRunState() == wantDelete {
-		return // files go while it is being deleted
-	}
-	for _, p := range d.problems {
-		say("its record file is damaged: %s", p)
-	}
-	r := d.record
-	if r.GetSandboxId() != sb.id || r.GetInstance() != a.records.instance.GetUuid() {
-		say("its record file is of sandbox %q of instance %q", r.GetSandboxId(), r.GetInstance())
-	}
-	if r.GetLastSequence() != sb.last() || r.GetState() != int32(sb.state()) {
-		say("its record file says event %d and state %d, and the database says %d and %d", r.GetLastSequence(), r.GetState(), sb.last(), sb.state())
-	}
-	progress := sb.progress
-	if progress == nil {
-		progress = &storev1.Progress{}
-	}
-	if r.Progress == nil {
-		r.Progress = &storev1.Progress{}
-	}
-	for what, same := range map[string]bool{
-		"spec": proto.Equal(r.GetSpec(), sb.spec), "intent": proto.Equal(r.GetDesired(), sb.desired), "progress": proto.Equal(r.GetProgress(), progress),
-	} {
-		if !same {
-			say("the %s in its record file is not the one in the database", what)
-		}
-	}
-	for id, e := range sb.execs {
-		have := d.execs[id]
-		want := &storev1.ExecRecord{ExecId: id, Request: e.request, Desired: e.desired, End: e.end}
-		if !proto.Equal(have, want) {
-			a.say(flux, "I13", "exec "+id, sb.stamp(), "its record in the file is not the one in the database (there: %t)", have != nil)
-		}
-	}
-	for id := range d.execs {
-		if sb.execs[id] == nil {
-			a.say(flux, "I13", "exec "+id, sb.stamp(), "sandbox %s has a record file with it, and it is not on record", sb.id)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package audit checks what a daemon has left behind: its database, its state directory and the engine's objects, against the
-// numbered invariants of docs/crash-contract.md. It shares no code with the controller, the store, the journal or the record
-// files: it has its own readers of bbolt, JSON, frames and the engine's HTTP API, written from the formats. Neither side would find an
+// numbered invariants of docs/crash-contract.md. It shares no code with the controller, the store, its log or the
+// journal: it has its own readers of bbolt, JSON, frames and the engine's HTTP API, written from the formats. Neither side would find an
 // error that both shared. Only the messages of apis, which are the format, are shared.
 //
 // The auditor never writes. It reads a copy of the database: from the daemon's Backup call, or from the file of a daemon that does
@@ -23,7 +23,7 @@
 //	I10  logs are as long as the journal says, and dropped bytes are counted
 //	I11  logs are byte for byte what the programs wrote (package stream)
 //	I12  by the programs' own ledger: started at most once, ended with the recorded exit code, never forgotten
-//	I13  record files say what the database says
+//	I13  the log of the database, replayed, is the database
 //	I14  READY: one primary runs, attached to the network; services reported READY run
 //	I15  STOPPED: nothing runs, the primary is there
 //	I16  PAUSED: frozen, or stopped when demoted

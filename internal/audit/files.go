@@ -17,10 +17,10 @@ import (
 
 // files is what the state directory holds.
 type files struct {
-	logs    map[string]*logDir  // by sandbox ID
-	runs    map[string]*runDir  // by the name of the directory
-	agents  map[string]agentDoc // by the name of the file
-	streams int                 // verified
+	logs    map[string]*logDir // by sandbox ID
+	runs    map[string]*runDir // by the name of the directory
+	log     replayed           // of the database
+	streams int                // verified
 }
 
 // logDir is the log directory of one sandbox.
@@ -111,10 +111,6 @@ func readFiles(site Site) (files, error) {
 		f.runs[name] = d
 		return err
 	})
-	if err != nil {
-		return f, err
-	}
-	f.agents, err = readAgentDocs(site.AgentsRoot)
 	return f, err
 }
 

@@ -36,7 +36,7 @@ type planted struct {
 	want  string
 }
 
-// late plants after the record files were derived from the records; early ones change both.
+// late plants after the log was derived from the records; early ones change both.
 func late(fn func(p *place)) func(p *place) {
 	return func(p *place) { p.mirror(); fn(p) }
 }
@@ -168,24 +168,16 @@ var fileViolations = []planted{
 	{"a program that never ran", late(func(p *place) { p.ledger = "" }), "I12 exec led-1: it ended EXEC_STATE_FINISHED , and its program was never started"},
 	{"a program that ended otherwise", late(func(p *place) { p.ledger = "start led-1\nend led-1 4\n" }), "I12 exec led-1: it is FINISHED, and its program notes an end: true, exit code 4"},
 	{"a program that is on no record", late(func(p *place) { p.ledger += "start led-2\n" }), "I12 exec led-2: its program ran, and it is not on record"},
-	{"no record file", late(func(p *place) { delete(p.files, "s/"+runName("still")+"/record") }), "I13 sandbox still: it has no record file"},
-	{"a torn record file", late(func(p *place) {
-		name := "s/" + runName("still") + "/record"
-		p.files[name] = append(p.files[name], "AGBS torn"...)
-	}), "I13 sandbox still: its record file is damaged: record: a frame is torn"},
-	{"a record file that lost its end", late(func(p *place) {
-		name := "s/" + runName("still") + "/record"
-		p.files[name] = p.files[name][:len(p.files[name])-frameHeader]
-	}), "I13 sandbox still: its record file is damaged: record: the mark at its end is missing"},
-	{"a record file that is behind", late(func(p *place) {
-		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
-		p.one("cold", "primary").State = "exited"
-	}), "I13 sandbox cold: the intent in its record file is not the one in the database"},
-	{"an exec that its record file does not have", late(func(p *place) { delete(p.files, "s/"+runName("web")+"/execs") }), "I13 exec act-1: its record in the file is not the one in the database (there: false)"},
-	{"an agent's record file that is behind", late(func(p *place) {
+	{"no log", late(func(p *place) { delete(p.files, theSnapshot); delete(p.files, theSegment) }), "I13 log: it can't be replayed to transaction 2 of the database: there is no snapshot"},
+	{"a torn log", late(func(p *place) { p.files[theSegment] = p.files[theSegment][:len(p.files[theSegment])/2] }), "I13 log: it can't be replayed to transaction 2 of the database: a frame of segment-00000003 is torn"},
+	{"a log with a wrong bit", late(func(p *place) { p.files[theSegment][100] ^= 1 }), "I13 log: it can't be replayed to transaction 2 of the database: a frame of segment-00000003 has a wrong checksum"},
+	{"a log that is behind", late(func(p *place) {
+		p.files[theSegment] = frame('S', make([]byte, 10))
+	}), "I13 log: it can't be replayed to transaction 2 of the database: it ends with transaction 1"},
+	{"a record that the log has otherwise", late(func(p *place) {
 		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Version++ })
-	}), "I13 agent helper: record STATUS of it in the file is not the one in the database"},
-	{"no record file of an agent", late(func(p *place) { delete(p.files, "agents/"+agentDocName("helper")) }), "I13 agent helper: it has no record file"},
+	}), "I13 log: replayed to transaction 2, its record \"helper\" of bucket agent-status is not the one in the database (there: true)"},
+	{"a record that only the log has", late(func(p *place) { delete(p.db["sandbox-state"], "web") }), "I13 log: replayed to transaction 2, its record \"web\" of bucket sandbox-state is there, and not in the database"},
 }
 
 var worldViolations = []planted{
@@ -207,7 +199,7 @@ var worldViolations = []planted{
 	{"DELETED and a container is left", late(func(p *place) { p.container("gone", "primary", "", "exited") }), "I18 sandbox gone: it is DELETED, and container agbox-primary-gone is there"},
 	{"DELETED and a network is left", late(func(p *place) { p.network("gone") }), "I18 sandbox gone: it is DELETED, and network agbox-net-gone is there"},
 	{"DELETED and a log is left", late(func(p *place) { p.files["logs/gone/x.stdout.log"] = nil }), "I18 log directory gone: its sandbox gone is deleted"},
-	{"DELETED and a record file is left", late(func(p *place) { p.files["s/"+runName("gone")+"/record"] = nil }), "I18 record directory " + runName("gone")},
+	{"DELETED and its directory is left", late(func(p *place) { p.files["s/"+runName("gone")+"/ctl/x"] = nil }), "I18 record directory " + runName("gone")},
 	{"purged and a container is left", late(func(p *place) { p.container("purged", "primary", "", "running") }), "I18 container agbox-primary-purged: its sandbox purged is deleted"},
 	{"a container of nobody", late(func(p *place) { p.container("alien", "primary", "", "running") }), "I19 container agbox-primary-alien: its sandbox \"alien\" is not on record"},
 	{"a log directory of nobody", late(func(p *place) { p.files["logs/alien/x"] = nil }), "I19 log directory alien: sandbox alien is not on record"},

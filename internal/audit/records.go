@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,7 +18,11 @@ import (
 // records is what the database says, all of it in memory.
 type records struct {
 	instance *storev1.Instance
-	rebuild  bool // the records are being rebuilt
+	rebuild  bool            // the records are being rebuilt
+	hidden   map[string]bool // sandboxes about which the rebuild has not asked the engine
+
+	txid     uint64 // the newest transaction
+	contents contents
 
 	sandboxes map[string]*sandbox
 	agents    map[string]*agent
@@ -56,7 +59,6 @@ type execution struct {
 	end     *storev1.ExecEnd
 }
 
-// agent holds the raw records as well: record files are compared with them byte for byte.
 type agent struct {
 	id       string
 	spec     *agboxv1.AgentSpec
@@ -68,18 +70,11 @@ type agent struct {
 	promptIDs   map[string]*storev1.AgentPromptRef
 	transitions []keyed[*agboxv1.AgentTransition]
 	events      []keyed[*agboxv1.AgentEvent]
-
-	raw map[rawKey][]byte
 }
 
 type keyed[M any] struct {
 	key uint64
 	m   M
-}
-
-type rawKey struct {
-	kind storev1.AgentRecordKind
-	key  string
 }
 
 // instances are the UUIDs that the store's objects may carry.
@@ -134,7 +129,7 @@ func readRecords(path string) (r *records, err error) {
 	r = &records{
 		instance: &storev1.Instance{}, sandboxes: map[string]*sandbox{}, agents: map[string]*agent{},
 		sandboxIDs: map[string]bool{}, execIDs: map[string]bool{}, agentIDs: map[string]bool{},
-		names: map[string]string{}, execRefs: map[string]string{}, unswept: map[string]bool{},
+		names: map[string]string{}, execRefs: map[string]string{}, unswept: map[string]bool{}, hidden: map[string]bool{},
 	}
 	err = db.View(func(tx *bolt.Tx) error {
 		for e := range tx.Check() { // all of them: it ends only when it was drained
@@ -142,6 +137,10 @@ func readRecords(path string) (r *records, err error) {
 		}
 		if len(r.list) > 0 {
 			return nil // records of a broken file prove nothing
+		}
+		r.txid = uint64(tx.ID())
+		if r.contents, err = contentsOf(tx); err != nil {
+			return err
 		}
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return r.bucket(string(name), b) })
 	})
@@ -222,6 +221,7 @@ func (r *records) reader(name string) (read readFunc, id string) {
 			r.unswept[string(k)] = true
 			r.number("mark of unswept sandbox "+string(k), v)
 		},
+		"sandbox-unproven": func(_ string, k, _ []byte) { r.hidden[string(k)] = true },
 		"sandbox-given-up": func(_ string, k, v []byte) {
 			r.decode("confirmation of sandbox "+string(k), v, &storev1.GivenUp{})
 		},
@@ -333,14 +333,10 @@ func (r *records) readExecEnd(id string, k, v []byte) {
 func (r *records) agent(id string) *agent {
 	a := r.agents[id]
 	if a == nil {
-		a = &agent{id: id, prompts: map[uint64]*storev1.AgentPrompt{}, promptIDs: map[string]*storev1.AgentPromptRef{}, raw: map[rawKey][]byte{}}
+		a = &agent{id: id, prompts: map[uint64]*storev1.AgentPrompt{}, promptIDs: map[string]*storev1.AgentPromptRef{}}
 		r.agents[id] = a
 	}
 	return a
-}
-
-func (a *agent) keep(kind storev1.AgentRecordKind, key, v []byte) {
-	a.raw[rawKey{kind, string(key)}] = bytes.Clone(v)
 }
 
 // readAgentID: a reservation alone makes no agent.
@@ -348,7 +344,6 @@ func (r *records) readAgentID(_ string, k, v []byte) { r.reserve(r.agentIDs, "ag
 
 func (r *records) readAgentConfig(_ string, k, v []byte) {
 	a, m := r.agent(string(k)), &agboxv1.AgentSpec{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_CONFIG, nil, v)
 	if r.decode("spec of agent "+a.id, v, m) {
 		a.spec = m
 	}
@@ -356,7 +351,6 @@ func (r *records) readAgentConfig(_ string, k, v []byte) {
 
 func (r *records) readAgentDesired(_ string, k, v []byte) {
 	a, m := r.agent(string(k)), &storev1.AgentDesired{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_DESIRED, nil, v)
 	if r.decode("intent of agent "+a.id, v, m) {
 		a.desired = m
 	}
@@ -364,7 +358,6 @@ func (r *records) readAgentDesired(_ string, k, v []byte) {
 
 func (r *records) readAgentStatus(_ string, k, v []byte) {
 	a, m := r.agent(string(k)), &storev1.AgentStatus{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_STATUS, nil, v)
 	if r.decode("status of agent "+a.id, v, m) {
 		a.status = m
 	}
@@ -372,7 +365,6 @@ func (r *records) readAgentStatus(_ string, k, v []byte) {
 
 func (r *records) readAgentPosition(_ string, k, v []byte) {
 	a, m := r.agent(string(k)), &storev1.AgentPosition{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_POSITION, nil, v)
 	if r.decode("position of agent "+a.id, v, m) {
 		a.position = m
 	}
@@ -380,7 +372,6 @@ func (r *records) readAgentPosition(_ string, k, v []byte) {
 
 func (r *records) readPrompt(id string, k, v []byte) {
 	a, m := r.agent(id), &storev1.AgentPrompt{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_PROMPT, k, v)
 	if r.decode("a prompt of agent "+id, v, m) {
 		a.prompts[r.number("key of a prompt of agent "+id, k)] = m
 	}
@@ -388,7 +379,6 @@ func (r *records) readPrompt(id string, k, v []byte) {
 
 func (r *records) readPromptID(id string, k, v []byte) {
 	a, m := r.agent(id), &storev1.AgentPromptRef{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_PROMPT_ID, k, v)
 	if r.decode("prompt ID "+string(k)+" of agent "+id, v, m) {
 		a.promptIDs[string(k)] = m
 	}
@@ -396,7 +386,6 @@ func (r *records) readPromptID(id string, k, v []byte) {
 
 func (r *records) readTransition(id string, k, v []byte) {
 	a, m := r.agent(id), &agboxv1.AgentTransition{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_TRANSITION, k, v)
 	if r.decode("a transition of agent "+id, v, m) {
 		a.transitions = append(a.transitions, keyed[*agboxv1.AgentTransition]{r.number("key of a transition of agent "+id, k), m})
 	}
@@ -404,7 +393,6 @@ func (r *records) readTransition(id string, k, v []byte) {
 
 func (r *records) readAgentEvent(id string, k, v []byte) {
 	a, m := r.agent(id), &agboxv1.AgentEvent{}
-	a.keep(storev1.AgentRecordKind_AGENT_RECORD_KIND_EVENT, k, v)
 	if r.decode("an event of agent "+id, v, m) {
 		a.events = append(a.events, keyed[*agboxv1.AgentEvent]{r.number("key of an event of agent "+id, k), m})
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -245,39 +246,44 @@ func (p *place) helper() {
 		Transitions: 3, LastSequence: 3, Events: 3, Prompts: 1}))
 }
 
-func frame(kind string, payload []byte) []byte {
-	b := append([]byte(kind), 0, 0, 0, 1)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
+func frame(kind byte, payload []byte) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{'A', 'G', 'L', kind}, uint32(len(payload)))
 	b = binary.BigEndian.AppendUint32(b, crc32.Update(crc32.Checksum(b, castagnoli), castagnoli, payload))
 	return append(b, payload...)
 }
 
-// mirror adds the record files that belong to the records. A test that plants something in them calls it first.
+// fileTxid is the transaction of a file that writeDB has made.
+const fileTxid = 2
+
+const (
+	theSnapshot = "log/snapshot-00000003"
+	theSegment  = "log/segment-00000003"
+)
+
+// mirror adds the log that belongs to the records. A test that plants something in it, or behind it, calls it first.
 func (p *place) mirror() *place {
-	r := p.decoded()
-	for id, sb := range r.sandboxes {
-		if sb.gone() || sb.desired == nil || sb.desired.GetRunState() == wantDelete {
-			continue
-		}
-		dir := "s/" + runName(id) + "/"
-		p.files[dir+"record"] = frame("AGBS", p.message(&storev1.SandboxRecord{Version: 1, SandboxId: id, Instance: instance, Spec: sb.spec,
-			Desired: sb.desired, Progress: sb.progress, State: int32(sb.state()), LastSequence: sb.last()}))
-		p.files[dir+"record"] = append(p.files[dir+"record"], frame(endMark, nil)...)
-		var execs []byte
-		for _, e := range sb.execs {
-			execs = append(execs, frame("AGBE", p.message(&storev1.ExecRecord{ExecId: e.id, Request: e.request, Desired: e.desired, End: e.end}))...)
-		}
-		p.files[dir+"execs"] = append(execs, frame(endMark, nil)...)
+	head := binary.AppendUvarint(append([]byte{1}, make([]byte, 8)...), fileTxid-1)
+	file := frame('P', head)
+	for bucket := range p.db {
+		file = append(file, frame('D', operation(3, bucket))...)
 	}
-	for id, a := range r.agents {
-		c := &storev1.AgentChange{AgentId: id, After: 1}
-		for k, v := range a.raw {
-			c.Ops = append(c.Ops, &storev1.AgentOp{Kind: k.kind, Key: []byte(k.key), Value: v})
+	p.files[theSnapshot] = append(file, frame('Z', []byte{0})...)
+	txn := binary.AppendUvarint(binary.AppendUvarint(nil, fileTxid-1), fileTxid)
+	for bucket, records := range p.db {
+		for k, v := range records {
+			txn = append(txn, operation(1, bucket, k, string(v))...)
 		}
-		payload := p.message(c)
-		p.files["agents/"+agentDocName(id)] = frame("AGBA", binary.BigEndian.AppendUint32(payload, uint32(frameHeader+len(payload)+agentTrailer)))
 	}
+	p.files[theSegment] = slices.Concat(frame('S', head), frame('T', txn), frame('E', make([]byte, 8)))
 	return p
+}
+
+func operation(kind byte, words ...string) []byte {
+	b := []byte{kind}
+	for _, w := range words {
+		b = append(binary.AppendUvarint(b, uint64(len(w))), w...)
+	}
+	return b
 }
 
 func (p *place) writeDB(path string) {
@@ -306,17 +312,6 @@ func (p *place) writeDB(path string) {
 	if err := db.Close(); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-func (p *place) decoded() *records {
-	p.t.Helper()
-	path := filepath.Join(p.t.TempDir(), "records.db")
-	p.writeDB(path)
-	r, err := readRecords(path)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return r
 }
 
 // run writes the place and audits it.
@@ -352,7 +347,7 @@ func (p *place) run() Report {
 	db := filepath.Join(root, "ids.db")
 	p.writeDB(db)
 	site := Site{
-		RunRoot: filepath.Join(root, "s"), LogRoot: filepath.Join(root, "logs"), AgentsRoot: filepath.Join(root, "agents"),
+		RunRoot: filepath.Join(root, "s"), LogRoot: filepath.Join(root, "logs"), TxLog: filepath.Join(root, "log"),
 		Engine: p.serveEngine(), Ledger: ledger, ScratchDir: root,
 	}
 	source := FromFile(db)

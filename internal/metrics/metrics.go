@@ -40,7 +40,7 @@ type Metrics struct {
 	backedUp    prometheus.Gauge
 	rebuilt     *prometheus.CounterVec
 	unrebuilt   prometheus.Gauge
-	records     prometheus.Counter
+	logErrors   prometheus.Counter
 	drains      *prometheus.CounterVec
 	diskFree    *prometheus.GaugeVec
 	diskLow     *prometheus.GaugeVec
@@ -105,7 +105,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		backedUp:     f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
 		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
 		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
-		records:      f.counter("agboxd_record_file_errors_total", "Errors of the files from which records are rebuilt; each is tried again."),
+		logErrors:    f.counter("agboxd_log_errors_total", "Errors of the log from which a lost database is rebuilt; a snapshot mends each."),
 		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that agboxd and the engine write to, by what is on them.", "disk"),
 		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water and new sandboxes and execs are refused.", "disk"),
 		released:     f.counter("agboxd_disk_ballast_released_total", "Times that a commit found the disk full and the ballast was released."),
@@ -273,14 +273,26 @@ func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(s
 // RehydrateSkipped records how much a rebuild could not read.
 func (m *Metrics) RehydrateSkipped(n int) { m.unrebuilt.Set(float64(n)) }
 
-// RecordFileFailed counts one error of a record file.
-func (m *Metrics) RecordFileFailed(error) { m.records.Inc() }
+// LogFailed counts one error of the log of the database.
+func (m *Metrics) LogFailed(error) { m.logErrors.Inc() }
 
 func outcome(err error) string {
 	if err != nil {
 		return "error"
 	}
 	return "ok"
+}
+
+// LogWhole exports whether the log has everything that the database has, read when scraped.
+func LogWhole(reg prometheus.Registerer, whole func() bool) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "agboxd_log_complete", Help: "1 while the log from which a lost database is rebuilt has everything.",
+	}, func() float64 {
+		if whole() {
+			return 1
+		}
+		return 0
+	}))
 }
 
 // OverQuota exports the number of sandboxes that have used up their quota, read when scraped.

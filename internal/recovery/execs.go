@@ -88,7 +88,7 @@ func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	return end
 }
 
-// settleExecs decides whose an exec ID is that several sandboxes show: the record files' first, then a request's, which no
+// settleExecs decides whose an exec ID is that several sandboxes show: the log's first, then a request's, which no
 // container can write. Journals alone prove nothing, so an ID that only they claim is nobody's.
 func (o *Output) settleExecs(in Input) {
 	rank := o.ranks(in)

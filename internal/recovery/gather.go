@@ -42,7 +42,7 @@ type Gatherer struct {
 	Settings Settings
 }
 
-// GatherKnown adds to the record files what the files of their execs tell. It asks no engine.
+// GatherKnown adds to the log's records what the files of their execs tell. It asks no engine.
 func (g Gatherer) GatherKnown(known []Known) Input {
 	in := Input{Instance: g.Instance, Former: slices.Clone(g.Former), Settings: g.Settings}
 	for _, k := range known {
@@ -59,7 +59,7 @@ func (g Gatherer) GatherKnown(known []Known) Input {
 }
 
 // Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
-// then, 16 at a time, inspections of sandboxes whose state neither the store nor a record file proves. A container that can't be
+// then, 16 at a time, inspections of sandboxes whose state neither the store nor a complete log proves. A container that can't be
 // inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
 // unknown instance. Errors: those of the lists.
 func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
@@ -92,7 +92,7 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 
 func (g Gatherer) reserved(id string) bool { return g.Reserved != nil && g.Reserved(id) }
 
-// recorded tells the sandboxes that the store or a record file knows for certain.
+// recorded tells the sandboxes that the store or a complete log knows for certain.
 func (g Gatherer) recorded(known []Known) func(id string) bool {
 	files := map[string]bool{}
 	for _, k := range known {

@@ -8,18 +8,17 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// Known is a sandbox whose record file could be read.
+// Known is a sandbox whose record the log holds.
 type Known struct {
 	Record *storev1.SandboxRecord
 	Execs  []*storev1.ExecRecord
-	// Torn: a part of the file could not be read, so the newest change may be missing, or all since it was made. TornExecs: the
-	// same of its execs.
-	Torn, TornExecs bool
+	// Torn: the log has lost its end, so the newest changes of the sandbox and of its execs may be missing.
+	Torn bool
 	// Traces are what the files of its execs tell; Gather fills them in.
 	Traces []execjournal.Trace
 }
 
-// Found is what the engine and the files show of one sandbox without a record file, or with one that needs them. Of the latter
+// Found is what the engine and the files show of one sandbox without a record, or with one that needs them. Of the latter
 // there may be nothing.
 type Found struct {
 	ID string

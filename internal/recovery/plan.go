@@ -17,7 +17,7 @@ type Source string
 
 // The sources.
 const (
-	FromFile    Source = "record file"
+	FromLog     Source = "log"
 	FromLabels  Source = "labels"
 	FromInspect Source = "inspect"
 )
@@ -30,7 +30,7 @@ type Sandbox struct {
 
 // Output is what there is to adopt, and what is left alone.
 type Output struct {
-	// Sandboxes: those with record files first, then the newest first. Of two that had one name the first in the list gets
+	// Sandboxes: those of the log first, then the newest first. Of two that had one name the first in the list gets
 	// it.
 	Sandboxes []Sandbox
 	Skipped   []Skipped
@@ -49,8 +49,8 @@ func (o Output) Rebuilt() []store.Rebuilt {
 
 // Plan decides about everything that was found. It does not change its input.
 //
-//	record file                            as it says
-//	record file that is torn               deleted if that was wanted; otherwise as the engine shows, with the record's spec and
+//	record of a complete log               as it says
+//	record of a log that lost its end      deleted if that was wanted; otherwise as the engine shows, with the record's spec and
 //	                                       name, if its containers have that spec; FAILED and STOPPED if it does not run
 //	nothing but its network or services    FAILED, CONTAINER_MISSING
 //	primary created, never started         PENDING: the create continues
@@ -74,7 +74,7 @@ func Plan(in Input, now time.Time) Output {
 			torn[k.Record.GetSandboxId()] = k
 			continue
 		}
-		out.Sandboxes = append(out.Sandboxes, in.fromFile(k, now))
+		out.Sandboxes = append(out.Sandboxes, in.fromLog(k, now))
 	}
 	var rebuilt []Sandbox
 	for _, f := range in.Found {
@@ -104,7 +104,7 @@ func Plan(in Input, now time.Time) Output {
 	return out
 }
 
-// instances are this store's, those that it knows, and those that record files and primaries of ours name.
+// instances are this store's, those that it knows, and those that the log's records and primaries of ours name.
 func (in Input) instances(known []Known, found []Found) map[string]bool {
 	all := map[string]bool{in.Instance: true}
 	for _, uuid := range in.Former {
@@ -137,15 +137,12 @@ func (f Found) unclear(p parts) bool {
 	return err != nil
 }
 
-// fromFile adds to a record file the execs that only their own files know.
-func (in Input) fromFile(k Known, now time.Time) Sandbox {
-	s := Sandbox{Source: FromFile, Rebuilt: store.Rebuilt{Record: k.Record, Execs: slices.Clone(k.Execs)}}
+// fromLog adds to a record of the log the execs that only their own files know.
+func (in Input) fromLog(k Known, now time.Time) Sandbox {
+	s := Sandbox{Source: FromLog, Rebuilt: store.Rebuilt{Record: k.Record, Execs: slices.Clone(k.Execs)}}
 	if k.Torn {
 		s.Record = in.stale(k.Record, now)
-		s.guess("record", "last_sequence", "state_changed_at", "deadline_at")
-	}
-	if k.TornExecs {
-		s.guess("execs")
+		s.guess("record", "last_sequence", "state_changed_at", "deadline_at", "execs")
 	}
 	if k.leaves() {
 		return s

@@ -159,7 +159,7 @@ func TestARecordFileWinsAndNeedsNoContainer(t *testing.T) {
 		t.Fatalf("%d sandboxes, former %v", len(out.Sandboxes), out.Former)
 	}
 	got := out.Sandboxes[0]
-	if !proto.Equal(got.Record, rec) || got.Source != FromFile || len(got.Execs) != 2 || !slices.Equal(got.Defaulted, []string{"execs"}) {
+	if !proto.Equal(got.Record, rec) || got.Source != FromLog || len(got.Execs) != 2 || !slices.Equal(got.Defaulted, []string{"execs"}) {
 		t.Errorf("%v, %v, %v", got.Record, got.Execs, got.Defaulted)
 	}
 	rec.Desired.RunState = storev1.RunState_RUN_STATE_DELETE

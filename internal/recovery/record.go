@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// rebuild makes the record of a sandbox without a record file.
+// rebuild makes the record of a sandbox that the log does not have.
 func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
 	r := in.begin(f, p, now)
 	r.guess("created_at", "updates")

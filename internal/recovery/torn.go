@@ -21,16 +21,16 @@ func (k Known) leaves() bool {
 	return k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// fromTorn builds a record from a torn file and the engine's objects. The engine decides the state and the intent, as for a missing
-// file. A sandbox that the record says is at rest, and that does not run, keeps the state of the record.
+// fromTorn builds a record from one of a log that lost its end and the engine's objects. The engine decides the state and the intent, as for a
+// missing record. A sandbox that the record says is at rest, and that does not run, keeps the state of the record.
 func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
-	old := in.fromFile(k, now)
+	old := in.fromLog(k, now)
 	r := in.begin(f, p, now)
 	r.wasUp = wasUp(k.Record)
 	r.takeSpec(k.Record)
 	rec := old.Record
 	rec.Spec, rec.Desired.ToolMounts = r.spec, r.tools
-	r.source = FromFile
+	r.source = FromLog
 	r.execs = old.Execs
 	r.guess(old.Defaulted...)
 	if !r.rests(rec) {
@@ -85,7 +85,10 @@ func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	rec.Desired = &storev1.Desired{
 		RunState: v.want, Generation: was.GetGeneration(), Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: was.GetName(),
 		EngineRun: v.life, ToolMounts: r.tools, LimitsPending: was.GetLimitsPending(), DeadlineSet: was.GetDeadlineSet(),
-		Rehydrated: was.GetRehydrated(),
+		Rehydrated: was.GetRehydrated(), Confinement: was.GetConfinement(),
+	}
+	if rec.Desired.Confinement == nil {
+		rec.Desired.Confinement = r.confinement
 	}
 	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
 		rec.Desired.RequestedAt = rec.GetCreatedAt()

@@ -47,7 +47,7 @@ func TestATornRecordEndsNothingSoonerThanANewOne(t *testing.T) {
 		if d := got.Record.GetDesired(); d.GetDeadlineAt() != want || d.GetRunState() != storev1.RunState_RUN_STATE_RUN || got.Record.GetStateChangedAt() != now.UnixNano() {
 			t.Errorf("%s: %v", c.name, got.Record)
 		}
-		if !slices.Equal(got.Defaulted, []string{"deadline_at", "last_sequence", "record", "state_changed_at"}) || !proto.Equal(rec, before) {
+		if !slices.Equal(got.Defaulted, []string{"deadline_at", "execs", "last_sequence", "record", "state_changed_at"}) || !proto.Equal(rec, before) {
 			t.Errorf("%s: defaulted %v", c.name, got.Defaulted)
 		}
 	}
@@ -60,15 +60,6 @@ func TestATornRecordGivesNoNumberOfAnEventTwice(t *testing.T) {
 		if got := one(t, in).Record.GetLastSequence(); got < last+1000 || got < uint64(now.Unix()) {
 			t.Errorf("after %d comes %d", last, got)
 		}
-	}
-}
-
-func TestExecsThatMayBeMissingAreTold(t *testing.T) {
-	in := input()
-	rec := recordOf(func(*storev1.SandboxRecord) {})
-	in.Known = []Known{{Record: rec, TornExecs: true}}
-	if got := one(t, in); !slices.Equal(got.Defaulted, []string{"execs"}) || !proto.Equal(got.Record, rec) {
-		t.Errorf("defaulted %v of %v", got.Defaulted, got.Record)
 	}
 }
 
@@ -144,7 +135,7 @@ func TestOfATornRecordTheEngineDecides(t *testing.T) {
 				if have := (is{agboxv1.SandboxState(r.GetState()), r.GetDesired().GetRunState()}); have != want {
 					t.Errorf("%v, want %v", have, want)
 				}
-				if got.Source != FromFile || r.GetDesired().GetName() != "web" || r.GetCreatedAt() != 5 || !slices.Contains(got.Defaulted, "record") {
+				if got.Source != FromLog || r.GetDesired().GetName() != "web" || r.GetCreatedAt() != 5 || !slices.Contains(got.Defaulted, "record") {
 					t.Errorf("%s, %v, %v", got.Source, r, got.Defaulted)
 				}
 				if c.engine != ownCode && !proto.Equal(r.GetSpec(), spec()) {
@@ -187,5 +178,15 @@ func TestATornRecordWhosePrimaryCannotBeReadIsLeftAlone(t *testing.T) {
 	in.Known = []Known{{Record: recordOf(func(*storev1.SandboxRecord) {}), Torn: true}}
 	if out := Plan(in, now); len(out.Sandboxes) != 0 || len(out.Skipped) == 0 || !out.Skipped[len(out.Skipped)-1].Unreadable {
 		t.Errorf("%+v", out)
+	}
+}
+
+// A hardened sandbox stays hardened.
+func TestATornRecordKeepsItsConfinement(t *testing.T) {
+	in := input(found(t))
+	want := &storev1.Confinement{Profile: "hardened", MemoryLimitBytes: 64 << 20}
+	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Desired.Confinement = want }), Torn: true}}
+	if got := one(t, in).Record.GetDesired().GetConfinement(); !proto.Equal(got, want) {
+		t.Errorf("its confinement is %v", got)
 	}
 }

@@ -16,7 +16,7 @@ func TestTheListHoldsWhatWritesAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(len(list), list)
-	for _, writes := range []string{"Report", "CreateSandbox", "RequestStop", "RequestInterrupt", "EndExec", "Adopt", "RebuildAgent", "PurgeSandbox", "MirrorAll"} {
+	for _, writes := range []string{"Report", "CreateSandbox", "RequestStop", "RequestInterrupt", "EndExec", "Adopt", "RebuildDone", "PurgeSandbox"} {
 		if !slices.Contains(list, writes) {
 			t.Errorf("%s writes and is not on the list", writes)
 		}
@@ -44,6 +44,16 @@ func TestEveryChangeOfTheBallastIsWithinAFailpoint(t *testing.T) {
 	}
 	for _, u := range uncovered {
 		t.Errorf("%s is in no failpoint: surround it with fault.Around(fault.Disk, ...)", u)
+	}
+}
+
+func TestTheLogHasItsFailpoints(t *testing.T) {
+	ops, _, err := faultlist.Disk("../../../store/internal/txlog", "Log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"append", "name_snapshot", "remove_older", "rotate", "sync", "write_snapshot"}; !slices.Equal(ops, want) {
+		t.Errorf("operations %q, want %q", ops, want)
 	}
 }
 

@@ -352,7 +352,7 @@ func TestRemoveGoesOnWhereItWas(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	for calls := 0; ; calls++ { // each call has time for some three entries
-		f := flattener{top: fd, keep: keepNothing, prefix: fmt.Sprintf(".rm-%d-", calls), deadline: time.Now().Add(300 * time.Microsecond)}
+		f := flattener{top: fd, prefix: fmt.Sprintf(".rm-%d-", calls), deadline: time.Now().Add(300 * time.Microsecond)}
 		more, err := f.sweep(fd)
 		if !more {
 			must(t, err)

@@ -22,10 +22,6 @@
 //	   ├──private                                                      daemon: the process of a container whose locks the host does not see
 //	   └──.<exec_id>.*.tmp                                             daemon
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw) outboxes of agents; root's alone
-//	<runRoot>/<16 hex>/                   none: only ctl and out are mounted
-//	├──record                                                          daemon: package recordfile
-//	├──execs                                                           daemon: package recordfile
-//	└──.record.tmp, .execs.tmp                                         daemon
 //
 // Invariants:
 //

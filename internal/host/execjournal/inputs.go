@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,25 +38,13 @@ func halfPrepared(run string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(fd)
-	names, err := readNames(fd)
-	if err != nil {
-		return false, err
-	}
-	other := slices.ContainsFunc(names, func(name string) bool { return !isRecordName(name) })
-	return other || len(names) == 0, nil
+	return true, nil
 }
 
-// RemoveInputs removes ctl and out, and keeps logs and records. The container must be gone. Idempotent. Errors: as Remove.
+// RemoveInputs removes ctl and out, and keeps logs. The container must be gone. Idempotent. Errors: as Remove.
 func (d *Dir) RemoveInputs(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
-	run := filepath.Dir(d.Paths(sandboxID).Ctl)
-	if err := emptyTree(run, time.Now().Add(removeBudget), isRecordName); err != nil {
-		return err
-	}
-	if err := removeEmpty(run); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
-		return err
-	}
-	return nil
+	return removeTree(filepath.Dir(d.Paths(sandboxID).Ctl), time.Now().Add(removeBudget))
 }

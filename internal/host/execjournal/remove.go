@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -27,7 +26,7 @@ func (e *UnfinishedError) Error() string {
 // Unavailable marks the class of the error for errdefs.
 func (e *UnfinishedError) Unavailable() {}
 
-// Remove removes everything of sandboxID: logs, journals, requests, out, and last the records. The container must be gone.
+// Remove removes everything of sandboxID: logs, journals, requests, out. The container must be gone.
 // Idempotent. It follows no symlink, and a tree of any depth costs it two descriptors. Errors: *UnfinishedError, which is
 // unavailable, when the time of one call was not enough (call again, the rest is smaller), or the I/O error.
 func (d *Dir) Remove(sandboxID string) error {
@@ -40,21 +39,22 @@ func (d *Dir) Remove(sandboxID string) error {
 	if err := removeTree(p.Logs, deadline); err != nil {
 		return err
 	}
-	return removeRun(filepath.Dir(p.Ctl), deadline)
+	return removeTree(filepath.Dir(p.Ctl), deadline)
 }
 
 // removeTree empties path and removes it.
 func removeTree(path string, deadline time.Time) error {
-	if err := emptyTree(path, deadline, keepNothing); err != nil {
+	if err := emptyTree(path, deadline); err != nil {
 		return err
 	}
-	return removeEmpty(path)
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
 }
 
-func keepNothing(string) bool { return false }
-
-// emptyTree removes everything in path, if it is there, but the few entries of its own that keep names.
-func emptyTree(path string, deadline time.Time, keep func(name string) bool) error {
+// emptyTree removes everything in path, if it is there.
+func emptyTree(path string, deadline time.Time) error {
 	fd, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -63,7 +63,7 @@ func emptyTree(path string, deadline time.Time, keep func(name string) bool) err
 		return err
 	}
 	defer unix.Close(fd)
-	f := flattener{top: fd, keep: keep, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
+	f := flattener{top: fd, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
 	for more := true; more; {
 		if more, err = f.sweep(fd); err != nil {
 			return fmt.Errorf("empty %s: %w", path, err)
@@ -75,8 +75,7 @@ func emptyTree(path string, deadline time.Time, keep func(name string) bool) err
 // flattener removes a tree without recursion: what lies deeper than one level is first moved up to the top.
 type flattener struct {
 	top      int
-	keep     func(name string) bool // in top
-	prefix   string                 // of moved-up names; unique, because those of an earlier call may still be there
+	prefix   string // of moved-up names; unique, because those of an earlier call may still be there
 	moved    int
 	removed  int
 	deadline time.Time
@@ -88,9 +87,6 @@ func (f *flattener) sweep(fd int) (more bool, err error) {
 	names, err := readNames(fd)
 	if err != nil {
 		return false, err
-	}
-	if fd == f.top {
-		names = slices.DeleteFunc(names, f.keep)
 	}
 	for _, name := range names {
 		if time.Now().After(f.deadline) {

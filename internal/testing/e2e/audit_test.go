@@ -22,7 +22,7 @@ func (d *daemon) audit() {
 	}
 	data := filepath.Join(d.home, "data/agents-sandbox")
 	site := audit.Site{
-		RunRoot: filepath.Join(data, "s"), LogRoot: filepath.Join(data, "exec-logs"), AgentsRoot: filepath.Join(data, "agents"),
+		RunRoot: filepath.Join(data, "s"), LogRoot: filepath.Join(data, "exec-logs"), TxLog: filepath.Join(data, "log"),
 		Engine: d.host, ScratchDir: d.home,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

@@ -44,14 +44,17 @@ var unreached = map[string]string{
 	fault.Engine + "." + dockerx.OpRemoveVolume:  "the daemon keeps the engine's marker for good",
 	fault.Store + ".CheckCreate":                 "a dry run stages nothing",
 	fault.Store + ".CheckCreateAgent":            "a dry run stages nothing",
-	fault.Store + ".MirrorAll":                   "it asks the writer for a reading and stages nothing",
 }
 
 // allPoints are those of the daemon, as its source has them.
 func allPoints(t testing.TB) []string {
 	t.Helper()
 	commits := must(faultlist.Commits("../../../store"))(t)
-	return append(faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits)...)
+	log, _, err := faultlist.Disk("../../../store/internal/txlog", "Log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits), faultlist.Points(fault.Log, log))
 }
 
 // diskPoints are those of the daemon's operations on the disk, at which TestKilledWhileTheBallastIsReleasedAndMade kills it: they need a

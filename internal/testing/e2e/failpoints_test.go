@@ -38,7 +38,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
 	}, m.agentsLife)
 	m.rehearse("drains", []string{"BeginDrain", "SetDrainPhase", "EndDrain", "RequestNudge", "RequestFreeze"}, m.drains)
-	m.rehearse("rebuild", []string{"Adopt", "RebuildAgent", "RebuildDone", "RememberInstances", "ReserveAgents"}, m.rebuilds)
+	m.rehearse("rebuild", []string{"Adopt", "RebuildDone", "RememberInstances"}, m.rebuilds)
 	m.again(func() {
 		m.conf += "cleanup_ttl = \"1s\"\nevent_retention_ttl = \"1s\"\n[pause]\nfreeze_duration = \"1s\"\nstopped_gc_after = \"1s\"\n"
 	})
@@ -261,7 +261,7 @@ func (m *mortal) rebuilds(round string) {
 	m.run(c.box, round+"-wait", "sh", "-c", "until test -s /workspace/mark; do sleep 0.1; done")
 	m.ended(round + "-wait")
 	m.once(c.box, round+"-before", "/workspace/mark")
-	m.again(func() { m.lose(theDatabase, theUUID) })
+	m.again(func() { m.lose(theDatabase, theUUID); m.cutLog() })
 	m.await(c.box, ready)
 	if st := m.ended(round + "-x"); st.GetExitCode() != 5 {
 		m.Errorf("%s: %v", round, st)
@@ -272,6 +272,9 @@ func (m *mortal) rebuilds(round string) {
 	if r := c.result(id, round+"-asked"); r.GetOutcome() != "end_turn" {
 		m.Errorf("%s: %v", id, r)
 	}
+	m.again(func() { m.lose(theDatabase, theUUID, theLog) }) // so that the labels name a former instance
+	m.await(c.box, ready)
+	m.once(c.box, round+"-last", "/workspace/mark")
 	m.gone(c.box)
 }
 

@@ -13,9 +13,6 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// theAgents are their record files.
-const theAgents = "agents/*"
-
 // TestATurnGoesOnWithoutTheDatabase: what was said, what is being worked on and what waits are there again, and nothing is told
 // or taken in twice.
 func TestATurnGoesOnWithoutTheDatabase(t *testing.T) {
@@ -30,7 +27,7 @@ func TestATurnGoesOnWithoutTheDatabase(t *testing.T) {
 	for _, f := range formats {
 		before[f.id] = c.agentEvents(f.id)
 	}
-	c.kill()
+	c.killLogged()
 	c.lose(theDatabase)
 	c.start()
 	for _, f := range formats {
@@ -42,7 +39,7 @@ func TestATurnGoesOnWithoutTheDatabase(t *testing.T) {
 		c.result(f.id, "next")
 		c.wantWhole(f.id, before[f.id])
 	}
-	c.kill()
+	c.killLogged()
 	c.lose(theDatabase)
 	c.start()
 	for _, f := range formats {
@@ -89,19 +86,19 @@ func (c *crew) wantWhole(id string, before []*agboxv1.AgentEvent) {
 	}
 }
 
-// TestAnAgentOutlivesTheLossOfItsSandbox: of the sandbox nothing is left, and the agent moves to another one with its past.
+// TestAnAgentOutlivesTheLossOfItsSandbox: of the sandbox the engine shows nothing, and the agent moves to another one with its past.
 func TestAnAgentOutlivesTheLossOfItsSandbox(t *testing.T) {
 	c := patient(t)
-	c.unaudited = "the sandbox is lost with all its records, and its directories are left to an operator"
 	c.hire("ada-1", "native", "native")
 	c.awaitAgent("ada-1", agentIdle)
 	c.ask("ada-1", "told", "remember a plum")
-	c.kill()
+	c.killLogged()
 	c.docker("rm", "-fv", naming.Primary(c.box))
 	for _, id := range strings.Fields(c.docker("network", "ls", "-q", "--filter", "label="+naming.SandboxID+"="+c.box)) {
 		c.docker("network", "rm", id)
 	}
-	c.lose(theDatabase, theRecords, theExecs)
+	c.lose(theDatabase)
+	c.cutLog()
 	c.start()
 	c.awaitAgent("ada-1", agentFailed)
 	lost := c.box
@@ -116,15 +113,16 @@ func TestAnAgentOutlivesTheLossOfItsSandbox(t *testing.T) {
 	}
 	c.checksOut()
 	c.remove(c.box)
+	c.remove(lost)
 }
 
-// TestAnAgentWhoseFileIsLostTooIsNotMadeAgain: its ID stays in use as long as an exec shows that there was one.
-func TestAnAgentWhoseFileIsLostTooIsNotMadeAgain(t *testing.T) {
+// TestAnAgentWhoseLogIsLostTooIsNotMadeAgain: its ID stays in use as long as an exec shows that there was one.
+func TestAnAgentWhoseLogIsLostTooIsNotMadeAgain(t *testing.T) {
 	c := patient(t)
 	c.hire("ada-1", "native", "native")
 	c.awaitAgent("ada-1", agentIdle)
 	c.kill()
-	c.lose(theDatabase, theAgents)
+	c.lose(theDatabase, theLog)
 	c.start()
 	if list := must(c.agents().ListAgents(c.ctx(), &agboxv1.ListAgentsRequest{}))(t); len(list.GetAgents()) != 0 {
 		t.Errorf("there are %v", list)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -23,8 +24,7 @@ func (d *daemon) data(name string) string { return filepath.Join(d.home, "data/a
 const (
 	theDatabase = "ids.db"
 	theUUID     = "instance"
-	theRecords  = "s/*/record"
-	theExecs    = "s/*/execs"
+	theLog      = "log/*"
 )
 
 // lose removes files of a daemon that does not run; its log starts over, so that only what comes counts.
@@ -44,12 +44,27 @@ func (d *daemon) lose(patterns ...string) {
 	d.log = &logFile{}
 }
 
+// killLogged kills the daemon once its log has all records: a daemon that lives for a moment only has not written its first snapshot.
+func (d *daemon) killLogged() {
+	d.Helper()
+	d.eventually("the log is complete", func() error {
+		snapshots := must(filepath.Glob(d.data("log/snapshot-????????")))(d)
+		segments := must(filepath.Glob(d.data("log/segment-*")))(d)
+		if len(snapshots) != 1 || len(segments) != 1 {
+			return fmt.Errorf("the log is %v %v", snapshots, segments)
+		}
+		return nil
+	})
+	d.kill()
+}
+
 // view is all that can be seen of one sandbox.
 type view struct {
 	handle     *agboxv1.SandboxHandle
 	execs      map[string]*agboxv1.ExecStatus
 	logs       map[string]string
 	containers []string
+	events     []*agboxv1.SandboxEvent
 }
 
 // viewed looks at a sandbox and at some of its execs.
@@ -57,7 +72,8 @@ func (d *daemon) viewed(id string, execs ...string) view {
 	d.Helper()
 	containers, _ := d.engineHolds(id)
 	slices.Sort(containers)
-	v := view{d.sandbox(id), map[string]*agboxv1.ExecStatus{}, map[string]string{}, containers}
+	v := view{d.sandbox(id), map[string]*agboxv1.ExecStatus{}, map[string]string{}, containers, nil}
+	v.events = d.eventsTo(id, v.handle.GetLastEventSequence())
 	for _, execID := range execs {
 		e := must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: execID}))(d).GetExec()
 		v.execs[execID], v.logs[execID] = e, d.read(e.GetStdoutLogPath())+"|"+d.read(e.GetStderrLogPath())
@@ -92,7 +108,44 @@ func (d *daemon) sameAfter(what string, was view, blank func(*agboxv1.SandboxHan
 	}
 }
 
-// sameExec allows for what a sandbox without record file can't know: when an exec was accepted, and the command of one that has
+// sameAsBefore checks that everything is as it was, but for what the daemon's loops have done since.
+func (d *daemon) sameAsBefore(what string, was view) {
+	d.Helper()
+	id := was.handle.GetSandboxId()
+	is := d.viewed(id, slices.Collect(maps.Keys(was.execs))...)
+	before, now := proto.CloneOf(was.handle), proto.CloneOf(is.handle)
+	before.StatusMessage, now.StatusMessage = "", ""
+	if now.GetRehydrated() != nil || !proto.Equal(before, now) {
+		d.Errorf("%s: it is\n%v\nand was\n%v", what, now, before)
+	}
+	if !slices.Equal(is.containers, was.containers) {
+		d.Errorf("%s: its containers are %v and were %v", what, is.containers, was.containers)
+	}
+	if !slices.EqualFunc(is.events, was.events, func(a, b *agboxv1.SandboxEvent) bool { return proto.Equal(a, b) }) {
+		d.Errorf("%s: its events are %v and were %v", what, is.events, was.events)
+	}
+	for execID, e := range was.execs {
+		if !proto.Equal(is.execs[execID], e) || is.logs[execID] != was.logs[execID] {
+			d.Errorf("%s: exec is %v %q, and was %v %q", what, is.execs[execID], is.logs[execID], e, was.logs[execID])
+		}
+	}
+}
+
+// eventsTo are all events up to a sequence.
+func (d *daemon) eventsTo(id string, last uint64) (events []*agboxv1.SandboxEvent) {
+	d.Helper()
+	ctx, cancel := context.WithCancel(d.ctx())
+	defer cancel()
+	stream := must(d.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id}))(d)
+	for {
+		e := must(stream.Recv())(d)
+		if events = append(events, e); e.GetSequence() >= last {
+			return events
+		}
+	}
+}
+
+// sameExec allows for what a sandbox without its record can't know: when an exec was accepted, and the command of one that has
 // ended.
 func (d *daemon) sameExec(what string, is, was *agboxv1.ExecStatus, guessed []string) {
 	d.Helper()
@@ -108,8 +161,6 @@ func (d *daemon) sameExec(what string, is, was *agboxv1.ExecStatus, guessed []st
 		d.Errorf("%s: exec is %v, and was %v", what, is, was)
 	}
 }
-
-func exactly(*agboxv1.SandboxHandle) {}
 
 // wantRebuilt checks what was guessed of a sandbox, and that the log, the event and describe say the same.
 func (d *daemon) wantRebuilt(id, source string, guessed ...string) {
@@ -150,6 +201,7 @@ func (d *daemon) dryRun() (lines map[string]string, rest string) {
 	lines = map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		switch fields := strings.Fields(line); {
+		case strings.HasPrefix(line, "log: "):
 		case strings.HasPrefix(line, "skipped: "), strings.HasPrefix(line, "former "):
 			rest += line
 		case len(fields) > 2:

@@ -13,10 +13,14 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// damage spoils each record file: cut or with a wrong bit, anywhere but where nothing would be left of it.
+// damage spoils a file of the log, mostly what follows the snapshot: cut or with a wrong bit, anywhere.
 func (d *daemon) damage(r *rand.Rand) {
 	d.Helper()
-	for _, path := range must(filepath.Glob(d.data(theRecords)))(d) {
+	kind := "log/segment-*"
+	if r.IntN(4) == 0 {
+		kind = "log/snapshot-*"
+	}
+	for _, path := range must(filepath.Glob(d.data(kind)))(d) {
 		b := []byte(d.read(path))
 		at := r.IntN(len(b))
 		if r.IntN(2) == 0 {
@@ -35,8 +39,8 @@ func (d *daemon) startedAt(id string) string {
 	return strings.TrimSpace(d.docker("inspect", "-f", "{{.State.StartedAt}} {{.State.Running}}", naming.Primary(id)))
 }
 
-// Stopped sandboxes stay stopped and running ones keep running, whatever state a damaged record names.
-func TestADamagedRecordBringsNothingUpAndStopsNothing(t *testing.T) {
+// Stopped sandboxes stay stopped and running ones keep running, whatever state a damaged log has for them.
+func TestADamagedLogBringsNothingUpAndStopsNothing(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	own := d.create(&agboxv1.CreateSpec{Command: []string{"sh", "-c", `trap "exit 3" TERM; while :; do sleep 0.1; done`}, RestartPolicy: "always"})
@@ -59,7 +63,7 @@ func TestADamagedRecordBringsNothingUpAndStopsNothing(t *testing.T) {
 		began[id] = d.startedAt(id)
 	}
 	for seed := range uint64(6) {
-		d.kill()
+		d.killLogged()
 		d.lose(theDatabase)
 		d.damage(rand.New(rand.NewPCG(seed, 11)))
 		d.start()

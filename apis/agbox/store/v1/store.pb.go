@@ -1759,14 +1759,14 @@ func (x *ExecEnd) GetOomKills() int64 {
 	return 0
 }
 
-// SandboxRecord is all that the store knows of one live sandbox but for its event history and its execs. It is kept in a
-// file of its own beside the database, and records are rebuilt from it when the database is lost.
+// SandboxRecord is all that the store knows of one live sandbox but for its event history and its execs: what a rebuild without the database
+// hands to the store. It is in no file.
 type SandboxRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1. A reader that knows less than this leaves the file alone.
+	// 1.
 	Version   uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// UUID of the store that wrote it.
+	// UUID of the store whose sandbox it is.
 	Instance string `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
 	// Unix nanoseconds.
 	CreatedAt int64          `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/agbox/agbox/store/internal/txlog"
+)
+
+// The log beside the database, from which the database is rebuilt when the file is lost: see package txlog and decision 0020. The
+// writer appends each group after its commit and before its callers are answered. The keeper does everything that may wait for a disk.
+
+const (
+	// logSyncDelay is how long a power failure may cost, if the database file is lost together with the power.
+	logSyncDelay = 500 * time.Millisecond
+	// logMaxAge of a snapshot: what was purged is out of the log after it.
+	logMaxAge = 20 * time.Hour
+	// minLogBytes is the size up to which no log is compacted; beyond, one is when it is larger than its snapshot.
+	minLogBytes = 8 << 20
+	// maxLogReserve is how much is kept allocated behind the log at most.
+	maxLogReserve = 1 << 20
+	// The pause after a snapshot that failed, doubling.
+	logRetry    = time.Second
+	logRetryMax = time.Minute
+)
+
+// LogDir is where the log of the database at path is.
+func LogDir(path string) string { return filepath.Join(filepath.Dir(path), "log") }
+
+// keeper owns the log.
+type keeper struct {
+	s    *Store
+	log  *txlog.Log
+	wake chan struct{} // there is something to sync, or a snapshot is due
+	// begun is the segment for whose snapshot there is none yet; 0: none.
+	begun uint32
+	ready chan struct{} // closed when the log is complete for the first time
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// openLog opens the log of a database that nobody writes to yet. A log that can't be written is no reason not to start.
+func (s *Store) openLog() error {
+	txid := s.durable.current()
+	lineage, err := s.lineage()
+	if err != nil {
+		return err
+	}
+	log, whole, err := txlog.Open(txlog.Options{
+		Dir: LogDir(s.o.Path), Lineage: lineage, Boot: bootID(), Reserve: min(s.o.ReserveBytes, maxLogReserve), MaxTransaction: s.o.maxLogged,
+	}, uint64(txid))
+	s.keeper = &keeper{s: s, log: log, wake: make(chan struct{}, 1), ready: make(chan struct{}), done: make(chan struct{})}
+	if whole && err == nil {
+		close(s.keeper.ready)
+		return nil
+	}
+	if err == nil {
+		s.keeper.begun, err = log.Rotate()
+	}
+	if err != nil {
+		s.keeper.failed("the log can't be written; the database is its own only copy until it can", err)
+	}
+	return nil
+}
+
+// lineage reads what names this file in its log; 0 in one that was made before there was a log.
+func (s *Store) lineage() (lineage uint64, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		v := get(tx, bucketMeta, []byte(keyLineage))
+		if v == nil {
+			return nil
+		}
+		lineage, err = decodeInt(v)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the lineage of %s: %w", s.o.Path, err)
+	}
+	return lineage, nil
+}
+
+// newLineage is written with every file that is made.
+func newLineage() []byte {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b) // it never fails
+	return encodeInt(binary.BigEndian.Uint64(b) | 1)
+}
+
+// bootID returns the host's; where it can't be read, one that no other boot has.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+		return id
+	}
+	return rand.Text()
+}
+
+// append logs a group that is committed. An error is the keeper's to mend with a snapshot.
+func (k *keeper) append(txid int, accepted []*txn) {
+	err := k.log.Append(uint64(txid), func(yield func(txlog.Op)) {
+		for _, t := range accepted {
+			for _, o := range t.ops {
+				yield(o.logged())
+			}
+		}
+	})
+	if err != nil && !errors.Is(err, txlog.ErrGap) {
+		k.failed("a transaction is not in the log; a new snapshot takes its place", err)
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keeper) failed(what string, err error) {
+	k.s.o.LogFailed(err)
+	k.s.o.Logger.Error(what, "path", LogDir(k.s.o.Path), "err", err)
+}
+
+func (o op) logged() txlog.Op {
+	return txlog.Op{Kind: loggedKinds[o.kind], Bucket: []byte(o.bucket), Key: o.key, Value: o.value}
+}
+
+var loggedKinds = map[opKind]txlog.Kind{opPut: txlog.Put, opDelete: txlog.Delete, opDropBucket: txlog.DropBucket}
+
+func (k *keeper) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.stop = cancel
+	go k.run(ctx)
+}
+
+// close waits for the keeper to end, which was stopped, as the writer was.
+func (k *keeper) close() error {
+	<-k.done
+	return k.log.Close()
+}
+
+// run syncs what was appended within logSyncDelay, and writes a snapshot when one is due.
+func (k *keeper) run(ctx context.Context) {
+	defer close(k.done)
+	taken := k.snapshotTime()
+	var sync, retry, aged <-chan time.Time
+	pause := logRetry
+	for {
+		if retry == nil && k.due(taken) {
+			if err := k.snapshot(ctx); err == nil {
+				taken, pause = time.Now(), logRetry
+			} else {
+				if ctx.Err() != nil {
+					return
+				}
+				k.failed("no snapshot of the database; it is tried again", err)
+				retry = time.After(pause)
+				pause = min(2*pause, logRetryMax)
+			}
+		}
+		if segments, _ := k.log.Size(); aged == nil && segments > minSegment {
+			aged = time.After(logMaxAge - min(time.Since(taken), logMaxAge))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-aged:
+			aged = nil
+		case <-k.wake:
+			if sync == nil {
+				sync = time.After(logSyncDelay)
+			}
+		case <-sync:
+			sync = nil
+			if err := k.log.Sync(); err != nil {
+				k.failed("the log can't be synced", err)
+			}
+		case <-retry:
+			retry = nil
+		}
+	}
+}
+
+// snapshotTime is when the newest snapshot was written; zero: there is none.
+func (k *keeper) snapshotTime() (t time.Time) {
+	list, err := txlog.Snapshots(LogDir(k.s.o.Path))
+	if err != nil || len(list) == 0 {
+		return t
+	}
+	t, _ = txlog.SnapshotTime(LogDir(k.s.o.Path), list[0]) // zero makes a new one
+	return t
+}
+
+// due reports whether a snapshot is to be written: the log is not complete, or large, or old and not empty.
+func (k *keeper) due(taken time.Time) bool {
+	if !k.log.Whole() {
+		return true
+	}
+	segments, snapshot := k.log.Size()
+	return segments > max(k.s.o.minLogBytes, snapshot) || segments > minSegment && time.Since(taken) >= logMaxAge
+}
+
+// minSegment is more than a segment without a transaction has, and less than one with any that purges.
+const minSegment = 256
+
+// snapshot begins a segment, unless Open has begun one for it, and writes the snapshot that it follows.
+func (k *keeper) snapshot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, fmt.Errorf("it took longer than %s: %w", snapshotTimeout, errdefs.ErrUnavailable))
+	defer cancel()
+	if why := k.s.o.NoRoom(); why != "" {
+		return fmt.Errorf("%s: %w", why, errdefs.ErrUnavailable)
+	}
+	if k.begun == 0 || !k.log.Appendable() {
+		err := k.s.update(ctx, func(*txn) (err error) { // between two transactions
+			k.begun, err = k.log.Rotate()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := k.s.view(ctx, func(tx *bolt.Tx) error {
+		return k.log.WriteSnapshot(k.begun, uint64(tx.ID()), func(yield func(txlog.Op) error) error {
+			return eachOp(ctx, tx, yield)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	k.begun = 0
+	if !k.log.Whole() {
+		return fmt.Errorf("an append has failed meanwhile: %w", errdefs.ErrUnavailable)
+	}
+	select {
+	case <-k.ready:
+	default:
+		close(k.ready)
+	}
+	return nil
+}
+
+// eachOp yields the operations that make what tx sees. A bucket in a bucket, or one with a sequence, is an error: the schema has none.
+func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error {
+	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		if b.Sequence() != 0 {
+			return fmt.Errorf("bucket %s has a sequence, which the log can't hold", name)
+		}
+		if err := yield(txlog.Op{Kind: txlog.MakeBucket, Bucket: name}); err != nil {
+			return err
+		}
+		return b.ForEach(func(k, v []byte) error {
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case v == nil:
+				return fmt.Errorf("bucket %s has a bucket in it, which the log can't hold", name)
+			}
+			return yield(txlog.Op{Kind: txlog.Put, Bucket: name, Key: k, Value: v})
+		})
+	})
+}
+
+// LogReady returns a channel that is closed once the log has everything that the database has, for the first time since Open.
+func (s *Store) LogReady() <-chan struct{} { return s.keeper.ready }
+
+// LogWhole reports whether the log has everything that the database has; if not, it has after the next snapshot. From memory.
+func (s *Store) LogWhole() bool { return s.keeper.log.Whole() }

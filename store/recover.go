@@ -1,0 +1,233 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/agbox/agbox/store/internal/txlog"
+)
+
+// Recovery is what the log of a lost database holds.
+type Recovery struct {
+	// Sandboxes that are live, and Agents.
+	Sandboxes, Agents int
+	// Missing says why the newest transactions may be missing; "": none is, and everything is as it was. Otherwise the live sandboxes are
+	// hidden until the engine has been asked: see Store.Unproven.
+	Missing string
+}
+
+// Recover makes the database at o.Path from its log; there must be no file of that name. What dies in it leaves no file, and may be
+// repeated. Errors: ErrNotFound when there is no log from which one can be made; ErrFailedPrecondition when a newer agboxd wrote it;
+// ErrUnavailable when a process has the database open, or there is no space.
+func Recover(ctx context.Context, o Options) (r Recovery, err error) {
+	o = o.withDefaults()
+	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
+		return r, fmt.Errorf("make store directory: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	mark, err := takeMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, mark.release()) }()
+	if _, err := os.Lstat(o.Path); !errors.Is(err, os.ErrNotExist) {
+		return r, fmt.Errorf("recover %s: there is a file of that name (%w): %w", o.Path, err, errdefs.ErrAlreadyExists)
+	}
+	tmp := o.Path + ".replay"
+	if r, err = replayTo(o, tmp); err != nil {
+		if errdefs.IsNotFound(err) {
+			err = errors.Join(err, keepLog(LogDir(o.Path), "damaged", o.Now()))
+		}
+		return r, errors.Join(err, removeIfThere(tmp))
+	}
+	if err := errors.Join(CheckFile(tmp), mark.set(markOpen)); err != nil {
+		return r, fmt.Errorf("check the replayed database: %w", err)
+	}
+	if err := os.Rename(tmp, o.Path); err != nil {
+		return r, fmt.Errorf("put the replayed database in place: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	return r, syncDir(filepath.Dir(o.Path))
+}
+
+// Preview makes at path to what Recover would make, and returns it with the records of the live sandboxes. The daemon may run. Errors: as Recover.
+func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
+	o = o.withDefaults()
+	defer func() { err = errors.Join(err, removeIfThere(to)) }()
+	if r, err = replayTo(o, to); err != nil {
+		return r, nil, err
+	}
+	db, err := bolt.Open(to, 0o600, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
+	if err != nil {
+		return r, nil, openError(to, err)
+	}
+	err = db.View(func(tx *bolt.Tx) error {
+		l := loader{tx, func(Corrupt) {}}
+		for _, id := range liveIn(tx) {
+			if b, ok := l.rebuilt(id, instanceIn(tx)); ok {
+				list = append(list, b)
+			}
+		}
+		return nil
+	})
+	return r, list, errors.Join(err, db.Close())
+}
+
+// keepLog gives a log another name, dir.why-<UTC time>, as the next one would remove it.
+func keepLog(dir, why string, now time.Time) error {
+	if snapshots, err := txlog.Snapshots(dir); err != nil || len(snapshots) == 0 {
+		return err
+	}
+	if err := os.Rename(dir, dir+"."+why+"-"+now.UTC().Format("20060102T150405.000000000Z")); err != nil {
+		return fmt.Errorf("keep the log: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// replayTo makes a database file from the newest snapshot that can be used.
+func replayTo(o Options, to string) (Recovery, error) {
+	dir := LogDir(o.Path)
+	snapshots, err := txlog.Snapshots(dir)
+	if err != nil {
+		return Recovery{}, err
+	}
+	for _, n := range snapshots {
+		r, err := replayOne(o, dir, n, to)
+		if err == nil || !errdefs.IsDataLoss(err) {
+			return r, err
+		}
+		o.Logger.Error("a snapshot of the lost database can't be used", "path", dir, "number", n, "err", err)
+	}
+	return Recovery{}, fmt.Errorf("there is no usable log in %s: %w", dir, errdefs.ErrNotFound)
+}
+
+func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err error) {
+	if err := removeIfThere(to); err != nil {
+		return r, fmt.Errorf("remove an unfinished replay: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	// Not synced before the end: what is not finished is of no worth.
+	db, err := bolt.Open(to, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		return r, openError(to, err)
+	}
+	b := &replay{db: db}
+	done, err := txlog.Replay(dir, n, bootID(), b.apply)
+	if err == nil {
+		err = b.flush()
+	} else {
+		err = errors.Join(err, b.abandon())
+	}
+	if err == nil {
+		r.Missing = done.Missing
+		err = db.Update(func(tx *bolt.Tx) error { return b.finish(tx, o, &r) })
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	if err = errors.Join(err, db.Close()); err != nil && !errdefs.IsDataLoss(err) && !errdefs.IsFailedPrecondition(err) {
+		err = fmt.Errorf("%w: %w", classify(err), errdefs.ErrUnavailable)
+	}
+	if err != nil {
+		return r, fmt.Errorf("replay the log: %w", err)
+	}
+	return r, nil
+}
+
+// replay applies operations in transactions of bounded size.
+type replay struct {
+	db    *bolt.DB
+	tx    *bolt.Tx
+	bytes int
+}
+
+// replayBytes is how much one transaction of a replay takes.
+const replayBytes = 16 << 20
+
+var replayedKinds = map[txlog.Kind]opKind{txlog.Put: opPut, txlog.Delete: opDelete, txlog.DropBucket: opDropBucket}
+
+func (r *replay) apply(ops []txlog.Op) (err error) {
+	if r.tx == nil {
+		if r.tx, err = r.db.Begin(true); err != nil {
+			return err
+		}
+	}
+	for _, in := range ops {
+		if in.Kind == txlog.MakeBucket {
+			_, err = r.tx.CreateBucketIfNotExists(in.Bucket)
+		} else { // bbolt keeps a value until the commit
+			err = op{replayedKinds[in.Kind], string(in.Bucket), in.Key, bytes.Clone(in.Value)}.apply(r.tx)
+		}
+		if err != nil {
+			return fmt.Errorf("write to bucket %s: %w", in.Bucket, err)
+		}
+		r.bytes += len(in.Key) + len(in.Value)
+	}
+	if r.bytes < replayBytes {
+		return nil
+	}
+	return r.flush()
+}
+
+func (r *replay) abandon() error {
+	if r.tx == nil {
+		return nil
+	}
+	return r.tx.Rollback()
+}
+
+func (r *replay) flush() error {
+	if r.tx == nil {
+		return nil
+	}
+	tx := r.tx
+	r.tx, r.bytes = nil, 0
+	return tx.Commit()
+}
+
+// finish gives the file a lineage of its own. If transactions may be missing, it marks the rebuild and the sandboxes that the engine has to
+// be asked about. Errors: ErrDataLoss when it is no database of agboxd; ErrFailedPrecondition.
+func (r *replay) finish(tx *bolt.Tx, o Options, sum *Recovery) error {
+	schema, err := decodeInt(get(tx, bucketMeta, []byte(keySchema)))
+	if err != nil || instanceIn(tx) == "" {
+		return fmt.Errorf("it has no schema version or instance: %w", errdefs.ErrDataLoss)
+	}
+	if err := CheckSchema(schema); err != nil {
+		return err
+	}
+	live := liveIn(tx)
+	sum.Sandboxes = len(live)
+	if b := tx.Bucket([]byte(bucketAgentDesired)); b != nil {
+		sum.Agents = b.Stats().KeyN
+	}
+	meta := tx.Bucket([]byte(bucketMeta))
+	if err := meta.Put([]byte(keyLineage), newLineage()); err != nil || sum.Missing == "" {
+		return err
+	}
+	now := encodeInt(uint64(o.Now().UnixNano()))
+	if err := errors.Join(meta.Put([]byte(keyRebuild), now), meta.Put([]byte(keyEngineMarker), now)); err != nil {
+		return err
+	}
+	l := loader{tx, func(Corrupt) {}}
+	for _, id := range live {
+		if _, ok := l.rebuilt(id, ""); !ok {
+			continue // Open quarantines it
+		}
+		if err := (op{opPut, bucketUnproven, []byte(id), now}).apply(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+)
+
+// Unproven returns the records of the sandboxes that are hidden: a replay of the log has brought them back, and their newest changes, such as
+// a stop, may be missing. Nobody but the caller sees one before Adopt records what it has become. Errors: ErrUnavailable; ctx's.
+func (s *Store) Unproven(ctx context.Context) (list []Rebuilt, err error) {
+	err = s.view(ctx, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketUnproven))
+		if b == nil {
+			return nil
+		}
+		l := loader{tx, s.corrupt.add}
+		return b.ForEach(func(k, _ []byte) error {
+			if r, ok := l.rebuilt(string(k), s.instance); ok {
+				list = append(list, r)
+			}
+			return nil
+		})
+	})
+	return list, err
+}
+
+// rebuilt reads the record of a live sandbox with all its execs, as far as these decode; false: it does not decode.
+func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
+	sb := l.sandbox(id, l.activeExecs(id), nil)
+	if sb.Corrupt {
+		return Rebuilt{}, false
+	}
+	sb.IdleSince = sb.idle(func(string) *Agent { return nil })
+	r := Rebuilt{Record: recordOf(sb, instance)}
+	b := l.tx.Bucket([]byte(prefixExecConfig + id))
+	if b == nil {
+		return r, true
+	}
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if e, err := l.exec(id, string(k)); err == nil {
+			r.Execs = append(r.Execs, &storev1.ExecRecord{ExecId: e.ID, Request: e.Request, Desired: e.Desired, End: e.End})
+		}
+	}
+	return r, true
+}
+
+// recordVersion is SandboxRecord.version of what recordOf makes.
+const recordVersion = 1
+
+func recordOf(sb *Sandbox, instance string) *storev1.SandboxRecord {
+	return &storev1.SandboxRecord{
+		Version: recordVersion, SandboxId: sb.ID, Instance: instance, CreatedAt: toNanos(sb.CreatedAt),
+		Spec: sb.Spec, Desired: sb.Desired, Progress: sb.Progress,
+		State: int32(sb.State), StateChangedAt: toNanos(sb.StateChangedAt),
+		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
+		LastSequence: sb.LastSequence, Preparing: sb.Preparing, IdleSince: toNanos(sb.IdleSince),
+	}
+}
+
+// toNanos gives 0 for no time.
+func toNanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// liveIn returns the IDs of the sandboxes that have a config or an intent, and no time of deletion.
+func liveIn(tx *bolt.Tx) (ids []string) {
+	seen := map[string]bool{}
+	for _, bucket := range []string{bucketConfig, bucketDesired} {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			continue
+		}
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if id := string(k); !seen[id] && get(tx, bucketDeletedAt, k) == nil {
+				seen[id] = true
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+func instanceIn(tx *bolt.Tx) string {
+	var instance storev1.Instance
+	if decode(get(tx, bucketMeta, []byte(keyInstance)), &instance) != nil {
+		return ""
+	}
+	return instance.GetUuid()
+}
+
+// reveal stages the removal of what the replay has brought back of a hidden sandbox; its adoption stages what takes the place of that.
+func (t *txn) reveal(id string) error {
+	if b := t.tx.Bucket([]byte(prefixExecConfig + id)); b != nil {
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if err := t.stage(op{kind: opDelete, bucket: bucketExecRefs, key: bytes.Clone(k)}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {
+		if err := t.stage(op{kind: opDropBucket, bucket: prefix + id}); err != nil {
+			return err
+		}
+	}
+	for _, bucket := range []string{bucketProgress, bucketGivenUp, bucketUnproven} {
+		if err := t.delete(bucket, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isHidden reports whether id waits for the engine's word.
+func (t *txn) isHidden(id string) bool { return get(t.tx, bucketUnproven, []byte(id)) != nil }
+
+// execTaken reports whether an exec ID was ever used, but for a hidden sandbox of that ID.
+func (t *txn) execTaken(execID, sandboxID string) bool {
+	if get(t.tx, bucketExecID, []byte(execID)) == nil {
+		return false
+	}
+	var ref storev1.ExecRef
+	err := decode(get(t.tx, bucketExecRefs, []byte(execID)), &ref)
+	return err != nil || ref.GetSandboxId() != sandboxID || !t.isHidden(sandboxID)
+}
