@@ -100,11 +100,13 @@ func prepare(at places, o options, sig *signals) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.claim(logs, id)
+	return s, s.claim(logs, id, cmp.Or(s.request.User, o.user), o.defaultUser)
 }
 
-// claim opens the logs and creates the journal.
-func (s *supervisor) claim(logs int, id string) error {
+// claim opens the logs and creates the journal. The logs are shared with the user here, so that a full disk delays the start and does not
+// fail it; a user that can't be identified fails it later.
+func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
+	who, unknown := identify("/etc", user, defaultUser)
 	for i, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
 		fd, err := openLog(logs, name)
 		if errors.Is(err, execjournal.ErrMalformed) {
@@ -114,6 +116,12 @@ func (s *supervisor) claim(logs int, id string) error {
 			return err
 		}
 		s.logs[i] = fd
+		if unknown != nil {
+			continue
+		}
+		if err := shareLog(logs, fd, who); errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
+			return err
+		}
 	}
 	if s.sig.take(sandboxStops) {
 		return errSettled // the container stops: never start after that

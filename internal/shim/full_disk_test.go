@@ -157,3 +157,30 @@ func TestAnEmptyJournalIsAFence(t *testing.T) {
 		t.Error("it ran")
 	}
 }
+
+func TestOutputThatAQuotaRefusedLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	smalldisk.Mount(t, dir, "size=4m")
+	log := filepath.Join(dir, "log")
+	must(t, os.WriteFile(log, nil, 0o600))
+	logFD, err := unix.Open(log, unix.O_WRONLY|unix.O_APPEND, 0)
+	must(t, err)
+	defer unix.Close(logFD)
+	dirFD, err := openDir(dir)
+	must(t, err)
+	defer unix.Close(dirFD)
+	filler := smalldisk.Fill(t, dir)
+	st, err := os.Stat(filler)
+	must(t, err)
+	s := &stream{pipe: -1, log: logFD, dir: dirFD, pending: []byte("text"), yields: true}
+	must(t, os.Truncate(filler, st.Size()-outputRoom/2))
+	if s.flush(); len(s.pending) != 4 {
+		t.Fatal("output took the space of others")
+	}
+	must(t, os.Remove(filler))
+	s.flush()
+	if got, err := os.ReadFile(log); err != nil || string(got) != "text" || len(s.pending) != 0 {
+		t.Errorf("%q, %v; pending: %q", got, err, s.pending)
+	}
+}

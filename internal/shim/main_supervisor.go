@@ -75,7 +75,7 @@ func continueLog(logs int, name string, limit int64) (*stream, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	return &stream{pipe: -1, log: fd, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit}, nil
+	return &stream{pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit}, nil
 }
 
 // launch starts the main process between its three descriptors.

@@ -11,8 +11,12 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// reserved is more than any end needs; see execjournal.MaxErrorBytes.
-const reserved = 4096
+// reserved is more than any end needs; see execjournal.MaxErrorBytes. spareRoom is what btrfs needs of a quota, for a moment, to rename
+// a file: 16 KiB for each of the 11 tree items that a rename may change, rounded up.
+const (
+	reserved  = 4096
+	spareRoom = 256 << 10
+)
 
 // recorder writes the journal of one exec. The caller holds the exec's lock.
 type recorder struct {
@@ -71,6 +75,9 @@ func (r *recorder) reserve() error {
 	if err == nil {
 		err = unix.Fallocate(fd, 0, 0, reserved)
 	}
+	if err == nil && onBtrfs(fd) {
+		err = unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, reserved, spareRoom)
+	}
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		unix.Close(fd)
 		_ = unix.Unlinkat(r.dir, r.endTemp(), 0)
@@ -89,6 +96,10 @@ func (r *recorder) end(j execjournal.Journal) error {
 	}
 	name := execjournal.JournalName(j.ExecID)
 	if r.spare < 0 || r.fill(data) != nil || unix.Renameat(r.dir, r.endTemp(), r.dir, name) != nil {
+		if r.spare >= 0 {
+			unix.Close(r.spare) // Replace removes the file: with a used-up quota on btrfs that is what makes room
+			r.spare = -1
+		}
 		return execjournal.Replace(r.dir, r.endTemp(), name, data, execjournal.PrivateMode, true)
 	}
 	unix.Close(r.spare)
@@ -108,6 +119,12 @@ func (r *recorder) fill(data []byte) error {
 		return err
 	}
 	return execjournal.Sync(r.spare)
+}
+
+// onBtrfs reports whether a file is on btrfs, where allocated blocks do not suffice to write to it and rename it.
+func onBtrfs(fd int) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC
 }
 
 func (r *recorder) endTemp() string { return execjournal.TempName(r.journal.ExecID, "end") }

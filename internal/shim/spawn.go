@@ -20,7 +20,7 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 	files := [3]int{stdin}
 	for i, log := range s.logs {
 		st := &stream{
-			pipe: -1, log: log, limit: s.request.LogLimitBytes,
+			pipe: -1, log: log, dir: s.logDir, limit: s.request.LogLimitBytes,
 			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
 		}
 		if err := shareLog(s.logDir, log, who); err != nil {

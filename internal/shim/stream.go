@@ -20,6 +20,7 @@ import (
 type stream struct {
 	pipe    int // read end, non-blocking; -1 before the start and after the end
 	log     int
+	dir     int    // of the log
 	limit   int64  // 0: none
 	closed  bool   // the sandbox's quota is used up: the bytes stored so far are the limit
 	mark    bool   // the first byte that is dropped leaves a marker
@@ -27,6 +28,7 @@ type stream struct {
 	dropped int64  // bytes of output that are past the limit
 	written int64  // bytes that we added to the log
 	pending []byte // read, but not yet in the log
+	yields  bool   // pending waits for outputRoom
 }
 
 // open makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
@@ -95,7 +97,27 @@ func (s *stream) accept(data []byte) {
 }
 
 // flush stores what is pending, as far as the disk takes it.
-func (s *stream) flush() { s.pending = s.store(s.pending) }
+func (s *stream) flush() {
+	if s.yields && !hasRoom(s.dir) {
+		return
+	}
+	s.yields = false
+	s.pending = s.store(s.pending)
+}
+
+// outputRoom is the space, in bytes, that must be free before output is stored again that a used-up quota refused: two pieces of agboxd's
+// ballast. agboxd releases one for a commit; output must not take it from the commit, nor from the ends of other execs.
+const outputRoom = 1 << 20
+
+// hasRoom reports whether outputRoom is free for files in dir, which nothing but allocating it tells where there is a quota.
+func hasRoom(dir int) bool {
+	fd, err := unix.Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, execjournal.PrivateMode)
+	if err == nil {
+		err = unix.Fallocate(fd, 0, 0, outputRoom)
+		unix.Close(fd)
+	}
+	return !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) // a file system that can't tell is written to
+}
 
 // store appends data to the log and returns what the disk did not take.
 func (s *stream) store(data []byte) []byte {
@@ -105,6 +127,7 @@ func (s *stream) store(data []byte) []byte {
 			continue
 		}
 		if err != nil || n <= 0 {
+			s.yields = errors.Is(err, unix.EDQUOT)
 			break
 		}
 		s.written += int64(n)
