@@ -40,6 +40,8 @@ type Config struct {
 
 	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block. Nil: it has.
 	NoRoom func() string
+	// MakeRoom releases disk space for a step that ends an exec and found none. It must not block for long. Nil: there is none to release.
+	MakeRoom func() bool
 
 	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
 	ShimDir string

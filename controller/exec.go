@@ -45,7 +45,7 @@ func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Reco
 		var err error
 		status, err = c.cfg.Execs.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
 		if err != nil {
-			return queue.Result{}, fmt.Errorf("close the fence: %w", err)
+			return queue.Result{}, fmt.Errorf("close the fence: %w", c.makeRoom(err))
 		}
 		p = plan.DecideExec(want, phaseOf(status)) // whoever made the journal first has decided
 	}
@@ -53,7 +53,7 @@ func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Reco
 	case plan.ExecRequest:
 		return queue.Result{}, c.cfg.Execs.Start(ex.SandboxID, c.request(ex, sb.Spec))
 	case plan.ExecCancel:
-		return queue.Result{Next: p.Next}, c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+		return queue.Result{Next: p.Next}, c.makeRoom(c.cfg.Execs.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
 	case plan.ExecRecordEnd:
 		return queue.Result{}, c.recordEnd(ctx, ex, rec, endOf(p.Outcome, status.Journal, want))
 	}

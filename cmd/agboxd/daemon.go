@@ -207,6 +207,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained:      d.drainer.drained,
 		NoRoom:       d.disk.NoRoom,
+		MakeRoom:     d.disk.MakeRoom,
 		Clock:        func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: d.clock.BootID(), HostUID: os.Getuid(), HostGID: os.Getgid(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
