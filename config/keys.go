@@ -82,7 +82,7 @@ var table = []Key{
 	{"disk.low_water", true, `The free space of a disk under which new sandboxes, execs and prompts are refused: those of the data directory, of ` +
 		`artifacts.exec_output_root, and of the engine where it is local. "0": 5 % of each, at most 512MiB.`, sizeOrAuto},
 	{"disk.reserve", false, `The disk space that is held for the records, so that stops and deletes work on a full disk: once inside the database, and ` +
-		`once as a ballast file in the data directory. "0": 1/32 of the disk, from 512KiB to 64MiB.`, sizeOrAuto},
+		`once as ballast files in the data directory. "0": 1/32 of the disk, from 512KiB to 64MiB.`, sizeOrAuto},
 
 	{"backup.interval", false, `Make a backup of the records this often, without logs. A restart does not move the next one.`, fromOr("none", time.Minute)},
 	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; better is one on another disk.`, directory},

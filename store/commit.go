@@ -17,26 +17,29 @@ import (
 // aloneAfterFull is how many requests have a commit of their own after one that found no room.
 const aloneAfterFull = 64
 
-// commit commits tx, in which g was staged. If there is no room on the disk and some can be made, it stages the same once more
-// and commits that.
+// roomTries bounds how often room is made for one commit; the ballast has no more pieces.
+const roomTries = 64
+
+// commit commits tx, in which g was staged. If there is no room on the disk, it makes some and stages and commits the same
+// again, until that succeeds or no room can be made: other writers may be faster.
 func (s *Store) commit(g *group, tx *bolt.Tx) error {
 	err := s.o.commit(tx)
-	if err == nil {
-		return nil
+	for range roomTries {
+		if !isDiskFull(err) || !s.unchanged() {
+			break
+		}
+		s.alone = aloneAfterFull
+		if !s.o.MakeRoom() {
+			break
+		}
+		s.reserve.again()
+		s.extendReserve() // before another writer on the disk takes the space
+		if tx, err = s.stageAgain(g); err != nil {
+			return err
+		}
+		err = s.o.commit(tx)
 	}
-	if !isDiskFull(err) || !s.unchanged() {
-		return s.afterFailedCommit(err)
-	}
-	s.alone = aloneAfterFull
-	if !s.o.MakeRoom() {
-		return s.afterFailedCommit(err)
-	}
-	s.reserve.again()
-	s.extendReserve() // before another writer on the disk takes the space
-	if tx, err = s.stageAgain(g); err != nil {
-		return err
-	}
-	if err = s.o.commit(tx); err != nil {
+	if err != nil {
 		return s.afterFailedCommit(err)
 	}
 	return nil

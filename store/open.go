@@ -77,7 +77,7 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 		return nil, err
 	}
 	err := mark.set(markOpen)
-	if isDiskFull(err) && o.MakeRoom() {
+	for try := 0; try < roomTries && isDiskFull(err) && o.MakeRoom(); try++ {
 		err = mark.set(markOpen)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ type Options struct {
 	// ReserveBytes of disk space are kept allocated behind the last used page of the file, for commits on a full disk; 0: none.
 	ReserveBytes int64
 	// MakeRoom is called from the writer when a commit found no room on the disk. True: there may be room now, and the commit
-	// is tried once more. Nil: the commit fails.
+	// is tried again; it is called up to 64 times for one commit. Nil: the commit fails.
 	MakeRoom func() bool
 	// NoRoom says in one sentence why no snapshot is written now, as the disk is nearly full; "": there is room. Nil: there is.
 	NoRoom func() string

@@ -88,30 +88,36 @@ func fillUp(path string) error {
 func TestACommitIsTriedAgainOnceThereIsRoom(t *testing.T) {
 	for _, reason := range noSpace {
 		o := testOptions(t)
-		full, rooms := false, 0
+		refusals, rooms := 0, 0 // how many commits the disk still refuses; how often room was made
 		o.commit = func(tx *bolt.Tx) error {
-			if !full {
+			if refusals == 0 {
 				return tx.Commit()
 			}
+			refusals--
 			return errors.Join(&fs.PathError{Op: "write", Path: o.Path, Err: reason}, tx.Rollback())
 		}
-		o.MakeRoom = func() bool { rooms++; full = false; return true }
+		o.MakeRoom = func() bool { rooms++; return true }
 		s := open(t, o)
-		full = true
-		if _, err := s.CreateSandbox(ctx, boxID(0), "", spec(), nil); err != nil || rooms != 1 {
+		for i, n := range []int{1, 3} { // another writer took the first two
+			refusals, rooms = n, 0
+			if _, err := s.CreateSandbox(ctx, boxID(i), "", spec(), nil); err != nil || rooms != n {
+				t.Fatalf("%v: %v, room was made %d times, want %d", reason, err, rooms, n)
+			}
+		}
+		refusals, rooms = roomTries+1, 0 // there is none after all
+		if _, err := s.CreateSandbox(ctx, boxID(2), "", spec(), nil); !errdefs.IsUnavailable(err) || rooms != roomTries {
 			t.Fatalf("%v: %v, room was made %d times", reason, err, rooms)
 		}
-		full = true
-		s.o.MakeRoom = func() bool { rooms++; return true } // there is none after all
-		if _, err := s.CreateSandbox(ctx, boxID(1), "", spec(), nil); !errdefs.IsUnavailable(err) || rooms != 2 {
-			t.Fatalf("%v: %v, room was made %d times", reason, err, rooms)
+		refusals = 1
+		s.o.MakeRoom = func() bool { return false }
+		if _, err := s.CreateSandbox(ctx, boxID(2), "", spec(), nil); !errdefs.IsUnavailable(err) {
+			t.Fatalf("%v: %v without room", reason, err)
 		}
-		full = false
-		if _, err := s.CreateSandbox(ctx, boxID(1), "", spec(), nil); err != nil {
+		if _, err := s.CreateSandbox(ctx, boxID(2), "", spec(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s = reopen(t, s)
-		must(t, readAll(s, 2))
+		must(t, readAll(s, 3))
 	}
 }
 

@@ -108,7 +108,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		logErrors:    f.counter("agboxd_log_errors_total", "Errors of the log from which a lost database is rebuilt; a snapshot mends each."),
 		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that agboxd and the engine write to, by what is on them.", "disk"),
 		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water and new sandboxes and execs are refused.", "disk"),
-		released:     f.counter("agboxd_disk_ballast_released_total", "Times that a commit found the disk full and the ballast was released."),
+		released:     f.counter("agboxd_disk_ballast_released_total", "Pieces of the ballast that were released because a commit found the disk full."),
 		drains:       f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
 		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts given to agents, those given again included."),
 		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
@@ -240,7 +240,7 @@ func (m *Metrics) Disk(name string, free int64, low bool) {
 	m.diskLow.WithLabelValues(name).Set(v)
 }
 
-// BallastReleased counts that a commit was given the ballast's space.
+// BallastReleased counts a piece of the ballast that was released for a commit.
 func (m *Metrics) BallastReleased() { m.released.Inc() }
 
 // Drained counts that a drain entered a phase.

@@ -4,7 +4,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -13,114 +16,133 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// chunk is how much of a ballast is made under the lock, which a writer that needs room waits for.
-const chunk = 1 << 20
+// Sizes of a piece of the ballast. With a used-up quota on btrfs a commit needs 20 KiB for each page, and
+// a rename 180 KiB for a moment; see also outputRoom and spareRoom of agbox-shim.
+const (
+	leastPiece = 512 << 10
+	mostPieces = 128
+)
 
-// ballast is a file that holds space. Its methods may be called concurrently.
+// ballast is a directory of files that hold space. Its methods may be called concurrently.
+//
+// It is released piece by piece: other writers on a full disk take whatever a commit does not, so a ballast that is released at
+// once is good for one commit. Each piece is a file, since with a used-up quota btrfs refuses truncate(2), but never unlink(2).
 type ballast struct {
 	path string
 
 	mu       sync.Mutex
-	releases int // how often it was released; tells a make that it was overtaken
+	releases int // how often a piece was released; tells a make that it was overtaken
 }
 
-// held returns how many bytes on disk the file takes; 0 when it is missing.
-func (b *ballast) held() int64 {
+// pieceSize is the size of a piece of a ballast of size bytes, in whole pages.
+func pieceSize(size int64) int64 {
+	const page = 4096
+	return max(leastPiece, (size/mostPieces+page-1)/page*page)
+}
+
+// piece is the path of the piece with index i.
+func (b *ballast) piece(i int64) string { return filepath.Join(b.path, fmt.Sprintf("%03d", i)) }
+
+// held returns how many bytes on disk the pieces take together; 0 when there are none.
+func (b *ballast) held() (all int64) {
+	files, _ := os.ReadDir(b.path) // without a directory there are no pieces
+	for _, f := range files {
+		all += allocated(filepath.Join(b.path, f.Name()))
+	}
+	return all
+}
+
+// allocated returns how many bytes on disk a file takes; 0 when it is missing or not a regular file.
+func allocated(path string) int64 {
 	var st unix.Stat_t
-	if err := unix.Lstat(b.path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0
 	}
 	return st.Blocks * 512 // the unit of st_blocks
 }
 
-// release gives the space back and reports whether there was any.
+// release gives the space of one piece back and reports whether there was any.
 func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.releases++
-	if b.held() == 0 {
-		return false
+	files, _ := os.ReadDir(b.path)
+	for _, f := range slices.Backward(files) {
+		path := filepath.Join(b.path, f.Name())
+		held := allocated(path)
+		err := fault.Around(fault.Disk, "release_ballast", func() error { return os.Remove(path) })
+		if err == nil && held > 0 {
+			return true
+		}
 	}
-	return fault.Around(fault.Disk, "release_ballast", func() error { return os.Remove(b.path) }) == nil
+	return false
 }
 
-// make fills the file up to size. It stops when release is called meanwhile. On an error the file is removed, so that what
-// is left of the disk is everybody's. Errors: ENOSPC and EDQUOT where there is no room.
+// make makes the missing pieces of a ballast of size bytes. It stops when release is called meanwhile. On an error it keeps
+// the pieces that are whole: with a quota, which statfs does not show, it has taken them while others waited for space, and would not
+// get them again. Errors: ENOSPC and EDQUOT where there is no room.
 func (b *ballast) make(size int64) error {
-	return fault.Around(fault.Disk, "make_ballast", func() error { return b.makeFile(size) })
+	return fault.Around(fault.Disk, "make_ballast", func() error { return b.makePieces(size) })
 }
 
-func (b *ballast) makeFile(size int64) error {
-	f, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
+func (b *ballast) makePieces(size int64) error {
+	_ = os.Remove(b.path) // a file of this name; a directory with pieces stays
+	if err := os.Mkdir(b.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make the ballast: %w", err)
 	}
-	defer f.Close()
 	b.mu.Lock()
 	releases := b.releases
 	b.mu.Unlock()
-	err = b.fill(f, size, releases)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil && b.held() < size && b.current(releases) {
-		err = b.scribble(f, size, releases) // the file system promises space that it does not keep
-	}
-	if err != nil {
-		b.release()
-		return fmt.Errorf("make the ballast of %s: %w", b.path, err)
-	}
-	return nil
-}
-
-func (b *ballast) current(releases int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.releases == releases
-}
-
-// fill allocates blocks without writing to them.
-func (b *ballast) fill(f *os.File, size int64, releases int) error {
-	return b.inChunks(size, releases, func(at, n int64) error {
-		err := unix.Fallocate(int(f.Fd()), 0, at, n)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return writeNoise(f, at, n)
-		}
-		return err
-	})
-}
-
-// scribble writes what no file system can compress away.
-func (b *ballast) scribble(f *os.File, size int64, releases int) error {
-	err := b.inChunks(size, releases, func(at, n int64) error { return writeNoise(f, at, n) })
-	return errors.Join(err, f.Sync())
-}
-
-// inChunks calls do for each part of the file until the ballast is released.
-func (b *ballast) inChunks(size int64, releases int, do func(at, n int64) error) error {
-	part := func(at int64) (done bool, err error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.releases != releases {
-			return true, nil
-		}
-		return false, fault.Around(fault.Disk, "fill_ballast", func() error { return do(at, min(chunk, size-at)) })
-	}
-	for at := int64(0); at < size; at += chunk {
-		if done, err := part(at); done || err != nil {
+	each := pieceSize(size)
+	for i := int64(0); i*each < size; i++ {
+		if done, err := b.makePiece(b.piece(i), each, releases); done || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeNoise(f *os.File, at, n int64) error {
-	noise := make([]byte, n)
+// makePiece makes one piece under the lock, which a writer that needs room waits for. On an error there is no such piece.
+func (b *ballast) makePiece(path string, size int64, releases int) (overtaken bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.releases != releases {
+		return true, nil
+	}
+	if allocated(path) >= size {
+		return false, nil
+	}
+	err = fault.Around(fault.Disk, "fill_ballast", func() error { return fill(path, size) })
+	if err != nil {
+		_ = os.Remove(path) // it may not have come to be
+		return false, fmt.Errorf("make a piece of the ballast: %w", err)
+	}
+	return false, nil
+}
+
+// fill makes a file that holds size bytes of disk: allocated, or written where the file system does not allocate, or does not keep
+// what it has promised.
+func fill(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return &fs.PathError{Op: "allocate", Path: path, Err: err}
+	}
+	if allocated(path) >= size {
+		return nil
+	}
+	noise := make([]byte, size) // which no file system can compress
 	if _, err := rand.Read(noise); err != nil {
 		return err
 	}
-	_, err := f.WriteAt(noise, at)
-	return err
+	if _, err := f.WriteAt(noise, 0); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // isFull reports whether err says that there is no room.

@@ -94,8 +94,13 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 	if why := w.NoRoom(); !strings.Contains(why, "of the data directory has 0.0 MiB left, less than disk.low_water (1.6 MiB)") {
 		t.Fatal(why)
 	}
-	if !w.MakeRoom() || w.MakeRoom() {
-		t.Fatal("the ballast is released once")
+	for left := int64(mib / 2); left >= 0; left -= leastPiece {
+		if !w.MakeRoom() || w.ballast.held() != left {
+			t.Fatalf("%d bytes are left, want %d", w.ballast.held(), left)
+		}
+	}
+	if w.MakeRoom() {
+		t.Fatal("more was released than there is")
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib), 0o600))
 	w.Look()
@@ -109,26 +114,47 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 	}
 }
 
-// TestWhatACrashLeavesOfTheBallast: missing, empty, cut, sparse, whole.
+// TestWhatACrashLeavesOfTheBallast: no piece, or an empty, a cut, a sparse, a whole one.
 func TestWhatACrashLeavesOfTheBallast(t *testing.T) {
-	for name, leave := range map[string]func(t *testing.T, path string){
-		"missing": func(*testing.T, string) {},
-		"empty":   func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o600)) },
-		"cut":     func(t *testing.T, path string) { must(t, os.WriteFile(path, make([]byte, 300<<10), 0o600)) },
-		"sparse": func(t *testing.T, path string) {
-			must(t, os.WriteFile(path, nil, 0o600))
-			must(t, os.Truncate(path, 4*mib))
-		},
-		"larger": func(t *testing.T, path string) { must(t, os.WriteFile(path, make([]byte, 3*mib), 0o600)) },
+	for name, leave := range map[string]func(t *testing.T, piece string){
+		"missing":           func(*testing.T, string) {},
+		"no piece":          func(t *testing.T, piece string) { must(t, os.Remove(piece)) },
+		"empty":             func(t *testing.T, piece string) { must(t, os.WriteFile(piece, nil, 0o600)) },
+		"cut":               func(t *testing.T, piece string) { must(t, os.WriteFile(piece, make([]byte, 300<<10), 0o600)) },
+		"sparse":            func(t *testing.T, piece string) { must(t, os.Truncate(piece, 4*mib)) },
+		"larger":            func(t *testing.T, piece string) { must(t, os.WriteFile(piece, make([]byte, 3*mib), 0o600)) },
+		"a file, no pieces": func(t *testing.T, piece string) { must(t, os.Remove(piece)); inTheWay(t, filepath.Dir(piece)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := smallDisk(t, "32m")
-			leave(t, filepath.Join(dir, "ballast"))
+			if name != "missing" {
+				must(t, os.Mkdir(filepath.Join(dir, "ballast"), 0o700))
+				must(t, os.WriteFile(filepath.Join(dir, "ballast", "000"), nil, 0o600))
+			}
+			leave(t, filepath.Join(dir, "ballast", "000"))
 			w := newWatcher(dir)
 			if why := w.NoRoom(); why != "" || w.ballast.held() < mib {
 				t.Errorf("%q, the ballast holds %d", why, w.ballast.held())
 			}
 		})
+	}
+}
+
+// inTheWay puts a file in the place of an empty directory.
+func inTheWay(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.Remove(path))
+	must(t, os.WriteFile(path, make([]byte, mib), 0o600))
+}
+
+// TestAnUnfinishedBallastKeepsItsPieces: what was taken from writers that wait for the same space is not given back to them.
+func TestAnUnfinishedBallastKeepsItsPieces(t *testing.T) {
+	b := ballast{path: filepath.Join(smallDisk(t, "4m"), "ballast")}
+	if err := b.make(8 * mib); !isFull(err) {
+		t.Fatal(err)
+	}
+	if held := b.held(); held < 3*mib || held%leastPiece != 0 {
+		t.Errorf("it holds %d bytes", held)
 	}
 }
 
@@ -158,7 +184,8 @@ func TestAReleaseOvertakesTheMaking(t *testing.T) {
 		b.release()
 		wg.Wait()
 	}
-	b.release()
+	for b.release() { // each takes one piece
+	}
 	if held := b.held(); held != 0 {
 		t.Errorf("%d bytes are held after the release", held)
 	}

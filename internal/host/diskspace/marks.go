@@ -8,7 +8,7 @@ type Marks struct {
 	Low int64
 	// Inodes is the number of free inodes under which nothing new is accepted.
 	Inodes int64
-	// Ballast is the wanted size of the ballast file; 0: there is none on this file system.
+	// Ballast is the wanted size of the ballast; 0: there is none on this file system.
 	Ballast int64
 }
 
@@ -34,7 +34,7 @@ type Reading struct {
 	Total, Free int64
 	// Inodes is the number of all inodes, 0 where the file system has no such limit; FreeInodes of those that are free.
 	Inodes, FreeInodes int64
-	// Ballast is how much the ballast file holds.
+	// Ballast is how much the ballast holds.
 	Ballast int64
 }
 

@@ -36,7 +36,7 @@ func (p Place) path() string {
 type Options struct {
 	// Places; the ballast is on the first one's file system. Several on one file system count as the first of them.
 	Places []Place
-	// Ballast is the path of the ballast file, on the file system of Places[0].
+	// Ballast is the path of the ballast, a directory that is made, on the file system of Places[0].
 	Ballast string
 	// Reserve is the size of the ballast in bytes; 0: by the size of the file system.
 	Reserve int64
@@ -44,7 +44,7 @@ type Options struct {
 	LowWater int64
 	// Observe is called after each look at a place. Nil is fine.
 	Observe func(place string, free int64, low bool)
-	// Released is called whenever the ballast was given back. Nil is fine.
+	// Released is called whenever a piece of the ballast was given back. Nil is fine.
 	Released func()
 	Logger   *slog.Logger
 }
@@ -118,21 +118,25 @@ func (w *Watcher) NoRoom() string {
 	return ""
 }
 
-// MakeRoom releases the ballast and reports whether that gave anything. From then on there is no room for anything new until
-// the ballast could be made again.
+// MakeRoom releases a piece of the ballast and reports whether that gave anything. From then on there is no room for anything new
+// until the ballast is whole again.
 func (w *Watcher) MakeRoom() bool {
-	released := w.ballast.release()
-	if !released {
+	if !w.ballast.release() {
 		return false
 	}
 	w.mu.Lock()
 	first := w.o.Places[0]
-	if w.noRoom[first.Name] == "" {
+	known := w.noRoom[first.Name] != ""
+	if !known {
 		w.noRoom[first.Name] = "the disk " + first.Words + " is full: " + remedy
 	}
 	w.mu.Unlock()
 	w.o.Released()
-	w.o.Logger.Warn("the disk is full; the ballast is released", "disk", first.Name, "path", w.o.Ballast)
+	level := slog.LevelWarn
+	if known {
+		level = slog.LevelDebug
+	}
+	w.o.Logger.Log(context.Background(), level, "the disk is full; a piece of the ballast is released", "disk", first.Name, "path", w.o.Ballast)
 	return true
 }
 
