@@ -28,6 +28,7 @@ const (
 //	delete, stop         an agent's turn has a while to finish first
 //	delete               end execs, remove containers, networks, and files once no agent that stays has something in it; DELETED
 //	                     only when all is gone
+//	  by cleanup_ttl     of one that failed as missing: while a container of it runs, its objects and files are kept; DELETED
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
 //	failed as missing    as before the failure, once the missing part is there
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
@@ -106,7 +107,10 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	} else if r.ActiveExecs > 0 {
 		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
 	}
-	p.add(removals(w, BecauseDelete)...)
+	keep := r.deletedByMistake(w)
+	if !keep {
+		p.add(removals(w, BecauseDelete)...)
+	}
 	if r.ActiveExecs > 0 {
 		p.Waiting = "waiting for execs to end"
 		return p // their ends are read from files that go last; each end adds the key
@@ -115,8 +119,19 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 		p.Waiting = "waiting for its agents to leave; `agbox agent list` says what keeps them"
 		return p // what they said last is in those files too
 	}
-	p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
+	if !keep {
+		p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
+	}
 	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))
+}
+
+// reasonCleanup is the reason of a delete that cleanup_ttl asked for.
+const reasonCleanup = "cleanup_ttl"
+
+// deletedByMistake reports that cleanup_ttl deletes the sandbox for a verdict of absence, and that a container of it runs. Then its
+// objects and files stay, and once it is DELETED they are Unswept.
+func (r Record) deletedByMistake(w World) bool {
+	return r.Reason == reasonCleanup && r.Progress.GetMissing() && slices.ContainsFunc(w.Containers, Container.Alive)
 }
 
 func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {

@@ -158,6 +158,33 @@ func TestDecideUnswept(t *testing.T) {
 	}
 }
 
+// A delete that cleanup_ttl asked for after a verdict of absence keeps what runs, and the files that it uses.
+func TestDecideADeleteForAWrongVerdict(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		mutate func(*scene)
+		want   string
+	}{
+		{"a container runs: nothing is removed", func(*scene) {}, "DELETED(cleanup_ttl)"},
+		{"it is frozen: the same", func(s *scene) { s.w.Containers[0].Status = "paused" }, "DELETED(cleanup_ttl)"},
+		{"nothing runs: removed", func(s *scene) { s.w.Containers[0].Status = "exited" }, "remove-container:c1 remove-network:n1 remove-files DELETED(cleanup_ttl)"},
+		{"a user asked for it: removed", func(s *scene) { s.r.Reason = "delete_requested" },
+			"remove-container:c1 remove-network:n1 remove-files DELETED(delete_requested)"},
+		{"it failed otherwise: removed", func(s *scene) { s.r.Progress = nil },
+			"remove-container:c1 remove-network:n1 remove-files DELETED(cleanup_ttl)"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := known()
+			s.r.Desired, s.r.State = storev1.RunState_RUN_STATE_DELETE, agboxv1.SandboxState_SANDBOX_STATE_DELETING
+			s.r.Reason, s.r.Progress = reasonCleanup, &storev1.Progress{Missing: true}
+			row.mutate(&s)
+			if got := render(Decide(s.r, s.w, s.p, now)); got != row.want {
+				t.Errorf("got  %s\nwant %s", got, row.want)
+			}
+		})
+	}
+}
+
 // A withdrawn verdict restores what was wanted, not what is seen.
 func TestAWithdrawalRestoresTheStateOfItsIntent(t *testing.T) {
 	for desired, want := range map[storev1.RunState]agboxv1.SandboxState{
