@@ -15,10 +15,16 @@ const ThePrimary = "the primary container"
 // Lacks names a part that ought to exist, is not in w, and whose absence Decide would judge; empty: there is none. While
 // w.Doubt says that the absence is not proven, Decide does nothing.
 func Lacks(r Record, w World) string {
-	if r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE || r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+	if r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE {
 		return ""
 	}
 	mine, _ := split(r, w)
+	if r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		if !r.isContradicted(mine) || !mine.primary.Alive() {
+			return ""
+		}
+		r = r.beforeVerdict() // nothing that runs is stopped before it is certain that the verdict stands
+	}
 	if mine.primary == nil && r.hadPrimary() {
 		return ThePrimary
 	}
@@ -136,18 +142,28 @@ func (p Plan) judgedMissing(r Record, code, text string) Plan {
 // A verdict that would be made again at once stands.
 func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	mine, _ := split(r, w)
-	if !r.Progress.GetMissing() || mine.primary == nil || mine.primary.ID != r.Objects.GetPrimaryId() {
+	if !r.isContradicted(mine) {
 		return Plan{}, false
 	}
-	before := r
-	before.State, before.Progress = stateBefore(r), copyOf(r.Progress)
-	before.Progress.Missing = false
+	before := r.beforeVerdict()
 	if again := Decide(before, w, pol, now); again.InDoubt || again.After.Progress.GetMissing() {
 		return Plan{}, false
 	}
 	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))
 	p.After.Progress = before.Progress
 	return p, true
+}
+
+// isContradicted reports that the very container of a sandbox that failed as missing is seen.
+func (r Record) isContradicted(mine parts) bool {
+	return r.Progress.GetMissing() && mine.primary != nil && mine.primary.ID == r.Objects.GetPrimaryId()
+}
+
+// beforeVerdict is the record as if the verdict of absence had never been.
+func (r Record) beforeVerdict() Record {
+	r.State, r.Progress = stateBefore(r), copyOf(r.Progress)
+	r.Progress.Missing = false
+	return r
 }
 
 // stateBefore is the state of a sandbox before a verdict of absence, derived from its intent.

@@ -75,10 +75,22 @@ func TestDecideInDoubt(t *testing.T) {
 		}, ""},
 		{"failed for its network, which is back: withdrawn, and the primary runs on", func(s *scene) { failedAs(s, CodeNetworkMissing) },
 			"RECOVERED(verdict_withdrawn)"},
-		{"failed for its network, which is not seen: stopped", func(s *scene) {
+		{"failed for its network, which is proven gone: stopped", func(s *scene) {
+			failedAs(s, CodeNetworkMissing)
+			s.w.Networks, s.w.Doubt = nil, ""
+		}, "stop-container:c1"},
+		{"failed for its network, which is not seen: no step", func(s *scene) {
 			failedAs(s, CodeNetworkMissing)
 			s.w.Networks = nil
-		}, "stop-container:c1"},
+		}, "next:10s"},
+		{"failed as missing, seen again, and its network is not: no step", func(s *scene) {
+			failedAs(s, CodeContainerMissing)
+			s.w.Networks = nil
+		}, "next:10s"},
+		{"failed for its network, which is not seen, and nothing runs: nothing to prove", func(s *scene) {
+			failedAs(s, CodeNetworkMissing)
+			s.w.Networks, s.w.Containers[0].Status = nil, "exited"
+		}, ""},
 		{"a resume failed for its primary, which is seen again: it goes on", func(s *scene) {
 			failedAs(s, CodeResumeFailed)
 			s.r.Attempt = again
