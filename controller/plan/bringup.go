@@ -138,8 +138,12 @@ func (b *bringUp) recordForgotten() {
 	}
 }
 
-// recordFirst has the progress on record before the steps are taken: what is frozen is so until they are.
+// recordFirst has the progress on record before the steps are taken: what is frozen is so until they are. The report that notes what
+// was started, and in which life of the engine, may have been too late; then that life is recorded here.
 func (b *bringUp) recordFirst() {
+	if b.life == nil {
+		b.p.Before.EngineRun = b.w.Run
+	}
 	b.p.Before.Progress = proto.CloneOf(b.progress)
 	b.p.Before.Progress.Frozen = b.r.Progress.GetFrozen()
 }

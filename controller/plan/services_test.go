@@ -498,3 +498,14 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 		})
 	}
 }
+
+// The report of a start may be too late, after an update for one. The next pass sees the service alive; a death of the host after that must
+// not count as the service's own.
+func TestTheEnginesLifeIsOnRecordWithTheFirstServiceThatIsWell(t *testing.T) {
+	s := served()
+	half(&s, "running", "healthy")
+	s.r.EngineRun, s.r.Progress = nil, nil
+	if p := Decide(s.r, s.w, s.p, now); p.Before.EngineRun == nil || p.Before.Progress.GetServices()["db"].GetMark() != toldReady {
+		t.Errorf("recorded first: %v", p.Before)
+	}
+}
