@@ -310,7 +310,8 @@ func (l *engineLink) checkIdentity(ctx context.Context, info dockerx.Info) error
 	return l.cfg.Store.SetEngineIdentity(ctx, is)
 }
 
-// showsAll reports whether the engine lists the primary of each sandbox that should have one.
+// showsAll reports whether the engine lists the primary of each sandbox that should have one, and finds it by its ID: a list may be of
+// before.
 func (l *engineLink) showsAll(ctx context.Context) (bool, error) {
 	containers, err := l.cfg.listContainers(ctx, "")
 	if err != nil {
@@ -324,8 +325,18 @@ func (l *engineLink) showsAll(ctx context.Context) (bool, error) {
 	}
 	for _, id := range l.cfg.Store.LiveIDs() {
 		sb, err := l.cfg.Store.Sandbox(ctx, id)
-		if err == nil && !shown[id] && sb.Desired.GetObjects().GetPrimaryId() != "" && !sb.Progress.GetMissing() {
+		primary := sb.Desired.GetObjects().GetPrimaryId()
+		if err != nil || primary == "" || sb.Progress.GetMissing() {
+			continue
+		}
+		if !shown[id] {
 			return false, nil
+		}
+		switch _, err := l.cfg.Engine.InspectContainer(ctx, primary); {
+		case errdefs.IsNotFound(err):
+			return false, nil
+		case err != nil:
+			return false, err
 		}
 	}
 	return true, nil

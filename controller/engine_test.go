@@ -162,6 +162,52 @@ func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
 	}, trick(e))
 }
 
+// staleEngine answers lists of containers as it did before, while it is told to.
+type staleEngine struct {
+	controller.Engine
+	mu    sync.Mutex
+	stale bool
+	old   []dockerx.Container
+}
+
+func (e *staleEngine) set(stale bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stale = stale
+}
+
+func (e *staleEngine) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
+	list, err := e.Engine.ListContainers(ctx, labels)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stale {
+		return e.old, nil
+	}
+	if err == nil {
+		e.old = list
+	}
+	return list, err
+}
+
+// An engine with another storage driver, and a list of before: it does not show all sandboxes.
+func TestAStaleListDoesNotProveThatTheEngineMovedItsContainers(t *testing.T) {
+	e := &staleEngine{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		pass(2 * time.Minute)
+		e.set(true)
+		p.engine.SwapStorage("vfs")
+		pass(time.Minute)
+		if was, err := p.store.EngineIdentity(t.Context()); err != nil || was.GetStorageDriver() != "overlay2" {
+			t.Errorf("the engine on record is %v (%v)", was, err)
+		}
+		e.set(false)
+		p.engine.SwapStorage("overlay2")
+		pass(10 * time.Minute)
+		p.wantState(t, id, ready)
+	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
+}
+
 // An engine that hangs keeps its stream open; probes find out. A status of that time does not outlive it.
 func TestAStatusOfTheTimeWithoutEngineDoesNotStay(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
