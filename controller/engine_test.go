@@ -208,6 +208,52 @@ func TestAStaleListDoesNotProveThatTheEngineMovedItsContainers(t *testing.T) {
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
 
+// staleInspector answers some inspections as they were before.
+type staleInspector struct {
+	controller.Engine
+	mu   sync.Mutex
+	old  map[string]dockerx.ContainerDetail
+	lies int
+}
+
+func (e *staleInspector) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
+	d, err := e.Engine.InspectContainer(ctx, id)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if old, ok := e.old[id]; ok && e.lies > 0 {
+		e.lies--
+		return old, err
+	}
+	return d, err
+}
+
+// An inspection of before the present run says that the container has ended, once.
+func TestAStaleInspectionIsNoEnd(t *testing.T) {
+	e := &staleInspector{old: map[string]dockerx.ContainerDetail{}}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.must(t, act{"stop", 0})
+		pass(time.Minute)
+		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+		before, err := p.engine.InspectContainer(t.Context(), p.container(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.must(t, act{"resume", 0})
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+		e.mu.Lock()
+		e.old[before.ID], e.lies = before, 1
+		e.mu.Unlock()
+		p.engine.PauseOutside(before.ID, true) // its event brings a pass about
+		pass(10 * time.Minute)
+		p.wantState(t, id, ready)
+		if got := p.types(t, id); !strings.HasSuffix(got, "READY") {
+			t.Errorf("events are %s", got)
+		}
+	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
+}
+
 // An engine that hangs keeps its stream open; probes find out. A status of that time does not outlive it.
 func TestAStatusOfTheTimeWithoutEngineDoesNotStay(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {

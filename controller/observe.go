@@ -140,6 +140,26 @@ func (c *Controller) examineDeath(ctx context.Context, w *plan.World) error {
 	if run := c.cfg.run(info); !proto.Equal(run, w.Run) {
 		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
 	}
+	for _, ct := range w.Containers {
+		if err := c.confirmEnd(ctx, ct); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirmEnd inspects a container that has ended a second time: the first answer may have been of before its present run.
+func (c *Controller) confirmEnd(ctx context.Context, ct plan.Container) error {
+	if !ct.Ended() {
+		return nil
+	}
+	d, err := c.cfg.Engine.InspectContainer(ctx, ct.ID)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if err != nil || containerOf(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
+		return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+	}
 	return nil
 }
 
