@@ -31,7 +31,8 @@ func Lacks(r Record, w World) string {
 	if r.Desired != storev1.RunState_RUN_STATE_RUN {
 		return ""
 	}
-	if mine.network == nil && !r.Recover && (r.hadPrimary() || len(w.Containers) > 0) {
+	recovering := r.Recover && r.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING // makes it again
+	if mine.network == nil && !recovering && (r.hadPrimary() || len(w.Containers) > 0) {
 		return "the network"
 	}
 	for _, s := range r.Wanted.Services {

@@ -145,6 +145,7 @@ func TestDecideInDoubt(t *testing.T) {
 			recovering(s)
 			s.w.Containers[0].Status, s.r.Progress = "running", &storev1.Progress{Stopping: true}
 		}, "stop-container:c1"},
+		{"recovered, and its network is not seen later: no verdict", func(s *scene) { s.r.Recover, s.w.Networks = true, nil }, "next:10s"},
 		{"a resume without recover makes no network", func(s *scene) {
 			recovering(s)
 			s.r.Recover, s.w.Networks, s.w.Doubt = false, nil, ""
