@@ -21,7 +21,7 @@ func BenchmarkHydrateAThousandAgents(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+	p := newPlayer(dir)
 	defer func() {
 		if err := p.close(); err != nil {
 			b.Error(err)

@@ -133,7 +133,7 @@ func eachKill(t *testing.T, test func(t *testing.T, p *player, fuse int)) {
 					t.Fatal(err)
 				}
 				defer os.RemoveAll(dir)
-				p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+				p := newPlayer(dir)
 				defer func() {
 					if err := p.close(); err != nil {
 						t.Error(err)

@@ -71,7 +71,7 @@ func storedStream(t *testing.T, kills int) (stored string) {
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(t *testing.T) {
-		p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+		p := newPlayer(dir)
 		defer func() {
 			if err := p.close(); err != nil {
 				t.Error(err)

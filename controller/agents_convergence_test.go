@@ -54,7 +54,7 @@ func playAgents(t *testing.T, idle bool, script []act) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(*testing.T) {
-		p := &agentPlayer{player: &player{world: newWorld(dir), harmed: map[string]bool{}}, prompts: map[string]string{}, texts: map[string]string{}}
+		p := &agentPlayer{player: newPlayer(dir), prompts: map[string]string{}, texts: map[string]string{}}
 		defer func() {
 			if closeErr := p.close(); err == nil {
 				err = closeErr
@@ -220,7 +220,7 @@ func (p *agentPlayer) check() error {
 		if down || left {
 			return fmt.Errorf("%s is %s, wanted %s; %q", id, sb.State, sb.Desired.GetRunState(), p.daemon.Status(id))
 		}
-		if _, err := os.Stat(p.journals().Paths(id).Logs); sb.State == boxDeleted && err == nil {
+		if _, err := os.Stat(p.journals().Paths(id).Logs); sb.State == boxDeleted && err == nil && !p.isUnswept(id) {
 			return fmt.Errorf("%s is deleted, and its files are there", id)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func inBubble(t *testing.T, test func(t *testing.T, p *player)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &player{world: newWorld(t.TempDir()), harmed: map[string]bool{}}
+		p := newPlayer(t.TempDir())
 		defer func() {
 			if err := p.close(); err != nil {
 				t.Error(err)

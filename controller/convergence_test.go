@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ var happenings = []string{
 	"engine down", "engine up", "engine restart", "engine restart live",
 	"lose reply", "fail", "refuse", "late", "slow", "heal",
 	"empty lists", "hide box", "swap storage", "truth", "rename box", "disconnect box", "docker stop", "recover",
-	"kill box", "remove box", "start box", "remove network", "double primary",
+	"hide boxes", "oom box", "kill box", "remove box", "start box", "remove network", "double primary",
 	"kill service", "remove service", "sick service", "update", "update",
 	"pause", "pause", "pause", "wake", "wake", "wake", "timeout", "demote", "thaw outside", "freeze outside", "clock", "stop at once",
 }
@@ -46,6 +47,12 @@ var happenings = []string{
 var pauses = []time.Duration{
 	4 * time.Second, 100 * time.Millisecond, 8 * time.Second, time.Second, 2 * time.Second, 13 * time.Second, time.Millisecond,
 	6 * time.Second, 30 * time.Second, 3 * time.Second, 2 * time.Minute, 10 * time.Second,
+}
+
+// clockSteps are of the wall clock. None is as small as what NTP corrects.
+var clockSteps = []time.Duration{
+	10 * time.Second, -10 * time.Second, 2 * time.Minute, -2 * time.Minute, 4 * time.Minute, -4 * time.Minute, 2 * time.Hour, -2 * time.Hour,
+	48 * time.Hour, -48 * time.Hour,
 }
 
 // TestConverges lets anything happen at any moment, then nothing any more, and looks whether the world is as wanted.
@@ -57,6 +64,7 @@ func TestConverges(t *testing.T) {
 		v := variant{
 			idle: rapid.IntRange(0, 3).Draw(rt, "idle") == 0, pulls: rapid.IntRange(0, 3).Draw(rt, "pulls") == 0,
 			failing: rapid.IntRange(0, 5).Draw(rt, "failing") == 0, crowded: rapid.IntRange(0, 2).Draw(rt, "crowded") == 0,
+			cleanup: rapid.IntRange(0, 2).Draw(rt, "cleanup") == 0, graced: rapid.IntRange(0, 2).Draw(rt, "graced") == 0,
 		}
 		script := append([]act{{"create", 0}}, rapid.SliceOfN(happens, 5, 60).Draw(rt, "script")...)
 		if err := play(t, v, script); err != nil {
@@ -71,19 +79,36 @@ type variant struct {
 	pulls   bool // the image must be pulled, which takes its time
 	failing bool // what a dead daemon or engine cut off fails by policy
 	crowded bool // few sandboxes may be frozen, and not for long
+	cleanup bool // what has stopped or failed is deleted soon
+	graced  bool // deadlines wait after a jump of the clock
 }
 
+// Deadlines of the variants. The grace is short enough for clockGraces of it to pass while a world settles.
+const (
+	soonCleanedUp = 3 * time.Minute
+	shortGrace    = 2 * time.Minute
+)
+
 func (v variant) apply(p *player) {
+	if w := p.witnessed(); v.graced {
+		w.clock.grace = shortGrace
+	}
 	if v.pulls {
 		p.engine.RemoveImage(image)
 		p.engine.AddRemoteImage(image, dockerx.Image{})
 		p.engine.PullDelay = 2 * time.Second
 	}
-	p.excused = v.failing
+	p.excuse(v.failing)
 	p.cfg = func(c *controller.Config) {
 		c.Settings.FailInterruptedCreate, c.Settings.FailOnEngineDeath = v.failing, v.failing
 		if v.idle {
 			c.Settings.IdleTTL = 10 * time.Second
+		}
+		if v.cleanup {
+			c.Settings.CleanupTTL = soonCleanedUp
+		}
+		if v.graced {
+			c.Settings.ClockGrace = shortGrace
 		}
 		if v.crowded {
 			c.Settings.MaxFrozen, c.Settings.FreezeDuration = 1, 90*time.Second
@@ -104,7 +129,7 @@ func play(t *testing.T, v variant, script []act) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(*testing.T) {
-		p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+		p := newPlayer(dir)
 		defer func() {
 			if closeErr := p.close(); err == nil {
 				err = closeErr
@@ -120,11 +145,12 @@ func play(t *testing.T, v variant, script []act) (err error) {
 			return
 		}
 		v.apply(p)
+		p.watch.pass = slowPassTime
 		if err = p.start(-1); err != nil {
 			return
 		}
 		for i, a := range script {
-			if err = p.do(a); err != nil {
+			if err = errors.Join(p.do(a), p.watch.violated()); err != nil {
 				err = fmt.Errorf("act %d, %v: %w", i, a, err)
 				return
 			}
@@ -136,10 +162,60 @@ func play(t *testing.T, v variant, script []act) (err error) {
 
 type player struct {
 	*world
+	*excuses
 	boxes, execs []string
-	harmed       map[string]bool
-	excused      bool // FAILED is a right answer for any sandbox
 	swapped      bool // the engine keeps new containers elsewhere
+}
+
+func newPlayer(dir string) *player {
+	return &player{world: newWorld(dir), excuses: &excuses{harmed: map[string]bool{}, oom: map[string]bool{}}}
+}
+
+// excuses are the sandboxes for which FAILED is a right answer, because somebody else broke them.
+type excuses struct {
+	mu     sync.Mutex
+	harmed map[string]bool
+	oom    map[string]bool // by the OOM killer
+	all    bool            // FAILED is a right answer for any sandbox
+}
+
+// killsForMemory notes that the OOM killer ended a sandbox.
+func (e *excuses) killsForMemory(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.harmed[id], e.oom[id] = true, true
+}
+
+// mayFailForMemory reports whether it did, or FAILED is a right answer for any sandbox.
+func (e *excuses) mayFailForMemory(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all || e.oom[id]
+}
+
+func (e *excuses) excuse(all bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = e.all || all
+}
+
+func (e *excuses) harmIf(id string, harmed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.harmed[id] = e.harmed[id] || harmed
+}
+
+func (e *excuses) isHarmed(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.harmed[id]
+}
+
+// mayFail reports whether FAILED is a right answer for a sandbox.
+func (e *excuses) mayFail(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all || e.harmed[id]
 }
 
 func (p *player) box(n int) string {
@@ -173,7 +249,7 @@ func (p *player) do(a act) error {
 	case "create":
 		id := fmt.Sprintf("box-%d", len(p.boxes))
 		p.boxes = append(p.boxes, id)
-		p.harmed[id] = p.swapped
+		p.harmIf(id, p.swapped)
 		if _, err := p.store.CreateSandbox(ctx, id, "", p.spec(a.n), nil); err != nil {
 			return err
 		}
@@ -185,7 +261,7 @@ func (p *player) do(a act) error {
 		_, _ = p.store.RequestDelete(ctx, p.box(a.n), "delete_requested")
 	case "exec":
 		id := fmt.Sprintf("exec-%d", len(p.execs))
-		command := []string{"sleep", fmt.Sprint(a.n * a.n), fmt.Sprint(a.n % 3)}
+		command := []string{"sleep", fmt.Sprint(a.n * a.n), fmt.Sprint([]int{0, 1, 2, killedForMemory}[a.n%4])}
 		if _, err := p.store.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: p.box(a.n), ExecId: id, Command: command}); err == nil {
 			p.execs = append(p.execs, id)
 		}
@@ -209,7 +285,7 @@ func (p *player) do(a act) error {
 	case "thaw outside":
 		p.engine.PauseOutside(p.container(a.n), false)
 	case "clock":
-		p.skew.Add(int64(time.Duration(a.n-30) * 10 * time.Second))
+		p.stepClock(clockSteps[a.n%len(clockSteps)])
 	case "wait":
 		time.Sleep(pauses[a.n%len(pauses)])
 	case "kill daemon":
@@ -223,6 +299,7 @@ func (p *player) do(a act) error {
 			return err
 		}
 		p.boot++
+		p.watch.boots()
 		p.engine.RestartEngine(false)
 		p.loseHooks()
 		synctest.Wait() // no process outlives its host
@@ -241,7 +318,7 @@ func (p *player) do(a act) error {
 	case "fail":
 		p.engine.Fail(anyOp, 1+a.n%3, nil, false)
 	case "refuse": // what may be for good
-		p.excused = true
+		p.excuse(true)
 		class := []error{errdefs.ErrInvalidArgument, errdefs.ErrInternal, errdefs.ErrNotFound}[a.n%3]
 		refusable := []string{dockerx.OpStartContainer, dockerx.OpCreateContainer, dockerx.OpUpdateContainer, dockerx.OpPullImage}
 		p.engine.Fail(refusable[a.n/3%4], 1+a.n, class, false)
@@ -253,32 +330,38 @@ func (p *player) do(a act) error {
 		}
 		p.engine.Delay(anyOp, time.Duration(a.n)*100*time.Millisecond)
 		// A stop that outlives the daemon that asked for it may hit the next life: nobody can tell it from an end.
-		p.excused = p.excused || anyOp == dockerx.OpStopContainer
+		p.excuse(anyOp == dockerx.OpStopContainer)
 	case "heal":
 		p.engine.Heal()
 	case "kill box":
 		p.harm(a.n)
 		p.engine.ExitContainer(p.container(a.n), 1, false)
+	case "oom box":
+		p.killsForMemory(p.box(a.n))
+		p.engine.ExitContainer(p.container(a.n), 137, true)
 	case "empty lists": // of containers, of networks, or of both
 		p.engine.EmptyLists([][]string{
 			{dockerx.OpListContainers}, {dockerx.OpListNetworks}, {dockerx.OpListContainers, dockerx.OpListNetworks},
 		}[a.n%3]...)
 	case "hide box":
 		p.engine.HideContainer(p.container(a.n), true)
+	case "hide boxes": // together
+		p.hidePrimaries(a.n%2 == 0)
 	case "swap storage":
 		if p.settled() { // otherwise the other driver may become the right one
-			p.engine.SwapStorage([]string{"vfs", "overlay2"}[a.n%2])
-			p.swapped = a.n%2 == 0
+			driver := []string{"vfs", "overlay2"}[a.n%2]
+			p.engine.SwapStorage(driver)
+			p.swapped = driver != p.storage()
 			for _, id := range p.boxes { // one that is being made may be kept by the other driver
 				if sb, err := p.store.Sandbox(ctx, id); err == nil && sb.Desired.GetObjects().GetPrimaryId() == "" {
-					p.harmed[id] = true
+					p.harmIf(id, true)
 				}
 			}
 		}
 	case "truth":
 		p.truth()
 	case "rename box":
-		p.engine.RenameOutside(p.container(a.n), "renamed-"+p.box(a.n))
+		p.engine.RenameOutside(p.container(a.n), renamed+p.box(a.n))
 	case "disconnect box":
 		p.engine.DisconnectOutside(p.container(a.n))
 	case "docker stop":
@@ -325,6 +408,14 @@ func (p *player) do(a act) error {
 	return nil
 }
 
+// stepClock steps the wall clock of the host.
+func (p *player) stepClock(d time.Duration) {
+	if p.watch != nil {
+		p.watch.clock.step(d)
+	}
+	p.skew.Add(int64(d))
+}
+
 // settled reports whether there is a live sandbox by which the engine's present storage is known.
 func (p *player) settled() bool {
 	return slices.ContainsFunc(p.store.LiveIDs(), func(id string) bool {
@@ -333,10 +424,18 @@ func (p *player) settled() bool {
 	})
 }
 
+// storage is the storage driver on record. It is another one than at first when nothing was kept by that one any more.
+func (p *player) storage() string {
+	if id, err := p.store.EngineIdentity(context.Background()); err == nil && id.GetStorageDriver() != "" {
+		return id.GetStorageDriver()
+	}
+	return "overlay2"
+}
+
 // truth ends every lie of the engine.
 func (p *player) truth() {
 	p.engine.EmptyLists()
-	p.engine.SwapStorage("overlay2")
+	p.engine.SwapStorage(p.storage())
 	p.swapped = false
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, false)
@@ -393,14 +492,17 @@ func (p *player) loseHooks() {
 		for hook := range 2 {
 			key := id + plan.HookID(hook)
 			if _, ended := p.shim.ends[key]; p.shim.ran[key] > 0 && !ended {
-				p.harmed[id] = true
+				p.harmIf(id, true)
 			}
 		}
 	}
 }
 
 // harm notes that somebody else broke a sandbox: then FAILED is a right answer.
-func (p *player) harm(n int) { p.harmed[p.box(n)] = true }
+func (p *player) harm(n int) { p.harmIf(p.box(n), true) }
+
+// renamed is what the name of a container begins with that somebody renamed.
+const renamed = "renamed-"
 
 // settle is longer than every back-off, grace period, late operation and resync together.
 const settle = 20 * time.Minute
@@ -413,7 +515,8 @@ func (p *player) quiet() error {
 		return err
 	}
 	pass(settle)
-	if p.daemon.Vanished() != "" { // what others removed, and the engine's word for it was lost
+	if len(p.reallyGone()) > 1 && p.daemon.Vanished() != "" { // and the engine's word for it was lost
+		p.watch.confirms()
 		if _, err := p.daemon.ConfirmEngine(context.Background()); err != nil {
 			return err
 		}
@@ -433,6 +536,9 @@ func (p *player) quiet() error {
 }
 
 func (p *player) checkAll() error {
+	if err := errors.Join(p.watch.violated(), p.checkVanished()); err != nil {
+		return err
+	}
 	for _, id := range p.boxes {
 		if err := errors.Join(p.checkBox(id), p.checkExplained(id)); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
@@ -478,9 +584,9 @@ func (p *player) checkBox(id string) error {
 		storev1.RunState_RUN_STATE_DELETE: agboxv1.SandboxState_SANDBOX_STATE_DELETED,
 	}[sb.Desired.GetRunState()]
 	broken := sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	excused := broken && (p.excused || p.harmed[id]) && want != agboxv1.SandboxState_SANDBOX_STATE_DELETED
+	excused := broken && p.mayFail(id) && want != agboxv1.SandboxState_SANDBOX_STATE_DELETED
 	if sb.State != want && !excused {
-		return fmt.Errorf("is %s (%s %s), want %s; %s", sb.State, sb.ErrorCode, sb.ErrorMessage, want, p.daemon.Status(id))
+		return fmt.Errorf("is %s (%s %s), want %s; %s; engine %q", sb.State, sb.ErrorCode, sb.ErrorMessage, want, p.daemon.Status(id), p.daemon.EngineProblem())
 	}
 	if line := p.daemon.Status(id); line != "" {
 		return fmt.Errorf("is %s, and the status still says %q", sb.State, line)
@@ -518,11 +624,14 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted boo
 		most = 4
 	}
 	atRest := state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
-	if p.harmed[id] && atRest && networks == 0 {
+	if p.isHarmed(id) && atRest && networks == 0 {
 		networks = 1 // one at rest is not judged by its network: a resume will say that it is gone
 	}
 	count := func(running, frozen, all, networks int) string {
 		return fmt.Sprintf("%d running and %d frozen of %d containers, %d networks", running, frozen, all, networks)
+	}
+	if state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && p.isUnswept(id) {
+		return nil // what the engine shows only now is left to an operator
 	}
 	got := count(running, frozen, all, networks)
 	want := map[agboxv1.SandboxState]string{
@@ -537,7 +646,7 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted boo
 	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running+frozen == 0 && all <= most && networks <= 1 {
 		return nil
 	}
-	if p.harmed[id] && most > 1 && all >= 1 && all <= most && networks == 1 { // a service that fell stays down
+	if p.isHarmed(id) && most > 1 && all >= 1 && all <= most && networks == 1 { // a service that fell stays down
 		up := state == agboxv1.SandboxState_SANDBOX_STATE_READY && running >= 1 && frozen == 0
 		asleep := state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !demoted && running == 0 && frozen >= 1
 		if up || asleep || atRest && running+frozen == 0 && (demoted || state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED) {
@@ -672,6 +781,8 @@ func (p *player) checkExec(id string) error {
 		return fmt.Errorf("ran %d times", ran)
 	case recorded && int(ex.End.GetExitCode()) != end.ExitCode:
 		return fmt.Errorf("ended with %d; on record is %v", end.ExitCode, ex.End)
+	case recorded && ex.End.GetOomKilled() != end.OOM:
+		return fmt.Errorf("was killed for memory: %t; on record is %v", end.OOM, ex.End)
 	case !recorded && ex.End.GetState() == int32(agboxv1.ExecState_EXEC_STATE_FINISHED):
 		return fmt.Errorf("is FINISHED and never ended")
 	}

@@ -310,7 +310,7 @@ func (p *player) checkExplained(id string) error {
 	if err != nil {
 		return err
 	}
-	failed := e.GetState() == failed || p.harmed[id] || p.excused
+	failed := e.GetState() == failed || p.mayFail(id)
 	if len(e.GetNextSteps()) > 0 || e.GetLastError() != "" || len(e.GetDifferences()) > 0 && !failed {
 		return fmt.Errorf("nothing happens any more, and it is explained as %v", e)
 	}

@@ -90,7 +90,7 @@ func (s situation) play(t *testing.T, e happening, kind int, alive bool, death i
 // newTableWorld has one sandbox that is READY, with an exec that runs.
 func newTableWorld(t *testing.T, dir string, kind int) *player {
 	t.Helper()
-	p := &player{world: newWorld(dir), harmed: map[string]bool{}}
+	p := newPlayer(dir)
 	p.cfg = func(c *controller.Config) { c.Settings.FreezeDuration = freezeDuration }
 	checked(p, "")
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "src"), 0o755),

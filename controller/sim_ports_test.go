@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -19,8 +20,9 @@ import (
 
 // simPort is one life's access to the scheduler.
 type simPort struct {
-	s    *sched
-	life *simLife
+	s       *sched
+	life    *simLife
+	replies map[string]any
 }
 
 func (p simPort) effect(name string, do func() error) error { return p.s.effect(name, p.life, do) }
@@ -30,15 +32,56 @@ func simulated[T any](p simPort, name string, do func() (T, error)) (v T, err er
 	return v, err
 }
 
+// answered is simulated for a question to the engine, to which it may answer as it did the last time.
+func answered[T any](p simPort, name, id string, do func() (T, error), lie func(T, verdict) T) (v T, err error) {
+	key := name + id
+	err = p.s.question(name, p.life, func(how verdict) error {
+		old, known := p.replies[key].(T)
+		if v, err = do(); err != nil {
+			return err
+		}
+		p.replies[key] = v
+		if how == stale && known && p.replies["stale"] != key { // two looks in a row that agree are believed
+			v = old
+			p.replies["stale"] = key
+		} else if p.replies["stale"] == key {
+			p.replies["stale"] = ""
+		}
+		v = lie(v, how)
+		return nil
+	})
+	return v, err
+}
+
+// listed is answered for a list, which may also be incomplete, or say everything twice.
+func listed[T any](p simPort, name string, do func() ([]T, error), lied func()) ([]T, error) {
+	return answered(p, name, "", do, func(list []T, how verdict) []T {
+		if how >= stale {
+			lied()
+		}
+		switch how {
+		case cutOff:
+			return slices.Clone(list[(len(list)+1)/2:])
+		case repeated:
+			return slices.Concat(list, list)
+		}
+		return list
+	})
+}
+
+func honestly[T any](v T, _ verdict) T { return v }
+
 type simStore struct {
 	*store.Store
 	simPort
+	watch    *witness
 	reported func(id string, r store.Report)
 }
 
 type simEngine struct {
 	*dockertest.Fake
 	simPort
+	watch   *witness
 	created func(dockerx.ContainerSpec)
 }
 
@@ -62,17 +105,18 @@ func (s *simStore) ClaimPrompt(ctx context.Context, id string, version uint64, c
 }
 
 func (e *simEngine) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
-	return simulated(e.simPort, "Engine.ListContainers "+labels[naming.SandboxID], func() ([]dockerx.Container, error) {
-		list, err := e.Fake.ListContainers(ctx, labels)
-		return list, err
+	id := labels[naming.SandboxID]
+	honest := func() ([]dockerx.Container, error) { return e.Fake.ListContainers(ctx, labels) }
+	return listed(e.simPort, "Engine.ListContainers "+id, honest, func() {
+		if id == "" {
+			e.watch.listLied()
+		}
 	})
 }
 
 func (e *simEngine) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
-	return simulated(e.simPort, "Engine.ListNetworks "+labels[naming.SandboxID], func() ([]dockerx.Network, error) {
-		list, err := e.Fake.ListNetworks(ctx, labels)
-		return list, err
-	})
+	honest := func() ([]dockerx.Network, error) { return e.Fake.ListNetworks(ctx, labels) }
+	return listed(e.simPort, "Engine.ListNetworks "+labels[naming.SandboxID], honest, func() {})
 }
 
 // Events waits for its turn to subscribe, and before each event is told.
@@ -80,8 +124,10 @@ func (e *simEngine) Events(ctx context.Context, since time.Time, labels map[stri
 	if v := e.s.await("Engine.Events", e.life, false); v == killed {
 		return errKilled
 	}
+	e.watch.subscribes()
 	return e.Fake.Events(ctx, since, labels, ready, func(ev dockerx.Event) {
 		if e.s.await("event "+ev.Action+" "+e.named(ev.ID), e.life, false) == run {
+			e.watch.event(ev)
 			handle(ev)
 		}
 	})
@@ -89,7 +135,7 @@ func (e *simEngine) Events(ctx context.Context, since time.Time, labels map[stri
 
 func (s *simStore) Report(ctx context.Context, id string, r store.Report) error {
 	return s.effect("Store.Report "+id, func() error {
-		err := s.Store.Report(ctx, id, r)
+		err := s.watch.report(id, r, func() error { return s.Store.Report(ctx, id, r) })
 		if err == nil {
 			s.reported(id, r)
 		}
@@ -98,11 +144,15 @@ func (s *simStore) Report(ctx context.Context, id string, r store.Report) error 
 }
 
 func (s *simStore) RequestIdleStop(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
-	return simulated(s.simPort, "Store.RequestIdleStop "+id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, d, m) })
+	return simulated(s.simPort, "Store.RequestIdleStop "+id, func() (bool, error) {
+		return s.watch.deadline("idle_ttl", id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, d, m) })
+	})
 }
 
 func (s *simStore) RequestCleanup(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
-	return simulated(s.simPort, "Store.RequestCleanup "+id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, d, m) })
+	return simulated(s.simPort, "Store.RequestCleanup "+id, func() (bool, error) {
+		return s.watch.deadline("cleanup_ttl", id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, d, m) })
+	})
 }
 
 func (s *simStore) RequestStop(ctx context.Context, id string, reason string) (bool, error) {
@@ -110,7 +160,9 @@ func (s *simStore) RequestStop(ctx context.Context, id string, reason string) (b
 }
 
 func (s *simStore) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error) {
-	return simulated(s.simPort, "Store.RequestExpire "+id, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
+	return simulated(s.simPort, "Store.RequestExpire "+id, func() (bool, error) {
+		return s.watch.deadline("timeout", id, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
+	})
 }
 
 func (s *simStore) Demote(ctx context.Context, id string) (bool, error) {
@@ -118,7 +170,9 @@ func (s *simStore) Demote(ctx context.Context, id string) (bool, error) {
 }
 
 func (s *simStore) RequestPauseCleanup(ctx context.Context, id string, d time.Duration, m clockjump.Moment) (bool, error) {
-	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d, m) })
+	return simulated(s.simPort, "Store.RequestPauseCleanup "+id, func() (bool, error) {
+		return s.watch.deadline("stopped_gc_after", id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, d, m) })
+	})
 }
 
 func (s *simStore) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
@@ -134,7 +188,8 @@ func (s *simStore) ForgetGivenUp(ctx context.Context, id string) error {
 }
 
 func (e *simEngine) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
-	return simulated(e.simPort, "Engine.InspectNetwork", func() (dockerx.Network, error) { return e.Fake.InspectNetwork(ctx, id) })
+	honest := func() (dockerx.Network, error) { return e.Fake.InspectNetwork(ctx, id) }
+	return answered(e.simPort, "Engine.InspectNetwork", id, honest, honestly)
 }
 
 func (e *simEngine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
@@ -148,7 +203,10 @@ func (s *simStore) PurgeSandbox(ctx context.Context, id string) error {
 }
 
 func (s *simStore) EndExec(ctx context.Context, id string, end *storev1.ExecEnd) error {
-	return s.effect("Store.EndExec "+id, func() error { return s.Store.EndExec(ctx, id, end) })
+	return s.effect("Store.EndExec "+id, func() error {
+		s.watch.endsExec(id, end)
+		return s.Store.EndExec(ctx, id, end)
+	})
 }
 
 func (s *simStore) SetMarkerWritten(ctx context.Context) error {
@@ -160,7 +218,9 @@ func (s *simStore) TransitionAgent(ctx context.Context, id string, t store.Trans
 }
 
 func (s *simStore) Ingest(ctx context.Context, id string, n uint64, from *storev1.AgentPosition, to *storev1.AgentPosition, out []store.AgentOutput) error {
-	return s.effect("Store.Ingest "+id, func() error { return s.Store.Ingest(ctx, id, n, from, to, out) })
+	return s.effect("Store.Ingest "+id, func() error {
+		return s.watch.ingests(id, from, func() error { return s.Store.Ingest(ctx, id, n, from, to, out) })
+	})
 }
 
 func (s *simStore) MoveAgent(ctx context.Context, id string, version uint64) error {
@@ -204,18 +264,23 @@ func (e *simEngine) Info(ctx context.Context) (dockerx.Info, error) {
 }
 
 func (e *simEngine) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
-	return simulated(e.simPort, "Engine.InspectContainer "+e.named(id), func() (dockerx.ContainerDetail, error) { return e.Fake.InspectContainer(ctx, id) })
+	honest := func() (dockerx.ContainerDetail, error) { return e.Fake.InspectContainer(ctx, id) }
+	return answered(e.simPort, "Engine.InspectContainer "+e.named(id), id, honest, honestly)
 }
 
 func (e *simEngine) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
 	return simulated(e.simPort, "Engine.CreateContainer "+spec.Name, func() (string, error) {
 		e.created(spec)
+		e.watch.creates(spec.Labels)
 		return e.Fake.CreateContainer(ctx, spec)
 	})
 }
 
 func (e *simEngine) StartContainer(ctx context.Context, id string) error {
-	return e.effect("Engine.StartContainer "+e.named(id), func() error { return e.Fake.StartContainer(ctx, id) })
+	return e.effect("Engine.StartContainer "+e.named(id), func() error {
+		e.watch.starts(id)
+		return e.Fake.StartContainer(ctx, id)
+	})
 }
 
 func (e *simEngine) UpdateContainer(ctx context.Context, id string, l dockerx.Limits) error {
@@ -223,7 +288,10 @@ func (e *simEngine) UpdateContainer(ctx context.Context, id string, l dockerx.Li
 }
 
 func (e *simEngine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return e.effect("Engine.StopContainer "+e.named(id), func() error { return e.Fake.StopContainer(ctx, id, grace) })
+	return e.effect("Engine.StopContainer "+e.named(id), func() error {
+		e.watch.ends(dockerx.OpStopContainer, id)
+		return e.Fake.StopContainer(ctx, id, grace)
+	})
 }
 
 func (e *simEngine) PauseContainer(ctx context.Context, id string) error {
@@ -235,15 +303,24 @@ func (e *simEngine) UnpauseContainer(ctx context.Context, id string) error {
 }
 
 func (e *simEngine) RemoveContainer(ctx context.Context, id string) error {
-	return e.effect("Engine.RemoveContainer "+e.named(id), func() error { return e.Fake.RemoveContainer(ctx, id) })
+	return e.effect("Engine.RemoveContainer "+e.named(id), func() error {
+		e.watch.ends(dockerx.OpRemoveContainer, id)
+		return e.Fake.RemoveContainer(ctx, id)
+	})
 }
 
 func (e *simEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
-	return simulated(e.simPort, "Engine.CreateNetwork"+" "+spec.Name, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+	return simulated(e.simPort, "Engine.CreateNetwork"+" "+spec.Name, func() (dockerx.Network, error) {
+		e.watch.creates(spec.Labels)
+		return e.Fake.CreateNetwork(ctx, spec)
+	})
 }
 
 func (e *simEngine) RemoveNetwork(ctx context.Context, id string) error {
-	return e.effect("Engine.RemoveNetwork "+e.named(id), func() error { return e.Fake.RemoveNetwork(ctx, id) })
+	return e.effect("Engine.RemoveNetwork "+e.named(id), func() error {
+		e.watch.removesNetwork(id)
+		return e.Fake.RemoveNetwork(ctx, id)
+	})
 }
 
 func (e *simEngine) InspectImage(ctx context.Context, ref string) (dockerx.Image, error) {

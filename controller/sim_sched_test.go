@@ -7,7 +7,9 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing/synctest"
 	"time"
 
@@ -31,6 +33,7 @@ type sched struct {
 	queues  []*simQueue
 	arrived chan struct{} // holds one
 	calm    bool          // nothing goes wrong any more
+	full    bool          // the disk has no room for a write
 	looks   bool          // the driver itself asks the daemon, while all others wait: it has its turn
 	steps   int
 	hash    hash.Hash64
@@ -55,10 +58,15 @@ const (
 	killAfter          // it dies when that is done, before it learns so
 	fails              // it does not happen, with an error that says that nobody knows
 	isLost             // it happens, with such an error
+	twice              // it happens twice
+	stale              // the engine answers as it did the last time
+	cutOff             // the engine's list lacks its first half
+	repeated           // the engine's list has everything twice
+	noRoom             // it does not happen, for the disk is full
 )
 
 func (v verdict) String() string {
-	return [...]string{"", " KILLED", " KILL BEFORE", " KILL AFTER", " FAILS", " IS LOST"}[v]
+	return [...]string{"", " KILLED", " KILL BEFORE", " KILL AFTER", " FAILS", " IS LOST", " TWICE", " IS STALE", " IS CUT OFF", " IS REPEATED", " FINDS NO ROOM"}[v]
 }
 
 // simLife is one life of the daemon.
@@ -111,10 +119,18 @@ func (s *sched) arrive() {
 	}
 }
 
-var errLost = fmt.Errorf("the reply was lost: %w", errdefs.ErrUnavailable)
+var (
+	errNoRoom = fmt.Errorf("disk full: %w: %w", syscall.ENOSPC, errdefs.ErrUnavailable)
+	errLost   = fmt.Errorf("the reply was lost: %w", errdefs.ErrUnavailable)
+)
 
 // effect is what the daemon does to the world: it waits for its turn before, and before it learns of the outcome.
 func (s *sched) effect(name string, life *simLife, do func() error) error {
+	return s.question(name, life, func(verdict) error { return do() })
+}
+
+// question is effect for what the engine may answer with a lie: answer is told of which.
+func (s *sched) question(name string, life *simLife, answer func(lie verdict) error) error {
 	v := s.await(name, life, true)
 	if v == killed {
 		return errKilled // maybe in the middle of another step
@@ -126,8 +142,12 @@ func (s *sched) effect(name string, life *simLife, do func() error) error {
 		return errKilled
 	case fails:
 		return errLost
+	case noRoom:
+		return errNoRoom
+	case twice:
+		_ = answer(v)
 	}
-	err := do()
+	err := answer(v)
 	if v == killAfter {
 		life.die()
 		return errKilled
@@ -184,22 +204,51 @@ func (s *sched) step() bool {
 	return true
 }
 
+// fault draws what goes wrong with what is about to happen.
+func (s *sched) fault(name string) verdict {
+	v := run
+	switch n := s.rng.IntN(250); {
+	case n < 2:
+		v = killBefore
+	case n < 4:
+		v = killAfter
+	case n < 7:
+		v = fails
+	case n < 10:
+		v = isLost
+	case n < 12:
+		v = twice
+	case n < 20:
+		v = []verdict{stale, stale, cutOff, repeated}[s.rng.IntN(4)]
+	}
+	isEngine, isQuestion := name[0] == 'E', isQuestion(name)
+	switch {
+	case !isEngine && needsRoom(name) && (s.full || v >= fails && v <= isLost):
+		return noRoom
+	case !isEngine && v >= fails, isQuestion && v == twice, !isQuestion && v >= stale: // only the engine loses and repeats
+		return run
+	}
+	return v
+}
+
+// isQuestion reports whether a call is one to the engine to which there is an answer that may be a lie.
+func isQuestion(name string) bool {
+	return strings.HasPrefix(name, "Engine.List") || strings.HasPrefix(name, "Engine.Inspect")
+}
+
+// needsRoom reports whether something writes: a commit, or a file that is made or grows.
+func needsRoom(name string) bool {
+	if strings.HasPrefix(name, "Store.") {
+		return true
+	}
+	file, _, _ := strings.Cut(strings.TrimPrefix(name, "File."), " ")
+	return slices.Contains([]string{"Prepare", "Start", "Cancel", "Close", "Release", "AppendInbox", "CloseInbox"}, file)
+}
+
 func (s *sched) release(o offer) {
 	v := run
 	if o.t != nil && o.t.faults && !s.calm {
-		switch n := s.rng.IntN(250); {
-		case n < 2:
-			v = killBefore
-		case n < 4:
-			v = killAfter
-		case n < 7:
-			v = fails
-		case n < 10:
-			v = isLost
-		}
-		if v >= fails && o.name[0] != 'E' { // only the engine's replies get lost
-			v = run
-		}
+		v = s.fault(o.name)
 	}
 	s.note(o.name + v.String())
 	if o.queue != nil {

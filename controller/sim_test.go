@@ -110,19 +110,22 @@ type sim struct {
 	life  *simLife
 	calls sync.WaitGroup // of the driver, to the daemon
 	most  int            // sandboxes
+	// replies are what the engine last answered to each question, in all lives of the daemon.
+	replies map[string]any
 	// foreign are objects that are not this daemon's to touch.
 	foreign []string
 }
 
 func newSim(dir string, seed uint64) *sim {
-	s := &sim{sched: newSched(seed)}
+	s := &sim{sched: newSched(seed), replies: map[string]any{}}
 	s.agentPlayer = &agentPlayer{
-		player:  &player{world: newWorld(dir), harmed: map[string]bool{}},
+		player:  newPlayer(dir),
 		prompts: map[string]string{}, texts: map[string]string{},
 	}
 	s.instance = "5e1f5e1f-0000-4000-8000-000000000000"
 	s.most = 2 + s.rng.IntN(4)
 	v := variant{idle: s.rng.IntN(4) == 0, pulls: s.rng.IntN(4) == 0, failing: s.rng.IntN(8) == 0, crowded: s.rng.IntN(4) == 0}
+	v.cleanup, v.graced = s.rng.IntN(3) == 0, s.rng.IntN(2) == 0
 	v.apply(s.player)
 	vary := s.cfg
 	s.shim.turn = func(what string) { s.await(what, nil, false) }
@@ -131,14 +134,24 @@ func newSim(dir string, seed uint64) *sim {
 	}
 	s.cfg = func(c *controller.Config) {
 		vary(c)
-		s.life = &simLife{dead: make(chan struct{}), end: func() { s.daemon.cancel() }}
-		port := simPort{s.sched, s.life}
-		c.Store = &simStore{s.store, port, s.reported}
-		c.Engine = &simEngine{s.engine, port, s.created}
+		s.life = &simLife{dead: make(chan struct{}), end: func() { s.watch.dies(); s.daemon.cancel() }}
+		port := simPort{s.sched, s.life, s.replies}
+		c.Store = &simStore{s.store, port, s.watch, s.reported}
+		c.Engine = &simEngine{s.engine, port, s.watch, s.created}
 		c.Execs = &simExecs{s.journals(), port, s.shim}
 	}
 	s.built = func(c *controller.Controller) { c.Simulate(s.newQueue) }
 	return s
+}
+
+// awayFor lets some time go by in which there is no daemon, and what runs in the containers goes on.
+func (s *sim) awayFor(lapses int) {
+	for range lapses {
+		for range 5 {
+			s.step()
+		}
+		s.sleep(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
+	}
 }
 
 // die ends the daemon between two steps, and starts it again.
@@ -169,7 +182,9 @@ func (s *sim) end() error {
 		case <-time.After(time.Second):
 		}
 	}
-	return errors.Join(err, s.engine.Close())
+	err = errors.Join(err, s.engine.Close())
+	time.Sleep(time.Second) // client-go's queues notice their shutdown at their next tick of half a second
+	return err
 }
 
 // created notes a primary that is made although the sandbox was READY before: no pass replaces a container.
@@ -188,21 +203,10 @@ func (s *sim) created(spec dockerx.ContainerSpec) {
 	s.broken = errors.Join(s.broken, err)
 }
 
-// reported notes a report of a pass that worked on an older generation, and a sandbox that is DELETED while something of it runs.
-// What does not run may be of a create that the engine had swallowed, and is an orphan.
+// reported notes a report of a pass that worked on an older generation.
 func (s *sim) reported(id string, r store.Report) {
 	if sb, err := s.store.Sandbox(context.Background(), id); err == nil && sb.Desired.GetGeneration() != r.Generation {
 		s.broken = errors.Join(s.broken, fmt.Errorf("%s is of generation %d, and took a report on %d", id, sb.Desired.GetGeneration(), r.Generation))
-	}
-	for _, e := range r.Events {
-		if e.GetEventType() != agboxv1.EventType_SANDBOX_DELETED {
-			continue
-		}
-		for _, c := range s.engine.Containers() {
-			if c.Labels[naming.SandboxID] == id && c.Running {
-				s.broken = errors.Join(s.broken, fmt.Errorf("%s is DELETED, and container %s runs", id, c.Name))
-			}
-		}
 	}
 }
 
@@ -225,12 +229,13 @@ func (s *sim) strangersMoveIn() error {
 
 // checkForeign: what is not ours is there.
 func (s *sim) checkForeign() error {
+	kept := s.engine.Keeps()
 	for _, id := range s.foreign {
-		if _, ok := s.engine.Spec(id); !ok {
+		if _, ok := kept[id]; !ok {
 			return fmt.Errorf("container %s is not ours, and it is gone", id)
 		}
 	}
-	return s.broken
+	return errors.Join(s.broken, s.watch.violated())
 }
 
 // play lets anything happen, then nothing any more, and looks whether the world is as wanted.
@@ -258,8 +263,12 @@ func (s *sim) play() error {
 // next is one step, one act of a client or of a stranger, or some time.
 func (s *sim) next() error {
 	synctest.Wait()
+	if err := errors.Join(s.broken, s.watch.violated()); err != nil {
+		return err
+	}
 	select {
 	case <-s.life.dead:
+		s.awayFor(s.rng.IntN(4))
 		s.note("daemon starts")
 		return s.again()
 	default:
@@ -283,9 +292,9 @@ func (s *sim) next() error {
 var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel stop resume wake wake ", 3) + `
 	agent agent prompt prompt prompt agent_stop agent_start agent_move interrupt delete delete_keeping pause pause demote timeout update update
 	drain undrain detach hurry kill reboot engine_down engine_up engine_up engine_restart engine_restart_live late heal heal
-	clock stop_at_once double_primary empty_lists hide_box swap_storage truth truth truth rename_box disconnect_box recover`)
+	clock stop_at_once double_primary empty_lists hide_box hide_boxes disk_full disk_free disk_free disk_free swap_storage truth truth truth rename_box disconnect_box recover`)
 
-var strangers = strings.Fields(`kill_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
+var strangers = strings.Fields(`kill_box oom_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
 
 // happen lets a client or a stranger act.
 func (s *sim) happen() error {
@@ -322,13 +331,22 @@ func (s *sim) happen() error {
 		s.loseHooks()
 		s.note("engine restarts")
 		return nil
+	case "hide boxes": // for long enough to be judged by
+		s.note(fmt.Sprintf("act %v", a))
+		if err := s.do(a); err != nil {
+			return err
+		}
+		s.pass(time.Duration(s.rng.Int64N(int64(2 * time.Minute))))
+		return nil
+	case "disk full", "disk free":
+		s.note(what)
+		s.full = what == "disk full"
+		return nil
 	case "drain", "undrain", "detach":
 		s.note(fmt.Sprintf("act %v", a))
 		daemon := s.daemon.Controller
 		s.calls.Go(func() { s.toDaemon(daemon, a) })
 		return nil
-	case "clock":
-		a.n = 30 + s.rng.IntN(5) - 2
 	}
 	s.note(fmt.Sprintf("act %v", a))
 	return s.do(a)
@@ -356,6 +374,7 @@ func (s *sim) reboot() error {
 		return err
 	}
 	s.boot++
+	s.watch.boots()
 	s.engine.RestartEngine(false)
 	s.loseHooks()
 	for s.step() { // no process outlives its host
@@ -374,7 +393,7 @@ const calmNow = "nothing goes wrong any more"
 func (s *sim) rest() error {
 	synctest.Wait() // the last step is over
 	s.note(calmNow)
-	s.calm = true
+	s.calm, s.full = true, false
 	s.engine.Heal()
 	s.engine.Down(false)
 	s.truth()
@@ -396,7 +415,8 @@ func (s *sim) rest() error {
 func (s *sim) comesToRest() (err error) {
 	for range restMinutes {
 		s.pass(time.Minute)
-		if daemon := s.daemon.Controller; daemon.Vanished() != "" { // what strangers removed, and the engine's word for it was lost
+		if daemon := s.daemon.Controller; daemon.Vanished() != "" && len(s.reallyGone()) > 1 { // and the engine's word for it was lost
+			s.watch.confirms()
 			s.calls.Go(func() { _, _ = daemon.ConfirmEngine(context.Background()) })
 		}
 		if err = s.look(func() error { return errors.Join(s.checkAll(), s.check(), s.checkForeign()) }); err == nil {

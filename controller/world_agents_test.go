@@ -11,7 +11,10 @@ import (
 // The agents' part of the ports of a daemon that may be killed.
 
 func (s *fusedStore) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
-	return s.f.guard(func() error { return s.Store.EndExec(ctx, execID, end) })
+	return s.f.guard(func() error {
+		s.watch.endsExec(execID, end)
+		return s.Store.EndExec(ctx, execID, end)
+	})
 }
 
 func (s *fusedStore) RequestCancel(ctx context.Context, execID string) (bool, error) {
@@ -32,7 +35,9 @@ func (s *fusedStore) ClaimPrompt(ctx context.Context, id string, version uint64,
 }
 
 func (s *fusedStore) Ingest(ctx context.Context, id string, n uint64, from, to *storev1.AgentPosition, out []store.AgentOutput) error {
-	return s.f.guard(func() error { return s.Store.Ingest(ctx, id, n, from, to, out) })
+	return s.f.guard(func() error {
+		return s.watch.ingests(id, from, func() error { return s.Store.Ingest(ctx, id, n, from, to, out) })
+	})
 }
 
 func (s *fusedStore) RemoveAgent(ctx context.Context, id string) error {

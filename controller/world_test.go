@@ -35,6 +35,8 @@ type world struct {
 	boot   int
 	shim   *fakeShim
 
+	watch *witness // of what the daemon does; nil: nobody
+
 	instance string // of the store; "" for a random one
 	store    *store.Store
 	daemon   *daemonLife
@@ -98,9 +100,9 @@ func (w *world) start(fuse int) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	life := &daemonLife{cancel: cancel, done: make(chan struct{})}
-	f := &fuseBox{left: fuse, blow: cancel}
+	f := &fuseBox{left: fuse, blow: func() { w.watch.dies(); cancel() }}
 	cfg := controller.Config{
-		Store: &fusedStore{s, f}, Engine: &fusedEngine{w.engine, f}, Execs: &fusedExecs{w.journals(), f, w.shim},
+		Store: &fusedStore{s, f, w.watch}, Engine: &fusedEngine{w.engine, f, w.watch}, Execs: &fusedExecs{w.journals(), f, w.shim},
 		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
 		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks,
 		Settings: controller.Settings{
@@ -113,6 +115,7 @@ func (w *world) start(fuse int) error {
 	life.Controller = controller.New(cfg)
 	w.built(life.Controller)
 	w.daemon = life
+	w.watch.revives()
 	go func() {
 		defer close(life.done)
 		life.Run(ctx)
@@ -125,6 +128,7 @@ func (w *world) kill() error {
 	if w.daemon == nil {
 		return nil
 	}
+	w.watch.dies()
 	w.daemon.cancel()
 	<-w.daemon.done
 	w.daemon = nil
@@ -189,7 +193,8 @@ func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
 type fakeShim struct {
 	engine *dockertest.Fake
 	wall   func() time.Time
-	turn   func(what string) // returns when what may happen; set before use
+	turn   func(what string)              // returns when what may happen; set before use
+	lost   func(exec, containerID string) // hears of each exec whose supervisor died; set before use
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -247,7 +252,7 @@ func (b *fakeBox) thawed() bool {
 
 func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	s := &fakeShim{
-		engine: engine, wall: wall, turn: func(string) {}, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
+		engine: engine, wall: wall, turn: func(string) {}, lost: func(string, string) {}, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
 		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
 		said: &said{answered: map[string]int{}, notify: func(string, string) {}},
 	}
@@ -495,16 +500,23 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	end.State, end.ExitCode = execjournal.StateEnded, code
 	switch what {
 	case died:
-		return // no end: the lock is free now
+		s.lost(b.key(req.ExecID), b.id) // no end: the lock is free now
+		return
 	case wasCancelled:
 		end.Cancelled, end.ExitCode, end.Signal = true, 143, 15
 	case wasStopped:
 		end.Stopped, end.ExitCode, end.Signal = true, 143, 15
+	case byItself:
+		if code == killedForMemory {
+			end.OOM, end.OOMKills, end.Signal = true, 1, 9
+			s.engine.MarkOOM(b.id) // which the engine keeps for as long as the container runs
+		}
 	}
 	s.turn("end " + b.key(req.ExecID))
 	end.EndedAtNanos = s.wall().UnixNano()
 	select {
 	case <-b.dead:
+		s.lost(b.key(req.ExecID), b.id)
 		return
 	default:
 	}
@@ -532,6 +544,9 @@ func (s *fakeShim) execute(b *fakeBox, req execjournal.Request, cancel <-chan st
 	}
 	return b.outlast(time.Duration(millis)*time.Millisecond+apart(req.ExecID), cancel), code
 }
+
+// killedForMemory is the exit code of a command that the OOM killer ended.
+const killedForMemory = 137
 
 // What ended a command, or its wait.
 const (
@@ -606,15 +621,31 @@ func (*fakeBox) lessThan(left time.Duration, begun time.Time) time.Duration {
 
 type fusedStore struct {
 	*store.Store
-	f *fuseBox
+	f     *fuseBox
+	watch *witness
 }
 
 func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) error {
-	return s.f.guard(func() error { return s.Store.Report(ctx, id, r) })
+	return s.f.guard(func() error {
+		return s.watch.report(id, r, func() error { return s.Store.Report(ctx, id, r) })
+	})
+}
+
+// deadline is what is done because time has passed.
+func (s *fusedStore) deadline(what, id string, do func() (bool, error)) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.watch.deadline(what, id, do) })
 }
 
 func (s *fusedStore) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after, m) })
+	return s.deadline("cleanup_ttl", id, func() (bool, error) { return s.Store.RequestCleanup(ctx, id, after, m) })
+}
+
+func (s *fusedStore) RequestIdleStop(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error) {
+	return s.deadline("idle_ttl", id, func() (bool, error) { return s.Store.RequestIdleStop(ctx, id, after, m) })
+}
+
+func (s *fusedStore) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error) {
+	return s.deadline("stopped_gc_after", id, func() (bool, error) { return s.Store.RequestPauseCleanup(ctx, id, after, m) })
 }
 
 func (s *fusedStore) RequestStop(ctx context.Context, id, reason string) (bool, error) {
@@ -622,7 +653,7 @@ func (s *fusedStore) RequestStop(ctx context.Context, id, reason string) (bool, 
 }
 
 func (s *fusedStore) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
+	return s.deadline("timeout", id, func() (bool, error) { return s.Store.RequestExpire(ctx, id, m) })
 }
 
 func (s *fusedStore) Demote(ctx context.Context, id string) (bool, error) {
@@ -647,19 +678,37 @@ func (s *fusedStore) ForgetGivenUp(ctx context.Context, id string) error {
 
 type fusedEngine struct {
 	*dockertest.Fake
-	f *fuseBox
+	f     *fuseBox
+	watch *witness
+}
+
+func (e *fusedEngine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
+	e.watch.subscribes()
+	return e.Fake.Events(ctx, since, labels, ready, func(ev dockerx.Event) {
+		e.watch.event(ev)
+		handle(ev)
+	})
 }
 
 func (e *fusedEngine) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
-	return guarded(e.f, func() (string, error) { return e.Fake.CreateContainer(ctx, spec) })
+	return guarded(e.f, func() (string, error) {
+		e.watch.creates(spec.Labels)
+		return e.Fake.CreateContainer(ctx, spec)
+	})
 }
 
 func (e *fusedEngine) StartContainer(ctx context.Context, id string) error {
-	return e.f.guard(func() error { return e.Fake.StartContainer(ctx, id) })
+	return e.f.guard(func() error {
+		e.watch.starts(id)
+		return e.Fake.StartContainer(ctx, id)
+	})
 }
 
 func (e *fusedEngine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return e.f.guard(func() error { return e.Fake.StopContainer(ctx, id, grace) })
+	return e.f.guard(func() error {
+		e.watch.ends(dockerx.OpStopContainer, id)
+		return e.Fake.StopContainer(ctx, id, grace)
+	})
 }
 
 func (e *fusedEngine) PauseContainer(ctx context.Context, id string) error {
@@ -671,11 +720,17 @@ func (e *fusedEngine) UnpauseContainer(ctx context.Context, id string) error {
 }
 
 func (e *fusedEngine) RemoveContainer(ctx context.Context, id string) error {
-	return e.f.guard(func() error { return e.Fake.RemoveContainer(ctx, id) })
+	return e.f.guard(func() error {
+		e.watch.ends(dockerx.OpRemoveContainer, id)
+		return e.Fake.RemoveContainer(ctx, id)
+	})
 }
 
 func (e *fusedEngine) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
-	return guarded(e.f, func() (dockerx.Network, error) { return e.Fake.CreateNetwork(ctx, spec) })
+	return guarded(e.f, func() (dockerx.Network, error) {
+		e.watch.creates(spec.Labels)
+		return e.Fake.CreateNetwork(ctx, spec)
+	})
 }
 
 func (e *fusedEngine) UpdateContainer(ctx context.Context, id string, l dockerx.Limits) error {
@@ -695,7 +750,10 @@ func (e *fusedEngine) ConnectNetwork(ctx context.Context, networkID, containerID
 }
 
 func (e *fusedEngine) RemoveNetwork(ctx context.Context, id string) error {
-	return e.f.guard(func() error { return e.Fake.RemoveNetwork(ctx, id) })
+	return e.f.guard(func() error {
+		e.watch.removesNetwork(id)
+		return e.Fake.RemoveNetwork(ctx, id)
+	})
 }
 
 type fusedExecs struct {

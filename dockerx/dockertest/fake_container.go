@@ -20,6 +20,8 @@ type fakeContainer struct {
 	// driver is the storage driver that keeps it.
 	driver string
 	hidden bool
+	// lostSight and inSight are when the engine last began and ceased to deny it, by the test's own clock; zero: never.
+	lostSight, inSight time.Time
 	// network is what Docker 20.10 keeps: the name of the network that it was created on, not the ID.
 	network string
 	// ended is closed when the present run ends; nil while it does not run.

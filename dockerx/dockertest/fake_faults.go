@@ -104,6 +104,9 @@ func (f *Fake) Replace() {
 func (f *Fake) SwapStorage(driver string) {
 	_ = f.locked(func() error {
 		f.life, f.begun = f.life+1, f.clock().UTC()
+		for _, c := range f.containers {
+			f.shows(c, driver, c.hidden)
+		}
 		f.driver, f.history, f.untold = driver, nil, nil
 		f.cutConnections()
 		return nil
@@ -115,8 +118,40 @@ func (f *Fake) HideContainer(id string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c, ok := f.containers[id]; ok {
+		f.shows(c, f.driver, hidden)
 		c.hidden = hidden
 	}
+}
+
+// shows notes whether the engine shows c once the driver is in use and c is hidden or not. Called with mu held, before the change.
+func (f *Fake) shows(c *fakeContainer, driver string, hidden bool) {
+	was, is := f.sees(c), c.driver == driver && !hidden
+	switch {
+	case was && !is:
+		c.lostSight = time.Now()
+	case !was && is:
+		c.inSight = time.Now()
+	}
+}
+
+// Kept is a container that exists, whether or not the engine shows it.
+type Kept struct {
+	dockerx.ContainerDetail
+	// Shown: the engine shows it now.
+	Shown bool
+	// Denied and Seen are when the engine last began and ceased to deny it, by time.Now; zero: never.
+	Denied, Seen time.Time
+}
+
+// Keeps returns all containers that exist, by ID, whatever the engine says of them: for the checks of a test.
+func (f *Fake) Keeps() map[string]Kept {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[string]Kept{}
+	for id, c := range f.containers {
+		all[id] = Kept{c.copy(), f.sees(c), c.lostSight, c.inSight}
+	}
+	return all
 }
 
 // EmptyLists has every call of the given list operations answer that there is nothing, until it is called again.
