@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/agbox/agbox/controller/queue"
 
 	"github.com/containerd/errdefs"
@@ -131,7 +133,7 @@ const (
 func (c *Controller) pollAgents(ctx context.Context) {
 	for begun := time.Now(); time.Since(begun) < watchRetry; {
 		n := len(c.cfg.Store.LiveAgentIDs())
-		if !sleep(ctx, agentPoll*time.Duration(1+n/pollAtOnce)) {
+		if wait.For(ctx, agentPoll*time.Duration(1+n/pollAtOnce)) != nil {
 			return
 		}
 		c.wakeAgents()

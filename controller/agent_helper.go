@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
@@ -148,7 +150,7 @@ func (c *Controller) runHelper(ctx context.Context, h helper) error {
 		case end == helperDone:
 			return nil
 		}
-		if !sleep(ctx, drainLook) {
+		if wait.For(ctx, drainLook) != nil {
 			return errors.Join(context.Cause(ctx), c.endHelper(h))
 		}
 	}

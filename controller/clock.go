@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/store"
@@ -127,7 +129,7 @@ func (c *clock) take() (clockjump.State, clockjump.Reading, []clockjump.Event) {
 // deadlines wait no longer. It keeps the record of the clock.
 func (c *Controller) watchClock(ctx context.Context) {
 	seen, record := c.clock.jumped(), clockRecorder{store: c.cfg.Store, log: c.log}
-	for alive := true; alive; alive = sleep(ctx, clockLook) {
+	for alive := true; alive; alive = wait.For(ctx, clockLook) == nil {
 		l := c.clock.look()
 		state, reading, events := c.clock.take()
 		c.tellOfClock(l, events)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
@@ -74,7 +76,7 @@ func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp,
 		if len(held) == len(open) || !time.Now().Before(deadline) {
 			break
 		}
-		if !sleep(ctx, confirmPoll) {
+		if wait.For(ctx, confirmPoll) != nil {
 			return nil, nil, ctx.Err()
 		}
 		still, err := v.vanished(ctx, v.run, v.engine)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
 
@@ -229,7 +231,7 @@ func (c *Controller) watchExecs(ctx context.Context) {
 			return
 		}
 		c.log.Error("exec journals are not watched", "err", err)
-		if !sleep(ctx, watchRetry) {
+		if wait.For(ctx, watchRetry) != nil {
 			return
 		}
 		c.wakeActiveExecs()
@@ -252,17 +254,5 @@ func (c *Controller) journalChanged(sandboxID, execID string) {
 		c.wakeExecsOf(sandboxID)
 	default:
 		c.wakeActiveExecs()
-	}
-}
-
-// sleep waits for d and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -146,7 +148,7 @@ func (c *Controller) awaitAgent(ctx context.Context, id string, d time.Duration,
 	defer cancel()
 	for {
 		a, err := c.cfg.Store.Agent(ctx, id)
-		if err != nil || is(a) || !sleep(ctx, drainLook) {
+		if err != nil || is(a) || wait.For(ctx, drainLook) != nil {
 			return
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
@@ -227,7 +229,7 @@ func (l *engineLink) since() time.Time {
 
 // probe asks the engine from time to time whether it answers, for an engine that hangs keeps its stream open.
 func (l *engineLink) probe(ctx context.Context) {
-	for sleep(ctx, probeInterval) {
+	for wait.For(ctx, probeInterval) == nil {
 		info, err := l.cfg.Engine.Info(ctx)
 		if err == nil {
 			err = l.checkIdentity(ctx, info)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -89,7 +91,7 @@ func (c *Controller) OverQuota() int {
 
 // watchQuotas measures the sandboxes that have execs until ctx ends, one at a time.
 func (c *Controller) watchQuotas(ctx context.Context) {
-	for sleep(ctx, quotaEvery) {
+	for wait.For(ctx, quotaEvery) == nil {
 		live := map[string]bool{}
 		for _, id := range c.cfg.Store.LiveIDs() {
 			live[id] = true
@@ -99,7 +101,7 @@ func (c *Controller) watchQuotas(ctx context.Context) {
 			if err := c.measure(id); err != nil {
 				c.log.Warn("measuring the files of a sandbox failed", "sandbox_id", id, "err", err)
 			}
-			if !sleep(ctx, quotaPause) {
+			if wait.For(ctx, quotaPause) != nil {
 				return
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -90,7 +92,7 @@ func (r *rebuilder) finish(ctx context.Context) {
 			return
 		}
 		r.log.Warn("the records are not rebuilt yet; it is tried again", "err", err)
-		if !sleep(ctx, rebuildPause) {
+		if wait.For(ctx, rebuildPause) != nil {
 			return
 		}
 	}
@@ -98,7 +100,7 @@ func (r *rebuilder) finish(ctx context.Context) {
 
 func (r *rebuilder) awaitEngine(ctx context.Context) bool {
 	for pause := engineLook; r.engine() != ""; pause = min(2*pause, engineLookMax) {
-		if !sleep(ctx, pause) {
+		if wait.For(ctx, pause) != nil {
 			return false
 		}
 	}
@@ -180,16 +182,4 @@ func (r *rebuilder) tellSkipped(ctx context.Context, list []recovery.Skipped) (u
 		r.log.Info("objects that are not ours are left alone; agboxd rehydrate --dry-run lists them", "count", others)
 	}
 	return unread
-}
-
-// sleep waits for d and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

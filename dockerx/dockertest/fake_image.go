@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 
@@ -125,11 +127,11 @@ func (f *Fake) pull(ctx context.Context, ref string, report func(dockerx.PullPro
 // download takes PullDelay and tells of PullSteps meanwhile.
 func (f *Fake) download(ctx context.Context, report func(dockerx.PullProgress)) error {
 	if len(f.PullSteps) == 0 {
-		return sleep(ctx, f.PullDelay)
+		return wait.For(ctx, f.PullDelay)
 	}
 	for i, step := range f.PullSteps {
 		n := time.Duration(len(f.PullSteps))
-		if err := sleep(ctx, f.PullDelay*time.Duration(i+1)/n-f.PullDelay*time.Duration(i)/n); err != nil {
+		if err := wait.For(ctx, f.PullDelay*time.Duration(i+1)/n-f.PullDelay*time.Duration(i)/n); err != nil {
 			return err
 		}
 		report(step)
@@ -151,18 +153,4 @@ func (f *Fake) fetch(ref string) (dockerx.Image, error) {
 	}
 	f.images[ref] = img
 	return img, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

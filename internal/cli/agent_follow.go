@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 )
@@ -65,7 +67,7 @@ func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.
 		case told || !client.IsUnavailable(err):
 			return err
 		case lost:
-			if err := pause(ctx, endingPause); err != nil {
+			if err := wait.For(ctx, endingPause); err != nil {
 				return err
 			}
 			fallthrough

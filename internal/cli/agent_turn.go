@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -142,7 +144,7 @@ func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one 
 				giveUp(&hopelessError{why})
 				return
 			}
-			if pause(ctx, lookEvery) != nil {
+			if wait.For(ctx, lookEvery) != nil {
 				return
 			}
 			if t.begun.Load() {

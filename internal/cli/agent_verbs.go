@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -179,7 +181,7 @@ func (a *app) tellAgent(ctx context.Context, one *agboxv1.AgentHandle, want clie
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		for pause(ctx, lookEvery) == nil {
+		for wait.For(ctx, lookEvery) == nil {
 			now, err := a.conn.GetAgent(ctx, one.GetAgentId())
 			if err != nil || ctx.Err() != nil {
 				continue // the wait itself finds out

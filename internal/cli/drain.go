@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -129,7 +131,7 @@ func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.Dra
 		default:
 			a.notes.say(drainText(now, time.Now()))
 		}
-		if err := pause(ctx, drainLook); err != nil {
+		if err := wait.For(ctx, drainLook); err != nil {
 			return now, false, err
 		}
 		next, err := c.DrainStatus(ctx)

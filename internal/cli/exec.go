@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
@@ -146,7 +148,7 @@ func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.Cre
 		if !client.IsUnavailable(err) || time.Now().After(deadline) {
 			return resp, err
 		}
-		if err := pause(ctx, retryEvery); err != nil {
+		if err := wait.For(ctx, retryEvery); err != nil {
 			return nil, err
 		}
 	}
@@ -255,16 +257,4 @@ func execResult(e *agboxv1.ExecStatus) error {
 		return &exitError{code: max(code, exitFailed), err: errors.New(e.GetError())}
 	}
 	return &exitError{code: max(code, exitFailed)}
-}
-
-// pause waits, or returns the context's error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

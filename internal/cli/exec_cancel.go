@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 )
@@ -18,7 +20,7 @@ func (a *app) requestCancel(c *client.Client, execID string) {
 		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
 			return
 		}
-		if !client.IsUnavailable(err) || pause(ctx, retryEvery) != nil {
+		if !client.IsUnavailable(err) || wait.For(ctx, retryEvery) != nil {
 			a.complain(fmt.Errorf("cancel exec %s: %w; it may go on, \"agbox cancel %s\" ends it", execID, err, execID))
 			return
 		}

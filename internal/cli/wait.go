@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"github.com/agbox/agbox/apis/enum"
 
 	"github.com/spf13/cobra"
@@ -145,7 +147,7 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		for pause(ctx, lookEvery) == nil {
+		for wait.For(ctx, lookEvery) == nil {
 			now, err := c.GetSandbox(ctx, sb.GetSandboxId())
 			if err != nil || ctx.Err() != nil {
 				continue // the wait itself finds out

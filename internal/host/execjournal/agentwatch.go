@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -185,9 +187,9 @@ func (d *Dir) nextAgents(ctx context.Context, w *agentWatcher, notify func(sandb
 	}
 	if overflow {
 		notify("", "")
-		return pause(ctx, overflowPause)
+		return wait.For(ctx, overflowPause)
 	}
-	return pause(ctx, agentPause)
+	return wait.For(ctx, agentPause)
 }
 
 func (d *Dir) changedAgents(w *agentWatcher, buf []byte) (changed map[agentKey]bool, overflow bool) {

@@ -92,16 +92,19 @@ func TestWatchAgentsTellsNothingElse(t *testing.T) {
 	must(t, d.AddAgentWatch("box1", "a.1"))
 	must(t, d.AddAgentWatch("box1", "b.1"))
 	news := agentNews(t, d)
-	quiet := func() {
+	mark := func(allowed string) {
 		t.Helper()
 		appendTo(t, filepath.Join(p.Logs, StdoutName("b.1")), "x")
 		for got := range news {
 			if got == "box1 b.1" {
 				return
 			}
-			t.Errorf("%q was told", got)
+			if got != allowed {
+				t.Errorf("%q was told", got)
+			}
 		}
 	}
+	quiet := func() { mark("") }
 	for _, name := range []string{"e1.stdout.log", "e1.stdout.log", "a.1.stderr.log", "a.1.lock", "a.1.journal", "e1.ack", "x"} {
 		appendTo(t, filepath.Join(p.Logs, name), "x")
 	}
@@ -110,6 +113,8 @@ func TestWatchAgentsTellsNothingElse(t *testing.T) {
 	outbox := filepath.Join(p.Out, AgentsDir, OutboxName("a.1"))
 	appendTo(t, outbox, "x")
 	expectNews(t, news, "box1 a.1")
+	mark("box1 a.1") // the file and its content are two changes, which one or two reads see
+	mark("box1 a.1") // those of one read are told in any order
 	d.DropAgentWatch("box1", "a.1")
 	d.DropAgentWatch("box1", "a.1")
 	appendTo(t, outbox, "x")

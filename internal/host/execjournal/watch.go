@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/wait"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +48,7 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 			return err
 		}
 		d.pollAll()
-		if pause(ctx, pollRetry) != nil {
+		if wait.For(ctx, pollRetry) != nil {
 			break
 		}
 	}
@@ -129,7 +131,7 @@ func (d *Dir) pollAll() {
 
 // watchPolled asks the kernel again for the watches that it refused, until ctx ends.
 func (d *Dir) watchPolled(ctx context.Context, notify func(sandboxID, execID string)) {
-	for pause(ctx, pollRetry) == nil {
+	for wait.For(ctx, pollRetry) == nil {
 		for _, id := range d.polls.ids() {
 			d.mu.Lock()
 			if d.watched[id] && d.watcher != nil {
@@ -205,9 +207,9 @@ func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string
 	switch {
 	case overflow:
 		notify("", "")
-		return pause(ctx, overflowPause)
+		return wait.For(ctx, overflowPause)
 	case n > watchBuffer/2:
-		return pause(ctx, floodPause)
+		return wait.For(ctx, floodPause)
 	}
 	return nil
 }
@@ -244,13 +246,4 @@ func journalOwner(name string) (string, bool) {
 		id, ok = strings.CutSuffix(name, lostSuffix)
 	}
 	return id, ok && ValidExecID(id)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
