@@ -1,0 +1,44 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
+)
+
+// agboxd's directories, the engine's socket and its data root are configured by a path through a link, and protected where they are.
+func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, link := filepath.Join(root, "real"), filepath.Join(root, "link")
+	for _, dir := range []string{"own", "engine/docker", "other"} {
+		if err := os.MkdirAll(filepath.Join(real, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	p := places{own: []string{link + "/own", link + "/own/made-later"}, socket: link + "/engine/sock"}
+	policy := p.policy(config.Mounts{}, link+"/engine/docker", slog.New(slog.DiscardHandler))
+	for source, want := range map[string]string{
+		"/own": "agboxd's own", "/own/ids.db": "agboxd's own", "/own/made-later": "agboxd's own",
+		"/engine/sock": "/engine/sock, which is the container engine's", "/engine/docker/volumes": "keeps its data",
+		"/engine": "the container engine's", "/other": "",
+	} {
+		got := policy.Refuses(real+source, mountpolicy.Use{Writable: true})
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", source, got, want)
+		}
+	}
+	if got := policy.Covers(real); len(got) != 1 || got[0] != "own" {
+		t.Errorf("covered are %q", got)
+	}
+}

@@ -1,0 +1,125 @@
+package server_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
+	"github.com/agbox/agbox/internal/server"
+)
+
+// listensAt makes a socket in a new directory of dir, where the test may write.
+func listensAt(t *testing.T, dir string) string {
+	t.Helper()
+	parent, err := os.MkdirTemp(dir, "agbox-server-")
+	if os.IsPermission(err) {
+		t.Skipf("only root makes a directory in %s", dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	l, err := net.Listen("unix", filepath.Join(parent, "agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// SSH agents have their sockets in /run and /tmp. The tool git may have one of them there, and a mount of a spec may not; nor may the tool
+// where its variable names a socket of the engine's or of agboxd's.
+func TestASocketThatAToolNames(t *testing.T) {
+	for _, dir := range []string{"/run", "/tmp"} {
+		t.Run(dir, func(t *testing.T) {
+			sock, home := listensAt(t, dir), t.TempDir()
+			if err := os.MkdirAll(filepath.Join(home, ".config/gh"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var policy mountpolicy.Policy
+			f := newFixture(t, func(d *server.Deps) {
+				d.Home, d.Getenv = home, func(string) string { return sock }
+				d.Rules = func() server.Rules { return server.Rules{Mounts: policy} }
+			})
+			try := func(spec *agboxv1.CreateSpec) error {
+				spec.Image = "x"
+				_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
+				return err
+			}
+			tool := &agboxv1.CreateSpec{BuiltinTools: []string{"git"}}
+			if err := try(tool); err != nil {
+				t.Errorf("the tool: %v", err)
+			}
+			err := try(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: sock, Target: "/agent"}}})
+			if dir == "/tmp" && err != nil {
+				t.Errorf("the same socket as a mount: %v", err)
+			}
+			if dir == "/run" {
+				refusedFor(t, err, `mounts[0].source "`+sock+`" `, "lies in /run")
+			}
+			policy.Engine = []string{sock}
+			refusedFor(t, try(tool), `builtin_tools[0] "`+sock+`" `, "the container engine's")
+			policy = mountpolicy.Policy{Own: []string{filepath.Dir(sock)}, AllowSystem: true}
+			refusedFor(t, try(tool), `builtin_tools[0] "`+sock+`" `, "agboxd's own")
+		})
+	}
+}
+
+// The directories of tools may be reached by links, as in a repository of dotfiles. What counts is where they lead.
+func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, real := filepath.Join(root, "home"), filepath.Join(root, "real")
+	for _, dir := range []string{home, filepath.Join(real, "uv")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, link := range []string{".cache", ".local"} { // the parents of ~/.cache/uv and ~/.local/share/uv
+		if err := os.Symlink(real, filepath.Join(home, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(real, filepath.Join(real, "share")); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		policy mountpolicy.Policy
+		why    string
+	}{
+		"an accepted place":            {mountpolicy.Policy{}, ""},
+		"agboxd's own":                 {mountpolicy.Policy{Own: []string{real}, AllowSystem: true}, "agboxd's own"},
+		"the engine's data":            {mountpolicy.Policy{EngineData: []string{real}}, "where the container engine keeps its data"},
+		"a place outside of the roots": {mountpolicy.Policy{Allow: []string{home}}, "lies outside of mounts.allow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(d *server.Deps) {
+				d.Home, d.Rules = home, func() server.Rules { return server.Rules{Mounts: c.policy} }
+			})
+			spec := &agboxv1.CreateSpec{Image: "x", BuiltinTools: []string{"uv"}}
+			_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
+			if c.why == "" {
+				f.must(err)
+				return
+			}
+			refusedFor(t, err, `builtin_tools[0] "`+real+`/uv" `, c.why)
+		})
+	}
+}
+
+// refusedFor asserts that err refuses the spec for a path of a field, and says why.
+func refusedFor(t *testing.T, err error, path, why string) {
+	t.Helper()
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %v, want %s ... %s", err, path, why)
+	}
+}
