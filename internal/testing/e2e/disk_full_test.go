@@ -156,6 +156,7 @@ func lockIn(d *disk) {
 	cut := d.exec(third, "sleep", "1000").GetExecId()
 	d.runs(other, ends)
 	d.runs(third, cut)
+	others := d.changed()
 	flood := d.fill(culprit).GetExecId()
 
 	late, _ := d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: other, Command: []string{"echo", "late"}})
@@ -170,8 +171,10 @@ func lockIn(d *disk) {
 	if st := d.ended(cut); st.GetState() != ended {
 		d.Errorf("the stopped one's exec: %v", st)
 	}
+	others.change()
 	d.restart()
 	d.refusesNew(other)
+	others.changeBack()
 	d.remove(culprit)
 	if !strings.Contains(d.log.tail(1<<20), "logs of a sandbox that is being deleted are dropped") {
 		d.Error("the delete did not begin with the logs")
@@ -187,6 +190,55 @@ func lockIn(d *disk) {
 	d.recovers(other)
 	d.resume(third)
 	d.sh(third, "true")
+	for _, id := range []string{others.paused, others.updated, others.resumed} {
+		d.await(id, ready)
+		d.sh(id, "true")
+		d.remove(id)
+	}
 	d.remove(third)
 	d.remove(other)
+}
+
+// changed are sandboxes that are changed while the disk is full: the accepts and what follows from them need no space but the reserve.
+type changed struct {
+	*disk
+	paused, updated, resumed string
+}
+
+func (d *disk) changed() changed {
+	d.Helper()
+	c := changed{d, d.create(nil), d.create(nil), d.create(nil)}
+	for _, id := range []string{c.paused, c.updated, c.resumed} {
+		d.await(id, ready)
+	}
+	d.halt(c.resumed)
+	return c
+}
+
+func (d changed) change() {
+	d.Helper()
+	must(d.PauseSandbox(d.ctx(), &agboxv1.PauseSandboxRequest{SandboxId: d.paused}))(d)
+	d.await(d.paused, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+	must(d.UpdateSandbox(d.ctx(), &agboxv1.UpdateSandboxRequest{
+		SandboxId: d.updated, CreateSpec: &agboxv1.CreateSpec{Image: baseImage, PidsLimit: 321},
+	}))(d)
+	d.eventually("the container has its new limit", func() error {
+		if got := d.docker("inspect", "-f", "{{.HostConfig.PidsLimit}}", "agbox-primary-"+d.updated); strings.TrimSpace(got) != "321" {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: d.resumed}))(d)
+	d.await(d.resumed, ready)
+}
+
+func (d changed) changeBack() {
+	d.Helper()
+	for id, want := range map[string]agboxv1.SandboxState{d.paused: agboxv1.SandboxState_SANDBOX_STATE_PAUSED, d.updated: ready, d.resumed: ready} {
+		if s := d.state(id); s != want {
+			d.Errorf("after a restart of the daemon %s is %s, want %s", id, s, want)
+		}
+	}
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: d.paused}))(d)
+	d.await(d.paused, ready)
 }
