@@ -440,3 +440,23 @@ func TestADamagedSnapshotIsKeptAndNotUsed(t *testing.T) {
 		t.Errorf("kept are %v, %v", kept, err)
 	}
 }
+
+// TestADatabaseOfBeforeTheLogGetsOne: it has no lineage.
+func TestADatabaseOfBeforeTheLogGetsOne(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	must(t, s.update(ctx, func(t *txn) error { return t.delete(bucketMeta, keyLineage) }))
+	must(t, s.Close())
+	must(t, os.RemoveAll(LogDir(s.o.Path)))
+	s = open(t, s.o)
+	awaitLog(t, s)
+	must(t, s.Close())
+	wantReplay(t, s.o)
+	s = open(t, s.o)
+	create(t, s, "box-2")
+	must(t, s.Close())
+	wantReplay(t, s.o)
+	if r := loseFile(t, s.o); r.Missing != "" || r.Sandboxes != 2 {
+		t.Errorf("recovered %+v", r)
+	}
+}
