@@ -118,7 +118,7 @@ func TestTheDataRootOfTheEngineIsRefused(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "agbox-root-"))(t)))(t)
 	data, other := filepath.Join(dir, "one", "docker"), filepath.Join(dir, "other", "docker")
 	t.Cleanup(func() {
-		_ = exec.Command("umount", "-l", other).Run()
+		_ = exec.Command("umount", "-l", other, data).Run() // the engine makes its data root a mount
 		_ = os.RemoveAll(dir)
 	})
 	script := `mkdir -p $0 $1 && mount --bind $0 $1`
