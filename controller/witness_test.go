@@ -456,13 +456,15 @@ func (m *clockModel) since() time.Time {
 	return m.last
 }
 
-// reallyGone are the live sandboxes whose primary on record does not exist any more.
+// reallyGone are the live sandboxes whose primary on record does not exist any more, or is kept by another storage driver than the one that
+// the operator has settled for; the latter may fail.
 func (p *player) reallyGone() (ids []string) {
 	kept := p.engine.Keeps()
 	for _, id := range p.store.LiveIDs() {
 		sb, err := p.store.Sandbox(context.Background(), id)
 		primary := sb.Desired.GetObjects().GetPrimaryId()
-		if _, exists := kept[primary]; err == nil && primary != "" && !exists {
+		if c := kept[primary]; err == nil && primary != "" && !c.Shown {
+			p.harmIf(id, true)
 			ids = append(ids, id)
 		}
 	}
