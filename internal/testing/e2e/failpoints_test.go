@@ -261,7 +261,7 @@ func (m *mortal) rebuilds(round string) {
 	m.run(c.box, round+"-wait", "sh", "-c", "until test -s /workspace/mark; do sleep 0.1; done")
 	m.ended(round + "-wait")
 	m.once(c.box, round+"-before", "/workspace/mark")
-	m.again(func() { m.lose(theDatabase, theUUID); m.cutLog() })
+	m.again(func() { m.lose(theDatabase, theUUID); m.cutMark() })
 	m.await(c.box, ready)
 	if st := m.ended(round + "-x"); st.GetExitCode() != 5 {
 		m.Errorf("%s: %v", round, st)

@@ -98,7 +98,7 @@ func TestAnAgentOutlivesTheLossOfItsSandbox(t *testing.T) {
 		c.docker("network", "rm", id)
 	}
 	c.lose(theDatabase)
-	c.cutLog()
+	c.cutMark()
 	c.start()
 	c.awaitAgent("ada-1", agentFailed)
 	lost := c.box

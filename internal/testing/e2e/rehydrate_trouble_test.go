@@ -33,9 +33,16 @@ func (d *daemon) cut() string {
 // cutLog takes the end of the log away: its last transactions, but at most half of it.
 func (d *daemon) cutLog() {
 	d.Helper()
+	d.cutLogAt(func(size int) int { return size - 1 - rand.IntN(size/2) })
+}
+
+// cutMark takes the mark at the end of the log away: all transactions are there, and it is not complete.
+func (d *daemon) cutMark() { d.Helper(); d.cutLogAt(func(size int) int { return size - 1 }) }
+
+func (d *daemon) cutLogAt(at func(size int) int) {
+	d.Helper()
 	for _, path := range must(filepath.Glob(d.data("log/segment-*")))(d) {
-		whole := d.read(path)
-		if err := os.Truncate(path, int64(len(whole)-1-rand.IntN(len(whole)/2))); err != nil {
+		if err := os.Truncate(path, int64(at(len(d.read(path))))); err != nil {
 			d.Fatal(err)
 		}
 	}
