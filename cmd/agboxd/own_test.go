@@ -17,13 +17,13 @@ func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real, link := filepath.Join(root, "real"), filepath.Join(root, "link")
+	target, link := filepath.Join(root, "real"), filepath.Join(root, "link")
 	for _, dir := range []string{"own", "engine/docker", "other"} {
-		if err := os.MkdirAll(filepath.Join(real, dir), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(target, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(real, link); err != nil {
+	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
 	p := places{own: []string{link + "/own", link + "/own/made-later"}, socket: link + "/engine/sock"}
@@ -33,12 +33,12 @@ func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
 		"/engine/sock": "/engine/sock, which is the container engine's", "/engine/docker/volumes": "keeps its data",
 		"/engine": "the container engine's", "/other": "",
 	} {
-		got := policy.Refuses(real+source, mountpolicy.Use{Writable: true})
+		got := policy.Refuses(target+source, mountpolicy.Use{Writable: true})
 		if (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", source, got, want)
 		}
 	}
-	if got := policy.Covers(real); len(got) != 1 || got[0] != "own" {
+	if got := policy.Covers(target); len(got) != 1 || got[0] != "own" {
 		t.Errorf("covered are %q", got)
 	}
 }

@@ -78,18 +78,18 @@ func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, real := filepath.Join(root, "home"), filepath.Join(root, "real")
-	for _, dir := range []string{home, filepath.Join(real, "uv")} {
+	home, target := filepath.Join(root, "home"), filepath.Join(root, "real")
+	for _, dir := range []string{home, filepath.Join(target, "uv")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, link := range []string{".cache", ".local"} { // the parents of ~/.cache/uv and ~/.local/share/uv
-		if err := os.Symlink(real, filepath.Join(home, link)); err != nil {
+		if err := os.Symlink(target, filepath.Join(home, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(real, filepath.Join(real, "share")); err != nil {
+	if err := os.Symlink(target, filepath.Join(target, "share")); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -97,8 +97,8 @@ func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
 		why    string
 	}{
 		"an accepted place":            {mountpolicy.Policy{}, ""},
-		"agboxd's own":                 {mountpolicy.Policy{Own: []string{real}, AllowSystem: true}, "agboxd's own"},
-		"the engine's data":            {mountpolicy.Policy{EngineData: []string{real}}, "where the container engine keeps its data"},
+		"agboxd's own":                 {mountpolicy.Policy{Own: []string{target}, AllowSystem: true}, "agboxd's own"},
+		"the engine's data":            {mountpolicy.Policy{EngineData: []string{target}}, "where the container engine keeps its data"},
 		"a place outside of the roots": {mountpolicy.Policy{Allow: []string{home}}, "lies outside of mounts.allow"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
 				f.must(err)
 				return
 			}
-			refusedFor(t, err, `builtin_tools[0] "`+real+`/uv" `, c.why)
+			refusedFor(t, err, `builtin_tools[0] "`+target+`/uv" `, c.why)
 		})
 	}
 }
