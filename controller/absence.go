@@ -174,7 +174,7 @@ func objectIDs(o *storev1.Objects) []string {
 
 // lookFor inspects by ID and by name the parts that the lists do not show, and adds those that exist to w.
 func (c *Controller) lookFor(ctx context.Context, rec plan.Record, w *plan.World) error {
-	containers, networks := plan.Unseen(rec, *w)
+	containers, _ := plan.Unseen(rec, *w)
 	for _, key := range containers {
 		d, err := c.cfg.Engine.InspectContainer(ctx, key)
 		if errdefs.IsNotFound(err) || err == nil && !c.cfg.isOf(d.Labels, rec.ID) {
@@ -188,6 +188,7 @@ func (c *Controller) lookFor(ctx context.Context, rec plan.Record, w *plan.World
 			w.Containers = append(w.Containers, containerOf(d.Container))
 		}
 	}
+	_, networks := plan.Unseen(rec, *w) // also those of the containers that were just found
 	for _, key := range networks {
 		n, err := c.cfg.Engine.InspectNetwork(ctx, key)
 		if errdefs.IsNotFound(err) || err == nil && !c.cfg.isOf(n.Labels, rec.ID) {

@@ -440,6 +440,9 @@ func (p *player) truth() {
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, false)
 	}
+	for _, c := range p.engine.Keeps() { // by the other driver, which nobody goes back to
+		p.harmIf(c.Labels[naming.SandboxID], !c.Shown)
+	}
 }
 
 // spec is one of three kinds: a plain one, one with services, hooks and files, one that is brought back and publishes a

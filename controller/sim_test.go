@@ -327,8 +327,7 @@ func (s *sim) happen() error {
 		s.note("reboot")
 		return s.reboot()
 	case "engine restart":
-		s.engine.RestartEngine(false)
-		s.loseHooks()
+		s.restartEngine()
 		s.note("engine restarts")
 		return nil
 	case "hide boxes": // for long enough to be judged by
@@ -375,11 +374,21 @@ func (s *sim) reboot() error {
 	}
 	s.boot++
 	s.watch.boots()
-	s.engine.RestartEngine(false)
-	s.loseHooks()
+	s.restartEngine()
 	for s.step() { // no process outlives its host
 	}
 	return s.start(-1)
+}
+
+// restartEngine ends the engine's process and all containers. What it answered before is no stale answer of the next process.
+func (s *sim) restartEngine() {
+	s.engine.RestartEngine(false)
+	s.loseHooks()
+	for _, id := range s.boxes { // a hook that is asked for may be taken up by a process 1 that is about to die, a step later
+		sb, err := s.store.Sandbox(context.Background(), id)
+		s.harmIf(id, err == nil && s.served(id) && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING)
+	}
+	clear(s.replies)
 }
 
 // restMinutes is how long the world may take to come to rest: longer than every back-off, grace period, late operation and

@@ -15,6 +15,11 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy" 2>/dev/null || true # what was deleted is not there
 cd "$copy"
 
+# seed prints where the simulation starts for a bug: a line "Seed: N" above the patch, or 1.
+seed() {
+  sed -n '/^diff/q; s/^Seed: //p' "$bugs/$1.patch" | grep . || echo 1
+}
+
 # plant runs the simulation with the bug named $1 and prints what came of it.
 plant() {
   local name=$1 patch=$bugs/$1.patch out
@@ -26,7 +31,7 @@ plant() {
     echo "$name: it does not compile: $out"
     return 1
   fi
-  if (cd controller && ../sim.test -test.run 'TestSim$' -test.timeout 10m -sim.steps "$steps") >sim.log 2>&1; then
+  if (cd controller && ../sim.test -test.run 'TestSim$' -test.timeout 10m -sim.steps "$steps" -sim.seed "$(seed "$1")") >sim.log 2>&1; then
     echo "$name: NOT FOUND in $steps steps"
     return 1
   fi
