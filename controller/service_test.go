@@ -80,3 +80,19 @@ func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
 		}
 	})
 }
+
+// The lists hide all that a sandbox has whose services come up. Its network is looked up by the containers that are looked up by name.
+func TestALyingEngineGetsNoSecondNetwork(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db")}})
+		pass(time.Second) // it is not healthy yet
+		p.engine.EmptyLists(dockerx.OpListContainers, dockerx.OpListNetworks)
+		pass(5 * time.Minute)
+		p.engine.EmptyLists()
+		pass(5 * time.Minute)
+		p.wantState(t, id, ready)
+		if n := len(p.engine.Networks()); n != 1 {
+			t.Errorf("it has %d networks", n)
+		}
+	})
+}
