@@ -367,10 +367,23 @@ func (d *daemon) apply(cfg config.Config) {
 // rulesNow are those in force at this moment.
 func (d *daemon) rulesNow() server.Rules {
 	cfg := d.rules.Load()
-	_, info := d.ctl.EngineRun()
 	r := rules(*cfg)
-	r.Mounts = d.places.policy(cfg.Mounts, info.DataRoot, d.log)
+	r.Mounts = d.places.policy(cfg.Mounts, d.engineData(), d.log)
 	return r
+}
+
+// engineData is where the engine keeps its data, or kept it when it last answered; "" before its first answer.
+func (d *daemon) engineData() string {
+	if _, info := d.ctl.EngineRun(); info.DataRoot != "" {
+		return info.DataRoot
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	was, err := d.store.EngineIdentity(ctx)
+	if err != nil {
+		d.log.Warn("where the engine keeps its data is unknown until it answers: mounts of it are accepted", "err", err)
+	}
+	return was.GetDataRoot()
 }
 
 // rules are the part of them that the configuration alone says.

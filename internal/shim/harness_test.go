@@ -150,9 +150,15 @@ func (b *box) look(r execjournal.Request) execjournal.Status {
 // until waits for a condition that the processes bring about.
 func (b *box) until(what string, ok func() bool) {
 	b.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	b.within(patience, what, ok)
+}
+
+// within is until for what may take long on a busy machine.
+func (b *box) within(d time.Duration, what string, ok func() bool) {
+	b.Helper()
+	for end := time.Now().Add(d); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("waited %v for: %s", patience, what)
+			b.Fatalf("waited %v for: %s", d, what)
 		}
 	}
 }

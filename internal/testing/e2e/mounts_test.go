@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,13 @@ func TestTheDataRootOfTheEngineIsRefused(t *testing.T) {
 	}
 	e := dockerd.Start(t, "--data-root", data)
 	d := newDaemon(t, e.Host(), "")
+	d.eventually("the engine has answered", func() error {
+		if p := must(d.Ping(d.ctx(), &agboxv1.PingRequest{}))(t).GetEngineProblem(); p != "" {
+			return errors.New(p)
+		}
+		return nil
+	})
+	d.restart() // from then on it is on record: no create waits for the engine's answer
 	for source, want := range map[string]string{
 		data: "lies in " + data, data + "/containers": "lies in " + data, filepath.Dir(data): "holds " + data,
 		other: "lies in " + other, filepath.Dir(other): "holds " + other, dir: "holds " + data,
