@@ -29,7 +29,7 @@ func jumping(t *testing.T, by time.Duration, test func(t *testing.T, p *player, 
 
 const (
 	farOff = 48 * time.Hour
-	// near is a jump within the hour after which a drain that nobody ended is over, by the wall clock.
+	// near is a jump within the hour after which a drain without an undrain is over, by the wall clock.
 	near = 30 * time.Minute
 )
 

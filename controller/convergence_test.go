@@ -171,7 +171,7 @@ func newPlayer(dir string) *player {
 	return &player{world: newWorld(dir), excuses: &excuses{harmed: map[string]bool{}, oom: map[string]bool{}}}
 }
 
-// excuses are the sandboxes for which FAILED is a right answer, because somebody else broke them.
+// excuses are the sandboxes for which FAILED is a right answer, because a fault from outside broke them.
 type excuses struct {
 	mu     sync.Mutex
 	harmed map[string]bool
@@ -440,7 +440,7 @@ func (p *player) truth() {
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, false)
 	}
-	for _, c := range p.engine.Keeps() { // by the other driver, which nobody goes back to
+	for _, c := range p.engine.Keeps() { // by the other driver, which does not come back
 		p.harmIf(c.Labels[naming.SandboxID], !c.Shown)
 	}
 }
@@ -504,7 +504,7 @@ func (p *player) loseHooks() {
 // harm notes that somebody else broke a sandbox: then FAILED is a right answer.
 func (p *player) harm(n int) { p.harmIf(p.box(n), true) }
 
-// renamed is what the name of a container begins with that somebody renamed.
+// renamed is the prefix of the name of a container that was renamed from outside.
 const renamed = "renamed-"
 
 // settle is longer than every back-off, grace period, late operation and resync together.

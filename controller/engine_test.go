@@ -162,7 +162,7 @@ func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
 	}, trick(e))
 }
 
-// staleEngine answers lists of containers as it did before, while it is told to.
+// staleEngine answers lists of containers as it did before, while stale is set.
 type staleEngine struct {
 	controller.Engine
 	mu    sync.Mutex

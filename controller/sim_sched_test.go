@@ -129,7 +129,7 @@ func (s *sched) effect(name string, life *simLife, do func() error) error {
 	return s.question(name, life, func(verdict) error { return do() })
 }
 
-// question is effect for what the engine may answer with a lie: answer is told of which.
+// question is effect for what the engine may answer with a lie: answer gets which.
 func (s *sched) question(name string, life *simLife, answer func(lie verdict) error) error {
 	v := s.await(name, life, true)
 	if v == killed {

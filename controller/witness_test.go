@@ -226,7 +226,7 @@ func (w *witness) report(id string, r store.Report, do func() error) error {
 }
 
 // deletes judges that a sandbox is DELETED: nothing of it runs that the engine has shown, unless that is left to an operator. What does
-// not run may be of a create that the engine had swallowed, and is an orphan; and so may be what somebody renamed before its create
+// not run may be of a create that the engine had swallowed, and is an orphan; and so may be what was renamed from outside before its create
 // recorded its ID, if the engine's lists left it out, too.
 func (w *witness) deletes(id string) {
 	if unswept, err := w.w.store.Unswept(context.Background(), id); err != nil || unswept {
@@ -256,7 +256,7 @@ func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	case code == plan.CodeResumeFailed && exists && deniedForLong(primary):
 		w.vanishes(sb, kept)
 	default:
-		w.breaks("%s fails with %s (%s), and nobody broke it; it was %s, wanted %s", sb.ID, code, why.GetErrorMessage(), sb.State, sb.Desired.GetRunState())
+		w.breaks("%s fails with %s (%s), and no fault broke it; it was %s, wanted %s", sb.ID, code, why.GetErrorMessage(), sb.State, sb.Desired.GetRunState())
 	}
 }
 
@@ -301,7 +301,7 @@ func (w *witness) supervisorDied(exec, containerID string) {
 	w.lost[exec] = w.stopping[containerID]
 }
 
-// endsExec judges the end of an exec: it is lost only if its supervisor died, and not because agboxd ended a sandbox that nobody broke.
+// endsExec judges the end of an exec: it is lost only if its supervisor died, and not because agboxd ended a sandbox that no fault broke.
 func (w *witness) endsExec(execID string, end *storev1.ExecEnd) {
 	if w == nil || end.GetErrorCode() != plan.CodeExecLost {
 		return
@@ -471,7 +471,7 @@ func (p *player) reallyGone() (ids []string) {
 	return ids
 }
 
-// checkVanished: nobody is asked about sandboxes that the engine shows.
+// checkVanished: no operator is asked about sandboxes that the engine shows.
 func (p *player) checkVanished() error {
 	line := p.daemon.Vanished()
 	if line == "" {

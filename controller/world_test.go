@@ -35,7 +35,7 @@ type world struct {
 	boot   int
 	shim   *fakeShim
 
-	watch *witness // of what the daemon does; nil: nobody
+	watch *witness // of what the daemon does; nil: none
 
 	instance string // of the store; "" for a random one
 	store    *store.Store

@@ -6,7 +6,7 @@
 //   - An accept is one transaction: reserved ID, config, desired state and event are all there or none is.
 //   - One writer goroutine commits whatever is queued in one transaction. A request stages its changes and they are
 //     applied only if it returned nil, so a refusal spoils nobody else's write.
-//   - After a commit it is appended to the log, then the index is published, then OnCommit hooks and watchers are told, then
+//   - After a commit it is appended to the log, then the index is published, then OnCommit hooks and watchers are called, then
 //     callers are answered. So whoever is told, reads it; and nobody reads what a crash could take back.
 //   - Event sequences of a sandbox start at 1 and have no gaps. Where a history limit is set, the oldest events of execs
 //     may be gone, none is renumbered, and nothing is missing after the mark that is kept of it. Of a record that was

@@ -50,7 +50,7 @@ type keeper struct {
 	done chan struct{}
 }
 
-// openLog opens the log of a database that nobody writes to yet. A log that can't be written is no reason not to start.
+// openLog opens the log of a database before its writer starts. A log that can't be written is no reason not to start.
 func (s *Store) openLog() error {
 	txid := s.durable.current()
 	lineage, err := s.lineage()

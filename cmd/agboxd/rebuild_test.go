@@ -90,7 +90,7 @@ func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing
 				s.must(err)
 			case "all", "end":
 				if records.RebuildPending() != (r.sentence() != "") {
-					t.Errorf("%v: callers are told %q", deaths, r.sentence())
+					t.Errorf("%v: callers get %q", deaths, r.sentence())
 				}
 				r.finish(t.Context())
 			}

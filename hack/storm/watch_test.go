@@ -39,10 +39,8 @@ func TestADaemonThatEndsByItselfIsReported(t *testing.T) {
 			}
 			defer s.daemon.end()
 			row.disk(&s.disk)
-			for _, err := os.Stat(filepath.Join(home, "killed")); row.program[:4] == "test" && err != nil; _, err = os.Stat(filepath.Join(home, "killed")) {
-				time.Sleep(10 * time.Millisecond) // polls for the file of the first life
-			}
 			if row.program[:4] == "test" {
+				awaitFile(t, filepath.Join(home, "killed"))
 				if err := s.daemon.kill(0); err != nil {
 					t.Fatal(err)
 				}
@@ -51,6 +49,18 @@ func TestADaemonThatEndsByItselfIsReported(t *testing.T) {
 			s.book.wantProblem(t, row.want)
 		})
 	}
+}
+
+// awaitFile waits for a file that the program makes in its first life.
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // a shell script makes it, and announces it no other way
+	}
+	t.Fatalf("%s was not made", path)
 }
 
 // watchUntil watches until the daemon has ended by itself once. If it never should, it looks a few times: nothing says that it will not end.
@@ -64,7 +74,7 @@ func (s *storm) watchUntil(t *testing.T, ends bool) {
 		deadline = time.Now().Add(3 * watchEvery)
 	}
 	for !s.endedByItself() && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond) // polls
+		time.Sleep(10 * time.Millisecond) // endedByItself is a flag that the watch sets; it has no channel
 	}
 	cancel()
 	if err := <-watched; err != nil {

@@ -114,7 +114,7 @@ func TestWatchAgentsTellsNothingElse(t *testing.T) {
 	appendTo(t, outbox, "x")
 	expectNews(t, news, "box1 a.1")
 	mark("box1 a.1") // the file and its content are two changes, which one or two reads see
-	mark("box1 a.1") // those of one read are told in any order
+	mark("box1 a.1") // those of one read arrive in any order
 	d.DropAgentWatch("box1", "a.1")
 	d.DropAgentWatch("box1", "a.1")
 	appendTo(t, outbox, "x")

@@ -47,7 +47,7 @@ func TestAPausedSandboxHoldsStillAndGoesOn(t *testing.T) {
 		!strings.Contains(err.Error(), "already paused") {
 		t.Errorf("another pause: %v", err)
 	}
-	time.Sleep(3 * time.Second) // that a frozen exec prints nothing is no event to wait for: it would print many lines in this time: three probes and three resyncs
+	time.Sleep(3 * time.Second) // a frozen exec prints nothing, which no event tells; a thawed one would print many lines in the time of three probes and resyncs
 	if now := d.read(x.GetStdoutLogPath()); now != stands || strings.Count(now, "\n") >= lines {
 		t.Errorf("it printed %q, and then %q", stands, now)
 	}

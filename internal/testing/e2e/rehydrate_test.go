@@ -61,7 +61,7 @@ func TestALostDatabaseComesBackFromItsLog(t *testing.T) {
 	v.removeAll()
 }
 
-// TestWhatTheEngineShowsComesBackWithoutAnyRecord: the database is lost and its log too, and then also when nobody knows any more what the UUID was.
+// TestWhatTheEngineShowsComesBackWithoutAnyRecord: the database is lost and its log too, and then the file with the UUID too.
 func TestWhatTheEngineShowsComesBackWithoutAnyRecord(t *testing.T) {
 	t.Parallel()
 	v, other := newVillage(t), newDaemon(t, "", "")

@@ -48,7 +48,7 @@ func (d *daemon) cutLogAt(at func(size int) int) {
 	}
 }
 
-// Without an engine and without the log nobody is told that something is not there.
+// Without an engine and without the log no call answers NOT_FOUND.
 func TestARebuildWaitsForTheEngine(t *testing.T) {
 	t.Parallel()
 	sock := filepath.Join(must(os.MkdirTemp("", "agbox-e2e-sock-"))(t), "d.sock")
@@ -168,7 +168,7 @@ func TestAFullDiskDelaysARebuild(t *testing.T) {
 	d.remove(id)
 }
 
-// The end of the engine is nobody's failure, also not when the database went with it, or its log too. Without the log, who was still able to
+// The end of the engine fails no sandbox, also not when the database went with it, or its log too. Without the log, who was still able to
 // heed the TERM of the next engine looks like one that was stopped: it is not run, and nothing of it is lost.
 func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
 	t.Parallel()
