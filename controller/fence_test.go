@@ -15,7 +15,10 @@ import (
 type fence struct {
 	dir, lock *os.File
 	journal   execjournal.Journal
-	once      sync.Once
+	lost      func() // its supervisor died without an end
+
+	mu          sync.Mutex
+	dead, ended bool
 }
 
 // fence takes the lock and links the journal, or fails because somebody else did. As the shim, it does not even lock what has a
@@ -31,7 +34,7 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	f := &fence{dir: dir, journal: execjournal.Journal{
 		Version: execjournal.Version, ExecID: req.ExecID, Nonce: req.Nonce, State: execjournal.StateStarted,
 		StartedAtNanos: s.wall().UnixNano(),
-	}}
+	}, lost: func() { s.lost(b.key(req.ExecID), b.id) }}
 	f.lock, err = os.OpenFile(filepath.Join(b.logs, execjournal.LockName(req.ExecID)), os.O_RDWR|os.O_CREATE, 0o644)
 	if err == nil {
 		err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -45,8 +48,7 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 			execjournal.JournalName(req.ExecID), data)
 	}
 	if err != nil {
-		f.free()
-		return nil, err
+		return nil, errors.Join(err, f.lock.Close(), dir.Close())
 	}
 	b.mu.Lock()
 	b.fences = append(b.fences, f)
@@ -54,20 +56,37 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	return f, nil
 }
 
+// end records the end, unless the supervisor is dead.
 func (f *fence) end(j execjournal.Journal) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return os.ErrClosed
+	}
 	data, err := execjournal.Encode(j)
 	if err != nil {
 		return err
 	}
-	return execjournal.Replace(int(f.dir.Fd()), execjournal.TempName(j.ExecID, "end"),
+	err = execjournal.Replace(int(f.dir.Fd()), execjournal.TempName(j.ExecID, "end"),
 		execjournal.JournalName(j.ExecID), data, 0o644, true)
+	f.ended = err == nil
+	return err
 }
 
 func (f *fence) free() {
-	f.unlock()
+	f.die()
 	_ = f.dir.Close()
 }
 
-func (f *fence) unlock() {
-	f.once.Do(func() { _ = f.lock.Close() })
+// die is the end of the supervisor. Its lock is free from here on, so whoever judges what agboxd makes of that must know first.
+func (f *fence) die() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return
+	}
+	if f.dead = true; !f.ended {
+		f.lost()
+	}
+	_ = f.lock.Close()
 }

@@ -335,7 +335,7 @@ func (s *fakeShim) died(d dockerx.ContainerDetail) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.fences { // the kernel frees them before anybody hears of the end
-		f.unlock()
+		f.die()
 	}
 }
 
@@ -500,7 +500,6 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	end.State, end.ExitCode = execjournal.StateEnded, code
 	switch what {
 	case died:
-		s.lost(b.key(req.ExecID), b.id) // no end: the lock is free now
 		return
 	case wasCancelled:
 		end.Cancelled, end.ExitCode, end.Signal = true, 143, 15
@@ -514,12 +513,6 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	}
 	s.turn("end " + b.key(req.ExecID))
 	end.EndedAtNanos = s.wall().UnixNano()
-	select {
-	case <-b.dead:
-		s.lost(b.key(req.ExecID), b.id)
-		return
-	default:
-	}
 	if f.end(end) == nil {
 		s.mu.Lock()
 		s.ends[b.key(req.ExecID)] = end
