@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -43,9 +45,9 @@ type pass struct {
 	networkID string
 }
 
-func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World, l look) *pass {
+func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) *pass {
 	return &pass{
-		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), at: l.moment, progress: rec.Progress,
+		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), at: l.Moment, progress: rec.Progress,
 		images: map[string]dockerx.Image{}, made: map[string]string{},
 	}
 }
@@ -138,7 +140,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 		if !p.making(s.Kind) || !p.hopeless(s, err, p.rec.ID+"/"+a.Service, patience) {
 			return about(s.Service, err)
 		}
-		a = a.GivenUp(p.progress, message(err))
+		a = a.GivenUp(p.progress, message.Of(err))
 		break
 	}
 	if a.LimitsApplied {

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
-	"github.com/agbox/agbox/controller/queue"
-
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 
@@ -23,7 +23,7 @@ const LoopAgents = "agents"
 // reconcileAgent is one pass over one agent: observe, decide, take the one step. It needs the store and files, never the
 // engine: what the engine has to say of its sandbox is in the sandbox's state.
 func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Result, error) {
-	at := c.clock.look()
+	at := c.clock.Look()
 	a, err := c.cfg.Store.Agent(ctx, id)
 	if errdefs.IsNotFound(err) {
 		c.agentBoard.forget(id)
@@ -43,10 +43,10 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Resul
 	c.countTransitions(ctx, a)
 	v, err := c.observeAgent(ctx, a, at)
 	if err != nil {
-		c.agentBoard.set(id, "retrying: "+message(err))
+		c.agentBoard.set(id, "retrying: "+message.Of(err))
 		return queue.Result{}, fmt.Errorf("observe agent: %w", err)
 	}
-	p := agentplan.Decide(agentRecord(a), v.world, at.now)
+	p := agentplan.Decide(agentRecord(a), v.world, at.Now)
 	if why := c.noRoom(); why != "" && p.WaitsForRoom(agentRecord(a), v.world) {
 		c.agentBoard.set(id, why)
 		return queue.Result{Next: roomLook}, nil
@@ -59,7 +59,7 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Resul
 		if errdefs.IsAborted(err) { // the newer state has its own pass, unless it is that of the sandbox to move to
 			return queue.Result{Next: abortedLook}, nil
 		}
-		c.agentBoard.set(id, "retrying: "+message(err))
+		c.agentBoard.set(id, "retrying: "+message.Of(err))
 		return queue.Result{}, fmt.Errorf("%s: %w", p.Kind, err)
 	}
 	if p.Kind == agentplan.Read || p.Kind == agentplan.Deliver || p.Kind == agentplan.Adopt {
@@ -74,8 +74,8 @@ func (c *Controller) reconcileAgent(ctx context.Context, id string) (queue.Resul
 func agentRecord(a store.Agent) agentplan.Record {
 	return agentplan.Record{
 		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
-		Attempts: a.Status.GetAttempts(), LastStart: fromNanos(a.Status.GetLastStartAt()),
-		ReadyAt: fromNanos(a.Status.GetReadyAt()), ChangedAt: fromNanos(a.Status.GetStateChangedAt()),
+		Attempts: a.Status.GetAttempts(), LastStart: clock.FromNanos(a.Status.GetLastStartAt()),
+		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
@@ -202,7 +202,7 @@ func (c *Controller) readBacklog(ctx context.Context, id string) error {
 		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
 			return err
 		}
-		v, err := c.observeAgent(ctx, a, c.clock.look())
+		v, err := c.observeAgent(ctx, a, c.clock.Look())
 		if err != nil || !v.world.Unread || c.noRoom() != "" {
 			return err
 		}

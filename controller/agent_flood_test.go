@@ -61,7 +61,7 @@ func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := c.observeAgent(t.Context(), a, c.clock.look())
+				v, err := c.observeAgent(t.Context(), a, c.clock.Look())
 				if err != nil {
 					t.Fatal(err)
 				}

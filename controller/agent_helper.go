@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 

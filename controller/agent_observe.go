@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -46,7 +46,7 @@ type agentLine struct {
 // readBytes bounds what one pass takes in, and so does execjournal.MaxLines.
 const readBytes = 1 << 20
 
-func (c *Controller) observeAgent(ctx context.Context, a store.Agent, at look) (*agentView, error) {
+func (c *Controller) observeAgent(ctx context.Context, a store.Agent, at clock.Look) (*agentView, error) {
 	v := &agentView{Controller: c, a: a, execID: agentExec(a)}
 	rec, sb, err := c.record(ctx, a.SandboxID)
 	if v.rec = rec; err != nil {
@@ -80,13 +80,13 @@ func (c *Controller) observeAgent(ctx context.Context, a store.Agent, at look) (
 	return v, v.observeSave(ctx, v.rec, at)
 }
 
-func (v *agentView) observeSandbox(at look) {
+func (v *agentView) observeSandbox(at clock.Look) {
 	rec := v.rec
 	word := enum.Word(rec.State)
 	if v.world.SandboxUp = rec.Standing == plan.Live && runs(rec) && !v.absences.doubts(rec.ID); v.world.SandboxUp {
 		v.world.UpSince = rec.StateChangedAt
-		if at.hold > 0 {
-			v.world.UpSince = at.now // a clock in doubt makes no turn late
+		if at.Hold > 0 {
+			v.world.UpSince = at.Now // a clock in doubt makes no turn late
 		}
 	}
 	v.world.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||

@@ -8,6 +8,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/store"
@@ -35,14 +36,14 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 }
 
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or work of one that was cut off for it.
-func (c *Controller) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at look) bool {
+func (c *Controller) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) bool {
 	return isEnding(rec) && !plan.IsDeath(rec.Reason) &&
 		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || c.finishing(ctx, a, at) || c.isSaved(rec, a, at))
 }
 
 // isSaved reports whether a drain that was there first saves the work of an agent, for as long as the end of a sandbox may take.
-func (c *Controller) isSaved(rec plan.Record, a store.Agent, at look) bool {
-	return c.agentBoard.saves(a.ID) && at.now.Sub(at.began(rec.RequestedAt)) < parkGrace
+func (c *Controller) isSaved(rec plan.Record, a store.Agent, at clock.Look) bool {
+	return c.agentBoard.saves(a.ID) && at.Now.Sub(at.Began(rec.RequestedAt)) < parkGrace
 }
 
 // isFrozen reports whether the last turn of an agent was ended so that its work can be saved.
@@ -51,11 +52,11 @@ func isFrozen(a store.Agent) bool {
 }
 
 // turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
-func (c *Controller) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at look) time.Duration {
+func (c *Controller) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) time.Duration {
 	if !c.hasTurn(ctx, rec, a, at) {
 		return 0
 	}
-	left := at.began(rec.RequestedAt).Add(turnGrace).Sub(at.now)
+	left := at.Began(rec.RequestedAt).Add(turnGrace).Sub(at.Now)
 	return min(max(left, 0), turnGrace)
 }
 
@@ -64,7 +65,7 @@ func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
 	if !isEnding(rec) {
 		return 0
 	}
-	at := c.clock.look()
+	at := c.clock.Look()
 	for _, id := range c.cfg.Store.AgentsOf(rec.ID) {
 		if a, err := c.cfg.Store.Agent(ctx, id); err == nil && c.hasTurn(ctx, rec, a, at) {
 			n++
@@ -75,17 +76,17 @@ func (c *Controller) turns(ctx context.Context, rec plan.Record) (n int) {
 
 // finishing reports whether an agent that is IDLE may still do what it was told with its last turn, as a turn of its own: one has
 // begun, or might in a moment. Nobody waits longer for it than for a turn.
-func (c *Controller) finishing(ctx context.Context, a store.Agent, at look) bool {
+func (c *Controller) finishing(ctx context.Context, a store.Agent, at clock.Look) bool {
 	return c.settles(ctx, a, at) > 0
 }
 
 // settles is how long an agent may be finishing from now on if nothing more is heard of it; 0: it is not.
-func (c *Controller) settles(ctx context.Context, a store.Agent, at look) time.Duration {
+func (c *Controller) settles(ctx context.Context, a store.Agent, at clock.Look) time.Duration {
 	settle := dialect.Settles(format(a.Spec))
 	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
 		return 0
 	}
-	idle := max(at.now.Sub(at.began(fromNanos(a.Status.GetStateChangedAt()))), 0)
+	idle := max(at.Now.Sub(at.Began(clock.FromNanos(a.Status.GetStateChangedAt()))), 0)
 	if pos, err := c.cfg.Store.AgentPosition(ctx, a.ID); err == nil && dialect.InTurn(pos.GetDecoder()) {
 		settle = c.finishGrace()
 	}
@@ -112,7 +113,7 @@ func nudged(a store.Agent) bool {
 }
 
 // observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
-func (v *agentView) observePark(ctx context.Context, rec plan.Record, at look) {
+func (v *agentView) observePark(ctx context.Context, rec plan.Record, at clock.Look) {
 	v.world.Ending, v.world.InTurn = isEnding(rec), v.hasTurn(ctx, rec, v.a, at)
 	v.world.TurnLeft = v.turnLeft(ctx, rec, v.a, at)
 	v.world.Finishing = v.settles(ctx, v.a, at)
@@ -127,7 +128,7 @@ func (v *agentView) observePark(ctx context.Context, rec plan.Record, at look) {
 }
 
 // observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
-func (v *agentView) observeSave(ctx context.Context, rec plan.Record, at look) error {
+func (v *agentView) observeSave(ctx context.Context, rec plan.Record, at clock.Look) error {
 	if v.world.Process != agentplan.Ended || !v.world.Cancelled || v.agentBoard.saves(v.a.ID) || !v.hasTurn(ctx, rec, v.a, at) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
 		return nil
 	}

@@ -7,11 +7,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 )
 
@@ -51,7 +51,7 @@ func (v *agentView) lastWords(envs map[string]string) string {
 
 // lastLine takes the values out before it takes lines: one may have several.
 func lastLine(tail []byte, envs ...map[string]string) string {
-	text := redact(printable(escapes.ReplaceAll(tail, nil)), envs...)
+	text := message.Redact(message.Printable(escapes.ReplaceAll(tail, nil)), envs...)
 	for text != "" {
 		at := strings.LastIndexByte(text, '\n')
 		if line := strings.Join(strings.Fields(text[at+1:]), " "); saysSomething(line) {

@@ -12,16 +12,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
-	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/controller/queue"
-
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // Config is what a controller works with.
@@ -76,7 +75,7 @@ type Controller struct {
 	cfg      Config
 	settings atomic.Pointer[Settings]
 	log      *slog.Logger
-	clock    *clock
+	clock    *clock.Clock
 	started  time.Time
 
 	sandboxes  *queue.Loop
@@ -123,10 +122,10 @@ func New(cfg Config) *Controller {
 	}
 	c.settings.Store(&cfg.Settings)
 	c.recallGivenUp()
-	c.clock = newClock(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
-	c.hooks = newHookClock(c.clock.read)
+	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
+	c.hooks = newHookClock(c.clock.Now)
 	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
-	c.started = c.clock.read()
+	c.started = c.clock.Now()
 	c.sandboxes = c.newLoop(LoopSandboxes, c.reconcileSandbox)
 	c.execs = c.newLoop(LoopExecs, c.reconcileExec)
 	c.agents = c.newLoop(LoopAgents, c.reconcileAgent)
@@ -157,7 +156,9 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.link.run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.watchExecs(ctx) })
-	wg.Go(func() { c.watchClock(ctx) })
+	wg.Go(func() {
+		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
+	})
 	wg.Go(func() { c.watchQuotas(ctx) })
 	wg.Go(func() { c.sandboxes.Run(ctx) })
 	wg.Go(func() { c.execs.Run(ctx) })
@@ -255,4 +256,27 @@ func (c *Controller) journalChanged(sandboxID, execID string) {
 	default:
 		c.wakeActiveExecs()
 	}
+}
+
+func (c *Controller) wakeAll() {
+	for _, id := range c.cfg.Store.LiveIDs() {
+		c.sandboxes.Add(id)
+	}
+}
+
+// ClockWarning says in one sentence until when deadlines wait, and why; empty when they don't.
+func (c *Controller) ClockWarning() string { return c.clock.Warning() }
+
+// clockOnRecord returns what an earlier daemon knew of the clock.
+func (c *Controller) clockOnRecord() clockjump.State {
+	rec, err := c.cfg.Store.Clock(context.Background())
+	switch {
+	case err != nil:
+		c.log.Error("the record of the clock can't be read; ignoring it", "err", err)
+	case rec != nil:
+		return clock.StateOf(rec)
+	case len(c.cfg.Store.LiveIDs()) == 0 && !c.cfg.Store.RebuildPending():
+		return clockjump.State{}
+	}
+	return clockjump.Unrecorded()
 }

@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/store"
 )
 
@@ -146,15 +147,15 @@ func (c *Controller) drainOn(ctx context.Context, rec *storev1.DrainRecord) erro
 	case rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING:
 		c.saveStragglers(ctx, rec, alive)
 		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
-	case c.drainer.hurries(), waited(rec, c.clock.look()):
+	case c.drainer.hurries(), waited(rec, c.clock.Look()):
 		return c.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
 	}
 	return nil // busy ones are nudged by their own passes
 }
 
 // waited reports whether a drain has waited for as long as it is to.
-func waited(rec *storev1.DrainRecord, l look) bool {
-	return l.now.Sub(l.began(fromNanos(rec.GetStartedAt()))) >= time.Duration(rec.GetWaitUntil()-rec.GetStartedAt())
+func waited(rec *storev1.DrainRecord, l clock.Look) bool {
+	return l.Now.Sub(l.Began(clock.FromNanos(rec.GetStartedAt()))) >= time.Duration(rec.GetWaitUntil()-rec.GetStartedAt())
 }
 
 func (c *Controller) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {

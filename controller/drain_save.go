@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 

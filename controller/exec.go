@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/controller/queue"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
@@ -142,7 +141,7 @@ func (c *Controller) turnOf(ctx context.Context, ex store.Exec, rec plan.Record)
 	if err != nil || a.Status.GetIncarnation() != n {
 		return 0
 	}
-	return c.turnLeft(ctx, rec, a, c.clock.look())
+	return c.turnLeft(ctx, rec, a, c.clock.Look())
 }
 
 func phaseOf(s execjournal.Status) plan.Phase {

@@ -11,6 +11,8 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
 )
@@ -29,7 +31,7 @@ func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainRe
 	if err != nil {
 		return nil, err
 	}
-	e := &explanation{Controller: c, rec: rec, sb: sb, at: c.clock.look()}
+	e := &explanation{Controller: c, rec: rec, sb: sb, at: c.clock.Look()}
 	seen := e.look(ctx)
 	if rec.Standing == plan.NeverReserved && (!seen || !e.plan.Unknown) {
 		if _, err := c.cfg.Store.Sandbox(ctx, id); err != nil {
@@ -45,7 +47,7 @@ type explanation struct {
 	*Controller
 	rec plan.Record
 	sb  store.Sandbox
-	at  look
+	at  clock.Look
 
 	link  linkState // of the engine, as it was known before the look
 	blind error     // why nothing was seen of an engine that was well
@@ -112,7 +114,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 	last := e.sandboxes.Failure(e.rec.ID)
 	r := &agboxv1.ExplainResponse{
 		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
-		Tries: uint32(e.sandboxes.Tries(e.rec.ID)), Deadlines: deadlines(e.at.dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
+		Tries: uint32(e.sandboxes.Tries(e.rec.ID)), Deadlines: deadlines(e.at.Dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
 		EngineProblem: e.link.problem,
 	}
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
@@ -123,7 +125,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
 	}
 	if last.Err != nil {
-		r.LastError = e.redact(message(last.Err))
+		r.LastError = e.redact(message.Of(last.Err))
 	}
 	if last.RetryAt.After(time.Now()) {
 		r.RetryAt = timestamppb.New(last.RetryAt)
@@ -152,7 +154,7 @@ func (e *explanation) waiting() string {
 	case e.link.problem != "":
 		return e.link.problem
 	case e.blind != nil:
-		return "no verdict: " + e.redact(message(e.blind))
+		return "no verdict: " + e.redact(message.Of(e.blind))
 	case e.plan.Unknown:
 		if e.rec.Standing == plan.Unswept {
 			return "cleanup_ttl deleted the sandbox after a failure, and the engine may have hidden its containers then; they stay until " +
@@ -184,5 +186,5 @@ func (e *explanation) redact(text string) string {
 	for _, svc := range slices.Concat(e.sb.Spec.GetRequiredServices(), e.sb.Spec.GetOptionalServices()) {
 		envs = append(envs, svc.GetEnvs())
 	}
-	return redact(strings.ToValidUTF8(text, ""), envs...)
+	return message.Redact(strings.ToValidUTF8(text, ""), envs...)
 }

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -28,7 +29,7 @@ func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.Expl
 	if err != nil && !errdefs.IsDataLoss(err) {
 		return nil, err
 	}
-	e := &agentExplanation{Controller: c, a: a, at: c.clock.look(), blind: err}
+	e := &agentExplanation{Controller: c, a: a, at: c.clock.Look(), blind: err}
 	if err == nil {
 		e.look(ctx)
 	}
@@ -39,7 +40,7 @@ func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.Expl
 type agentExplanation struct {
 	*Controller
 	a  store.Agent
-	at look
+	at clock.Look
 
 	blind error             // why there is no verdict
 	box   string            // its sandbox, for people
@@ -57,7 +58,7 @@ func (e *agentExplanation) look(ctx context.Context) {
 		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
 	}
 	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.at); e.blind == nil {
-		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.at.now)
+		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.at.Now)
 	}
 }
 
@@ -119,7 +120,7 @@ func (e *agentExplanation) response() *agboxv1.ExplainResponse {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
 	}
 	if last.Err != nil {
-		r.LastError = e.redact(message(last.Err))
+		r.LastError = e.redact(message.Of(last.Err))
 	}
 	if last.RetryAt.After(time.Now()) {
 		r.RetryAt = timestamppb.New(last.RetryAt)
@@ -152,7 +153,7 @@ func (e *agentExplanation) waiting() string {
 	case errdefs.IsDataLoss(e.blind):
 		return "its stored record does not decode, so it is left alone; see the daemon's log"
 	case e.blind != nil:
-		return "no verdict: " + e.redact(message(e.blind))
+		return "no verdict: " + e.redact(message.Of(e.blind))
 	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && agentWanted(e.a) == "run":
 		return fmt.Sprintf("its process has ended, and its restart_policy (%s) does not start it again; `agbox agent start` does",
 			orElse(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
@@ -168,5 +169,5 @@ func (e *agentExplanation) ended() bool {
 
 // redact takes env values of the agent and of its sandbox out of a text that may quote a program.
 func (e *agentExplanation) redact(text string) string {
-	return redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs(), e.envs)
+	return message.Redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs(), e.envs)
 }

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/agentplan"
 )
 
@@ -153,14 +152,14 @@ var stepReasons = map[agentplan.Kind]string{
 
 // deadlines is what time brings about while nothing else happens.
 func (e *agentExplanation) deadlines() []*agboxv1.ExplainDeadline {
-	d := &agboxv1.ExplainDeadline{At: timestamppb.New(e.at.now.Add(e.plan.Next))}
+	d := &agboxv1.ExplainDeadline{At: timestamppb.New(e.at.Now.Add(e.plan.Next))}
 	switch state := e.a.Status.GetState(); {
 	case e.plan.Next < time.Millisecond || e.plan.Kind != agentplan.Wait:
 		return nil
 	case state == agboxv1.AgentState_AGENT_STATE_STARTING:
 		d.Kind, d.Action = "start_timeout", "fail"
 	case state == agboxv1.AgentState_AGENT_STATE_BUSY:
-		d.Kind, d.Action, d.At = "turn", "end", timestamppb.New(e.at.now.Add(e.view.world.TurnLeft))
+		d.Kind, d.Action, d.At = "turn", "end", timestamppb.New(e.at.Now.Add(e.view.world.TurnLeft))
 	case e.ended():
 		d.Kind, d.Action = "back-off", "start"
 	default:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/naming"
 )
@@ -14,7 +15,7 @@ func (e *explanation) observed(seen bool) []string {
 	if !seen {
 		why := e.link.problem
 		if e.blind != nil {
-			why = e.redact(message(e.blind))
+			why = e.redact(message.Of(e.blind))
 		}
 		lines := []string{"engine: " + why}
 		if e.rec.Standing == plan.Live {

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
 )
@@ -84,7 +85,7 @@ func (c *Controller) removeGarbage(ctx context.Context, g *agboxv1.GarbageItem) 
 		err = c.removeOne(ctx, g)
 	}
 	if err != nil {
-		g.Error = message(err)
+		g.Error = message.Of(err)
 		return
 	}
 	g.Removed = true

@@ -107,7 +107,7 @@ const (
 
 // outsideSpec are the objects that the sandbox's own pass would remove.
 func (c *Controller) outsideSpec(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
-	p, err := c.glance(ctx, id, &h.world, c.clock.look())
+	p, err := c.glance(ctx, id, &h.world, c.clock.Look())
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
@@ -77,7 +78,7 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 	}
 	h.Since = c.hooks.since(rec.ID, index)
 	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = redact(c.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
+		h.Output = message.Redact(c.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
 	}
 	return h, nil
 }
@@ -86,7 +87,7 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 func (c *Controller) hookOutput(sandboxID, execID string) string {
 	for _, stderr := range []bool{true, false} {
 		out, err := c.cfg.Execs.Tail(sandboxID, execID, stderr, maxHookOutput)
-		if text := printable(out); err == nil && text != "" {
+		if text := message.Printable(out); err == nil && text != "" {
 			return text
 		}
 	}

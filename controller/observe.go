@@ -10,6 +10,8 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -23,7 +25,7 @@ const unproven = "looking by ID and by name for what the engine's lists do not s
 type view struct {
 	rec *plan.Record
 	sb  store.Sandbox
-	at  look
+	at  clock.Look
 }
 
 // inDoubt reports whether the decision depends on the absence of parts that w does not show.
@@ -182,7 +184,7 @@ func containerOf(ct dockerx.Container) plan.Container {
 func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := containerOf(d.Container)
 	c.Inspected, c.Limits, c.Probes = true, plan.Limits(d.Limits), slices.Contains(d.Entrypoint, probeFlag)
-	c.HealthOutput = redact(printable([]byte(d.HealthOutput)), serviceSpec(spec, c.Service).GetEnvs())
+	c.HealthOutput = message.Redact(message.Printable([]byte(d.HealthOutput)), serviceSpec(spec, c.Service).GetEnvs())
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
 }

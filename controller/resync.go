@@ -6,6 +6,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -95,7 +96,7 @@ func (c *Controller) resync(ctx context.Context) error {
 			worlds[id] = &plan.World{Run: run}
 		}
 	}
-	l, unknown := c.clock.look(), 0
+	l, unknown := c.clock.Look(), 0
 	for id, w := range worlds {
 		p, err := c.glance(ctx, id, w, l)
 		switch {
@@ -108,12 +109,12 @@ func (c *Controller) resync(ctx context.Context) error {
 			c.sandboxes.AddAfter(id, p.Next)
 		}
 	}
-	c.cfg.Metrics.Resynced(l.now, unknown)
+	c.cfg.Metrics.Resynced(l.Now, unknown)
 	return nil
 }
 
 // glance decides from the lists alone. What it sees as a dead container is looked at closely by the pass.
-func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l look) (plan.Plan, error) {
+func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Look) (plan.Plan, error) {
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
 		return plan.Plan{}, err
@@ -167,11 +168,11 @@ const purgeBatch = 100
 
 // purge drops the history of sandboxes that were deleted long enough ago, by a clock that is not in doubt. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
-	retention, l := c.inForce().EventRetention, c.clock.look()
-	if retention <= 0 || l.hold > 0 {
+	retention, l := c.inForce().EventRetention, c.clock.Look()
+	if retention <= 0 || l.Hold > 0 {
 		return nil
 	}
-	ids, err := c.cfg.Store.DeletedBefore(ctx, l.moment, retention, purgeBatch)
+	ids, err := c.cfg.Store.DeletedBefore(ctx, l.Moment, retention, purgeBatch)
 	if err != nil {
 		return err
 	}

@@ -7,19 +7,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agbox/agbox/controller/queue"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/store"
 )
 
 // reconcileSandbox is one pass over one sandbox.
 func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Result, error) {
-	l := c.clock.look() // once per pass: two can disagree about expiry
+	l := c.clock.Look() // once per pass: two can disagree about expiry
 	rec, sb, err := c.record(ctx, id)
 	if err != nil {
 		return queue.Result{}, err
@@ -74,7 +75,7 @@ func ended(rec plan.Record) bool {
 }
 
 // carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
-func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l look) (queue.Result, error) {
+func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l clock.Look) (queue.Result, error) {
 	c.status.set(rec.ID, p.Waiting)
 	ps := newPass(c, rec, sb, w, l)
 	if err := ps.report(ctx, p.Before); err != nil {
@@ -88,7 +89,7 @@ func (c *Controller) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		c.status.set(rec.ID, waiting.what)
 		return queue.Result{Pending: true}, nil // the end of what it waits for adds the key
 	case errors.As(err, &terminal):
-		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message(terminal.Err))}}
+		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message.Of(terminal.Err))}}
 		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
 			return queue.Result{}, reportErr // not terminal before it is on record
 		}
@@ -175,7 +176,7 @@ func (c *Controller) logEvent(id string, gen uint64, e *agboxv1.SandboxEvent) {
 
 // explain shows a transient error in the sandbox's status and hands it on.
 func (c *Controller) explain(id string, err error) error {
-	c.status.set(id, "retrying: "+message(err))
+	c.status.set(id, "retrying: "+message.Of(err))
 	return err
 }
 
@@ -214,17 +215,9 @@ func (c *Controller) recordOf(sb store.Sandbox) plan.Record {
 		Objects: sb.Desired.GetObjects(), Recover: sb.Desired.GetRecover(),
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), c.inForce()),
-		DeadlineAt: fromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: fromNanos(sb.Desired.GetDemotedAt()),
+		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
 		Agents: len(sb.Agents) > 0,
 	}
-}
-
-// fromNanos is the time of a stored one; 0 is none.
-func fromNanos(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns)
 }
 
 // overFrozen reports whether sb is among those that have been frozen for longest while more are than pause.max_frozen.
@@ -271,17 +264,17 @@ func runs(rec plan.Record) bool {
 }
 
 // decide decides by the times that the records mean, if their dates are of a clock that was wrong.
-func (c *Controller) decide(rec plan.Record, sb store.Sandbox, w plan.World, l look) plan.Plan {
-	return plan.Decide(l.dated(rec, sb), w, c.policy(sb, l), l.now)
+func (c *Controller) decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) plan.Plan {
+	return plan.Decide(l.Dated(rec, sb), w, c.policy(sb, l), l.Now)
 }
 
-func (c *Controller) policy(sb store.Sandbox, l look) plan.Policy {
+func (c *Controller) policy(sb store.Sandbox, l clock.Look) plan.Policy {
 	s := c.inForce()
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
 		ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
-		AwakeSince: l.awake, Hold: l.hold,
+		AwakeSince: l.Awake, Hold: l.Hold,
 	}
 }
 

@@ -1,4 +1,4 @@
-package controller
+package clock
 
 import (
 	"testing"
@@ -12,19 +12,19 @@ func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var skew time.Duration
 		begun := time.Now()
-		c := newClock(func() clockjump.Reading {
+		c := New(func() clockjump.Reading {
 			up := time.Since(begun)
 			return clockjump.Reading{Wall: time.Now().Round(0).Add(skew), SinceBoot: up, Awake: up, BootID: "boot"}
 		}, func() time.Duration { return 0 }, clockjump.State{})
 		for jumps, step := range []time.Duration{time.Hour, -2 * time.Hour, 400 * time.Millisecond, -time.Hour} {
 			time.Sleep(time.Minute)
 			skew += step
-			now := c.read()
-			if c.awakeSince().After(now) {
-				t.Errorf("after a step of %s: awake since %s, now is %s", step, c.awakeSince(), now)
+			now := c.Now()
+			if c.Look().Awake.After(now) {
+				t.Errorf("after a step of %s: awake since %s, now is %s", step, c.Look().Awake, now)
 			}
 			time.Sleep(time.Minute)
-			if c.read(); jumps == 3 && c.jumped() != 3 {
+			if c.Now(); jumps == 3 && c.jumped() != 3 {
 				t.Errorf("%d jumps", c.jumped())
 			}
 		}

@@ -1,4 +1,5 @@
-package controller
+// Package message makes text for people of errors and of what programs print.
+package message
 
 import (
 	"errors"
@@ -7,15 +8,15 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// classes are the errors that say what kind an error is, and nothing that a person wants to read.
+// classes are the errors that only classify another one. Their texts are for programs.
 var classes = []error{
 	errdefs.ErrInvalidArgument, errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrPermissionDenied,
 	errdefs.ErrFailedPrecondition, errdefs.ErrConflict, errdefs.ErrAborted, errdefs.ErrUnavailable, errdefs.ErrInternal,
 	errdefs.ErrUnauthenticated, errdefs.ErrOutOfRange, errdefs.ErrUnknown,
 }
 
-// message is the text of an error for people: without the names of classes at its end, one for each time it was wrapped.
-func message(err error) string {
+// Of returns the text of an error for people: without the names of the classes at its end, one for each time it was wrapped.
+func Of(err error) string {
 	text := err.Error()
 	for cut := true; cut; {
 		cut = false

@@ -1,4 +1,4 @@
-package controller
+package clock
 
 import (
 	"context"
@@ -12,55 +12,44 @@ import (
 // How often the record of the clock is written when nothing happens to it. An old one costs nothing while the clock runs: it
 // is compared with the clock that counts suspends, not with the time that went by.
 const (
-	clockRecordEvery = 10 * time.Minute
-	// clockRecordSoon is how often while deadlines wait, and after an error.
-	clockRecordSoon = time.Minute
+	recordEvery = 10 * time.Minute
+	// recordSoon is how often while deadlines wait, and after an error.
+	recordSoon = time.Minute
 )
 
-// clockRecorder writes the state of the clock to the store. It belongs to one goroutine.
-type clockRecorder struct {
-	store interface {
-		SetClock(ctx context.Context, rec *storev1.ClockRecord) error
-	}
-	log *slog.Logger
+// Recorder stores the state of the clock: *store.Store.
+type Recorder interface {
+	SetClock(ctx context.Context, rec *storev1.ClockRecord) error
+}
+
+// keeper keeps the record of the clock up to date. It belongs to one goroutine.
+type keeper struct {
+	store Recorder
+	log   *slog.Logger
 
 	written bool
 	at      time.Duration // of the last try, by the clock that counts suspends
 	failed  bool
 }
 
-// keep writes the record if something happened, or it has been long. A daemon that dies before it hides no jump: its successor
-// compares with the record before, and begins the grace period again.
-func (k *clockRecorder) keep(ctx context.Context, s clockjump.State, r clockjump.Reading, happened bool) {
-	every := clockRecordEvery
+// keep writes the record if something happened, or the last write is long ago. A daemon that dies before this write hides no jump: the
+// next one compares with the previous record, and starts the grace period over.
+func (k *keeper) keep(ctx context.Context, s clockjump.State, r clockjump.Reading, happened bool) {
+	every := recordEvery
 	if s.Doubt != nil || s.Woke != nil || k.failed {
-		every = clockRecordSoon
+		every = recordSoon
 	}
 	if k.written && !happened && r.SinceBoot-k.at < every {
 		return
 	}
-	err := k.store.SetClock(ctx, recordOfClock(s))
+	err := k.store.SetClock(ctx, recordOf(s))
 	if err != nil && !k.failed && ctx.Err() == nil {
 		k.log.Warn("the clock could not be recorded; retrying", "err", err)
 	}
 	k.written, k.at, k.failed = true, r.SinceBoot, err != nil
 }
 
-// clockOnRecord is what an earlier daemon knew of the clock.
-func (c *Controller) clockOnRecord() clockjump.State {
-	rec, err := c.cfg.Store.Clock(context.Background())
-	switch {
-	case err != nil:
-		c.log.Error("the record of the clock can't be read; ignoring it", "err", err)
-	case rec != nil:
-		return clockOf(rec)
-	case len(c.cfg.Store.LiveIDs()) == 0 && !c.cfg.Store.RebuildPending():
-		return clockjump.State{}
-	}
-	return clockjump.Unrecorded()
-}
-
-func recordOfClock(s clockjump.State) *storev1.ClockRecord {
+func recordOf(s clockjump.State) *storev1.ClockRecord {
 	rec := &storev1.ClockRecord{
 		BootId: s.BootID, BootedAt: nanos(s.BootedAt), Wall: nanos(s.Wall), Slept: int64(s.Slept), Since: nanos(s.Since),
 		Unsure: nanos(s.Unsure), Woke: waitRecord(s.Woke),
@@ -76,21 +65,22 @@ func recordOfClock(s clockjump.State) *storev1.ClockRecord {
 	return rec
 }
 
-func clockOf(rec *storev1.ClockRecord) clockjump.State {
+// StateOf returns the state of the clock that a record holds.
+func StateOf(rec *storev1.ClockRecord) clockjump.State {
 	s := clockjump.State{
-		BootID: rec.GetBootId(), BootedAt: fromNanos(rec.GetBootedAt()), Wall: fromNanos(rec.GetWall()), Slept: time.Duration(rec.GetSlept()),
-		Since: fromNanos(rec.GetSince()), Unsure: fromNanos(rec.GetUnsure()), Woke: waitOf(rec.GetWoke()),
+		BootID: rec.GetBootId(), BootedAt: FromNanos(rec.GetBootedAt()), Wall: FromNanos(rec.GetWall()), Slept: time.Duration(rec.GetSlept()),
+		Since: FromNanos(rec.GetSince()), Unsure: FromNanos(rec.GetUnsure()), Woke: waitOf(rec.GetWoke()),
 	}
 	if d := rec.GetDoubt(); d != nil {
 		s.Doubt = &clockjump.Doubt{
-			NewBoot: d.GetNewBoot(), BootedAt: fromNanos(d.GetBootedAt()), From: fromNanos(d.GetFrom()), Since: fromNanos(d.GetSince()), To: fromNanos(d.GetTo()),
+			NewBoot: d.GetNewBoot(), BootedAt: FromNanos(d.GetBootedAt()), From: FromNanos(d.GetFrom()), Since: FromNanos(d.GetSince()), To: FromNanos(d.GetTo()),
 		}
 		if w := waitOf(d.GetWait()); w != nil {
 			s.Doubt.Wait = *w
 		}
 	}
 	for _, w := range rec.GetWrong() {
-		s.Wrong = append(s.Wrong, clockjump.Span{From: fromNanos(w.GetFrom()), To: fromNanos(w.GetTo()), At: fromNanos(w.GetAt())})
+		s.Wrong = append(s.Wrong, clockjump.Span{From: FromNanos(w.GetFrom()), To: FromNanos(w.GetTo()), At: FromNanos(w.GetAt())})
 	}
 	return s
 }
@@ -115,4 +105,12 @@ func nanos(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixNano()
+}
+
+// FromNanos returns a stored time, in nanoseconds since 1970; 0 is the zero time.
+func FromNanos(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
 }

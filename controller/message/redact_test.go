@@ -1,10 +1,10 @@
-package controller
+package message
 
 import "testing"
 
 func TestRedact(t *testing.T) {
 	service := map[string]string{"PASSWORD": "s3cret", "LONGER": "s3cret-and-more", "SHORT": "a"}
-	got := redact("a login with s3cret failed, s3cret-and-more too, as did tok3n", service, map[string]string{"TOKEN": "tok3n"})
+	got := Redact("a login with s3cret failed, s3cret-and-more too, as did tok3n", service, map[string]string{"TOKEN": "tok3n"})
 	if want := "a login with [redacted] failed, [redacted] too, as did [redacted]"; got != want {
 		t.Errorf("got %q", got)
 	}
@@ -15,10 +15,10 @@ func TestRedactWhatIsNotWhole(t *testing.T) {
 	for text, want := range map[string]string{
 		"456789 is no token":               "[redacted] is no token", // the end of more
 		"789 is no token":                  "789 is no token",
-		printable([]byte(env["KEY"])):      "[redacted]", // the carriage return is not printed
+		Printable([]byte(env["KEY"])):      "[redacted]", // the carriage return is not printed
 		"a key of\nfirst\nsecond\nin full": "a key of\n[redacted]\nin full",
 	} {
-		if got := redact(text, env); got != want {
+		if got := Redact(text, env); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}

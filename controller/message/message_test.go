@@ -1,4 +1,4 @@
-package controller
+package message
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestMessagesDoNotEndInTheNamesOfClasses(t *testing.T) {
 		{errors.New("the service said: not found"), "the service said: not found"},
 		{fmt.Errorf("service db: %w", refused), "service db: copies[0]: it is a FIFO"},
 	} {
-		if got := message(row.err); got != row.want {
+		if got := Of(row.err); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package controller
+package message
 
 import (
 	"slices"
@@ -13,9 +13,9 @@ const (
 	redacted  = "[redacted]"
 )
 
-// redact takes the values of environment variables out of what a program printed, before it goes into an event. text is
-// printable, and may be the end of more: then it may begin in the middle of a value.
-func redact(text string, envs ...map[string]string) string {
+// Redact replaces the values of environment variables in what a program printed, before it is recorded or shown. text is the result of
+// Printable. It may be the end of a longer text and then begin in the middle of a value.
+func Redact(text string, envs ...map[string]string) string {
 	values := secrets(envs)
 	for _, v := range values {
 		text = strings.ReplaceAll(text, v, redacted)
@@ -30,11 +30,11 @@ func redact(text string, envs ...map[string]string) string {
 	return text
 }
 
-// secrets are the values as they are and as printable would have them, the longest first: one may be a part of another.
+// secrets are the values as they are and as Printable would have them, the longest first: one may be a part of another.
 func secrets(envs []map[string]string) (values []string) {
 	for _, env := range envs {
 		for _, value := range env {
-			for _, v := range []string{value, printable([]byte(value))} {
+			for _, v := range []string{value, Printable([]byte(value))} {
 				if len(v) >= minSecret {
 					values = append(values, v)
 				}
@@ -45,8 +45,8 @@ func secrets(envs []map[string]string) (values []string) {
 	return values
 }
 
-// printable keeps what can stand in a message.
-func printable(out []byte) string {
+// Printable drops what is not UTF-8 or not printable, except newlines and tabs, and trims spaces.
+func Printable(out []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r

@@ -1,0 +1,120 @@
+// Package clock holds the wall clock by which all deadlines are judged. It notices when that clock jumps or the host sleeps, keeps
+// what it knows of the clock on record, and says how long deadlines wait until the clock is accepted.
+package clock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/store"
+)
+
+// Bounds of a clock that runs as it should.
+const (
+	// readEvery is how often Watch reads the clock when nothing else does, and by how much a deadline may be late after a jump.
+	readEvery = time.Second
+	// tolerance is by how much the wall clock may differ from the elapsed time before timers are reset. NTP stays below it. Deadlines
+	// wait only after a larger difference: clockjump.Tolerance.
+	tolerance = 500 * time.Millisecond
+)
+
+// Clock is the wall clock of all deadlines. Timers run by another clock, which does not count suspends and cannot be set; each reading
+// compares the two and notices a jump. It is safe for concurrent use.
+type Clock struct {
+	source func() clockjump.Reading
+	grace  func() time.Duration
+
+	mu     sync.Mutex
+	state  clockjump.State
+	last   clockjump.Reading
+	awake  time.Time // wall time after the last jump, or at the start: earlier readings are unknown
+	jumps  int
+	events []clockjump.Event // not returned by take yet
+}
+
+// Look is one reading of the clock. A pass decides everything by one reading.
+type Look struct {
+	Now    time.Time
+	Moment clockjump.Moment
+	// Awake is when the clock last jumped, or when this daemon started.
+	Awake time.Time
+	// Hold is how long deadlines still wait.
+	Hold time.Duration
+}
+
+// Dated returns the record with its times as the present clock would have recorded them; see clockjump.Moment.
+func (l Look) Dated(rec plan.Record, sb store.Sandbox) plan.Record {
+	rec.StateChangedAt, rec.IdleSince = l.Moment.Began(rec.StateChangedAt), l.Moment.Began(rec.IdleSince)
+	rec.DemotedAt, rec.DeadlineAt = l.Moment.Began(rec.DemotedAt), sb.DeadlineBy(l.Moment)
+	return rec
+}
+
+// Began is plan.Policy.Began by this reading.
+func (l Look) Began(t time.Time) time.Time {
+	return plan.Policy{AwakeSince: l.Awake, Hold: l.Hold}.Began(t, l.Now)
+}
+
+// New returns a clock that goes on from a known state. source reads the host's clocks; nil: the wall clock alone, which never jumps. grace
+// returns for how long deadlines wait after a jump.
+func New(source func() clockjump.Reading, grace func() time.Duration, known clockjump.State) *Clock {
+	if source == nil {
+		source = wallAlone
+	}
+	c := &Clock{source: source, grace: grace, state: known}
+	c.last = source()
+	c.awake = c.last.Wall
+	c.Look()
+	return c
+}
+
+// wallAlone is a clock that never jumps.
+func wallAlone() clockjump.Reading {
+	wall := time.Now().Round(0)
+	up := wall.Sub(time.Unix(0, 0))
+	return clockjump.Reading{Wall: wall, SinceBoot: up, Awake: up, BootID: "unknown", Synced: true}
+}
+
+// Look reads the clock and notices a jump.
+func (c *Clock) Look() Look {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, grace := c.source(), c.grace()
+	jump := r.Wall.Sub(c.last.Wall) - (r.Awake - c.last.Awake)
+	if jump > tolerance || jump < -tolerance {
+		c.awake = r.Wall
+		c.jumps++
+	}
+	c.last = r
+	var events []clockjump.Event
+	c.state, events = c.state.Look(r, grace)
+	c.events = append(c.events, events...)
+	return Look{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace)}
+}
+
+// Now reads the clock and returns the wall clock's time.
+func (c *Clock) Now() time.Time { return c.Look().Now }
+
+// jumped counts the jumps in either direction.
+func (c *Clock) jumped() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.jumps
+}
+
+// known returns the present state of the clock.
+func (c *Clock) known() clockjump.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// take returns the state of the clock, its last reading, and the events since the previous take.
+func (c *Clock) take() (clockjump.State, clockjump.Reading, []clockjump.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	events := c.events
+	c.events = nil
+	return c.state, c.last, events
+}
