@@ -12,8 +12,8 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// TestAContainerMadeOnANetworkIDOutlivesThatNetwork: containers keep their network by ID that an engine of API 1.41 made before it
-// was upgraded, or an agboxd before it gave engines the name.
+// TestAContainerMadeOnANetworkIDOutlivesThatNetwork: a container refers to its network by ID when an engine of API 1.41 created
+// it before an upgrade, or an agboxd that did not yet give engines the name.
 func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 	_, e := private(t)
 	raw := func(f func(ctx context.Context, c *client.Client) error) {
@@ -48,7 +48,7 @@ func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 		}
 	}
 	must(e.StartContainer(t.Context(), id))
-	for range 3 { // each network takes the place of the one before
+	for range 3 { // each network replaces the previous one
 		must(e.StopContainer(t.Context(), id, 0))
 		must(e.RemoveNetwork(t.Context(), n.ID))
 		n = made()
@@ -58,11 +58,11 @@ func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 		}
 		for range 2 {
 			must(e.StartContainer(t.Context(), id))
-			must(e.StartContainer(t.Context(), id)) // it runs
+			must(e.StartContainer(t.Context(), id)) // already running
 			wantOneEnd(t, e, id, n)
 			must(e.StopContainer(t.Context(), id, 0))
 		}
-		// This process dies between a start and the tidying after it, or before the start.
+		// As if agboxd died between a start and its cleanup, or before the start.
 		a := &attachment{}
 		raw(func(ctx context.Context, c *client.Client) (err error) {
 			if a, err = attachmentOf(ctx, c, id); err != nil || !isLoose(c.ClientVersion()) {
@@ -88,7 +88,7 @@ func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 	must(e.RemoveNetwork(t.Context(), n.ID))
 }
 
-// wantOneEnd: the container has one address, on n, by its further DNS name too.
+// wantOneEnd checks that the container has one address, on n, also under its alias.
 func wantOneEnd(t *testing.T, e *Engine, id string, n Network) {
 	t.Helper()
 	err := e.withClient(t.Context(), func(ctx context.Context, c *client.Client) error {

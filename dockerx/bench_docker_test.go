@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 )
 
-// The cost of this package on top of the bare API, on one cheap call and on what a sandbox is made with.
+// The overhead of this package over the bare API, for one cheap call and for the creation of a sandbox.
 
 func BenchmarkListContainers(b *testing.B) {
 	b.Run("dockerx", func(b *testing.B) {

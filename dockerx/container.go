@@ -10,7 +10,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// State is the state of a container, in Docker's words.
+// State is the state of a container, as Docker names it.
 type State string
 
 // The states of a container.
@@ -21,7 +21,7 @@ const (
 	StateRestarting State = "restarting"
 	StateRemoving   State = "removing"
 	StateExited     State = "exited"
-	StateDead       State = "dead" // a removal that went wrong half-way; remove it again
+	StateDead       State = "dead" // a removal failed halfway; remove it again
 )
 
 // Container is one container as a list shows it.
@@ -30,19 +30,19 @@ type Container struct {
 	Name   string // without the leading slash of the engine's answers
 	Labels map[string]string
 	State  State
-	// Networks are the IDs of the networks that it is attached to, or, while it was never started, will be.
+	// Networks are the IDs of the networks that it is attached to or, before its first start, will be attached to.
 	Networks []string
 	// Created has a resolution of one second in a list.
 	Created time.Time
-	// Health is what the container's healthcheck says. In a list it is a hint: read out of a text for people, the only
-	// source that costs no call for each container. A list does not show that of a paused container, and shows one that was
-	// thawed as unhealthy until its next probe; an inspection has the verdict of the last probes.
+	// Health is the verdict of the container's healthcheck. ListContainers parses it from the status text, the only source
+	// that needs no call per container, so it is a hint there: empty for a paused container, and unhealthy for an unpaused one
+	// until its next probe. InspectContainer derives it from the recorded probes.
 	Health Health
-	// EndedWell: it has exited, with code 0.
+	// EndedWell: the container has exited with code 0.
 	EndedWell bool
 }
 
-// Health is the verdict of a healthcheck, in Docker's words.
+// Health is the verdict of a healthcheck, as Docker names it.
 type Health string
 
 // The verdicts.
@@ -64,44 +64,44 @@ type ContainerDetail struct {
 	Container
 	// Running is true for a paused container too.
 	Running, Paused bool
-	// OOMKilled is sticky: it says that some process of the container met the OOM killer in this run, not that this ended it.
+	// OOMKilled is sticky: some process of the container was killed for lack of memory during this run, not necessarily PID 1.
 	OOMKilled bool
 	// ExitCode is valid once exited.
 	ExitCode int
-	// StartedAt and FinishedAt are zero when it was never started, or never ended. FinishedAt of an earlier run stays.
+	// StartedAt and FinishedAt are zero for a container that never started or never exited. FinishedAt of the previous run is kept.
 	StartedAt, FinishedAt time.Time
-	// Pid is that of the container's PID 1 on the host, 0 when not running.
+	// Pid is the host's PID of the container's PID 1; 0 when not running.
 	Pid int
-	// Image is the ID of the image, and ImageRef the reference that the container was made with, wherever it points now.
+	// Image is the ID of the image; ImageRef is the reference that the container was created from, which may name another image now.
 	Image, ImageRef string
-	// Entrypoint, Cmd, User and WorkingDir are those in force: the image's where the spec said nothing.
+	// Entrypoint, Cmd, User and WorkingDir are the effective values: the image's where the spec set none.
 	Entrypoint, Cmd  []string
 	User, WorkingDir string
-	// Env is KEY=VALUE, the spec's first, then what only the image has. It may hold secrets: never log it.
+	// Env is KEY=VALUE: the spec's variables, then those that only the image sets. It may hold secrets: never log it.
 	Env []string
-	// Hostname is the short container ID where the spec said nothing.
+	// Hostname is the short container ID where the spec set none.
 	Hostname string
-	// Runtime is a name of Info.Runtimes, also where the spec left it to the engine.
+	// Runtime is one of Info.Runtimes, also where the spec left the choice to the engine.
 	Runtime string
 	// Healthcheck is the spec's or the image's; nil when neither has one.
 	Healthcheck *Healthcheck
-	// DiskBytes is as in ContainerSpec; 0 also for a bound that somebody else wrote with a unit.
+	// DiskBytes is as in ContainerSpec; 0 also for a limit that another client wrote with a unit.
 	DiskBytes int64
 	// GPUs is as in ContainerSpec.
 	GPUs   string
 	Mounts []Mount
-	// Error is the engine's text on why the last start did not work, or empty.
+	// Error is the engine's text about the last failed start, or empty.
 	Error string
-	// HealthOutput is the end of what the last probe of this run, or of the one that ended, printed: valid UTF-8 of at most
+	// HealthOutput is the end of the output of the last probe of the present run, or of the last run: valid UTF-8 of at most
 	// 1 KiB. The engine keeps 4 KiB of each probe's output.
 	HealthOutput string
-	// Limits are those in force, or that will be at the next start.
+	// Limits are those in force or, when not running, those of the next start.
 	Limits Limits
-	// Ports are the published ports with the host's ports of this run; none when not running.
+	// Ports are the published ports with this run's host ports; none when not running.
 	Ports []Port
 }
 
-// ListContainers returns all containers, in any state, that have all the labels; an empty value asks for the key alone.
+// ListContainers returns all containers, in any state, that have all the labels; an empty value matches the key alone.
 // It is one engine call. Errors: ErrUnavailable.
 func (e *Engine) ListContainers(ctx context.Context, labels map[string]string) ([]Container, error) {
 	var out []Container
@@ -135,10 +135,10 @@ func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDeta
 	return out, nil
 }
 
-// StopContainer sends the container's stop signal (TERM unless its spec or image says otherwise), and KILL after the
-// grace period, which counts in whole seconds and is rounded up. It returns when the container has ended. One that is
-// not running or gone is a success. The deadline is the grace period plus Deadline(OpStopContainer). A call that is
-// given up leaves the engine at it: the container will end all the same. Errors: ErrUnavailable.
+// StopContainer sends the container's stop signal (TERM unless its spec or image sets another), and KILL after the grace
+// period, which is rounded up to whole seconds. It returns when the container has exited; a container that is not running
+// or does not exist is a success. The deadline is the grace period plus Deadline(OpStopContainer). When the caller cancels,
+// the engine still completes the stop. Errors: ErrUnavailable.
 func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int((max(grace, 0) + time.Second - 1) / time.Second)
 	within := time.Duration(seconds)*time.Second + Deadline(OpStopContainer)
@@ -152,8 +152,8 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// KillContainer sends KILL to the container's PID 1, which takes all its processes along, and returns when the engine
-// has sent it, or seen the end. One that is not running or gone is a success. Errors: ErrUnavailable.
+// KillContainer sends KILL to the container's PID 1, which ends all processes of the container, and returns when the engine
+// has sent the signal or observed the exit. A container that is not running or does not exist is a success. Errors: ErrUnavailable.
 func (e *Engine) KillContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpKillContainer, func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerKill(ctx, id, "KILL")
@@ -165,8 +165,8 @@ func (e *Engine) KillContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemoveContainer removes a container in any state, with its writable layer and anonymous volumes; it is killed first if
-// it runs. One that is gone is a success. Errors: ErrAborted when another removal of it is under way; ErrUnavailable.
+// RemoveContainer removes a container in any state, with its writable layer and anonymous volumes; a running one is killed
+// first. One that does not exist is a success. Errors: ErrAborted when another removal of it is in progress; ErrUnavailable.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpRemoveContainer, func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})

@@ -11,17 +11,17 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// looseVersion is the API version from which on engines (seen with 1.56) lose a container's network in two ways that 20.10 does
-// not: a start that fails, such as by a host port in use, detaches the container, and the next start succeeds without a network
-// and without ports; and a container that was created on a network's ID can't be started once that network was removed, also
-// when it is connected to another one of the same name.
+// looseVersion is the first API version whose engines (observed with 1.56) lose a container's network in two cases that 20.10
+// handles: a failed start, such as one with a host port in use, detaches the container, and the next start succeeds without
+// network and ports; and a container created on a network's ID cannot be started once that network was removed, even when
+// it is connected to another network of the same name.
 const looseVersion = "1.44"
 
 func isLoose(version string) bool { return versions.GreaterThanOrEqualTo(version, looseVersion) }
 
-// startAttached starts a container on the network that it is connected to, and leaves it connected when the start fails. Where
-// this process dies between a start that failed and that, the next start connects it again, without further DNS names: the
-// engine has forgotten them.
+// startAttached starts a container on the network that it is connected to, and keeps it connected when the start fails. When
+// agboxd dies between a failed start and the reconnection, the next start reconnects the container without its aliases,
+// which the engine has dropped.
 func startAttached(ctx context.Context, c *client.Client, id string) error {
 	if !isLoose(c.ClientVersion()) {
 		return c.ContainerStart(ctx, id, container.StartOptions{})
@@ -49,13 +49,13 @@ func startAttached(ctx context.Context, c *client.Client, id string) error {
 	return nil
 }
 
-// attachment is how a container is connected.
+// attachment describes how a container is connected.
 type attachment struct {
 	id      string
 	mode    container.NetworkMode // the network that it was created on, by name or by ID
 	running bool
-	ends    map[string]*network.EndpointSettings // by the network's name, mostly
-	moved   bool                                 // an end is kept under the mode, which is the ID of another network
+	ends    map[string]*network.EndpointSettings // usually by the network's name
+	moved   bool                                 // an end is stored under the mode, which is the ID of a removed network
 }
 
 func attachmentOf(ctx context.Context, c *client.Client, id string) (*attachment, error) {
@@ -76,9 +76,9 @@ func attachmentOf(ctx context.Context, c *client.Client, id string) (*attachment
 	return a, nil
 }
 
-// moveToMode makes a container startable that was created on the ID of a network that is gone, and is connected to another one
-// since. A start looks up the network that is named by the mode, unless the end is kept under that very word; the network of
-// the end itself is looked up by the ID in it. Each call leaves a container that this function can go on with.
+// moveToMode makes a container startable that was created on the ID of a network that was removed since, and is connected to
+// another network now. A start looks up the network named by the mode, unless an endpoint is stored under that key; the
+// endpoint's network is looked up by the ID in it. An interrupted call is completed by the next one.
 func (a *attachment) moveToMode(ctx context.Context, c *client.Client) error {
 	mode := string(a.mode)
 	if !isFullID(mode) {
@@ -86,7 +86,7 @@ func (a *attachment) moveToMode(ctx context.Context, c *client.Client) error {
 	}
 	for _, end := range a.ends {
 		if end.NetworkID == mode {
-			return nil // a start that finds it gone says so
+			return nil // when the network was removed, the start reports it
 		}
 	}
 	if there, err := networkID(ctx, c, mode); err != nil || there != "" {
@@ -111,7 +111,7 @@ func (a *attachment) moveToMode(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// liveEnd returns an end whose network exists, with that network's ID; nil when none does.
+// liveEnd returns an endpoint whose network exists, with that network's ID; nil when there is none.
 func (a *attachment) liveEnd(ctx context.Context, c *client.Client) (*network.EndpointSettings, error) {
 	for key, end := range a.ends {
 		live, err := networkID(ctx, c, cmp.Or(end.NetworkID, key))
@@ -125,15 +125,15 @@ func (a *attachment) liveEnd(ctx context.Context, c *client.Client) (*network.En
 	return nil, nil
 }
 
-// tidy drops the end that a start was given under the mode. The engine has made another one under the network's name by now, and
-// a disconnect by somebody would leave the first.
+// tidy removes the endpoint that moveToMode stored under the mode. The start has created another one under the network's
+// name; a client's disconnect would leave the first in place.
 func (a *attachment) tidy(ctx context.Context, c *client.Client) {
 	if a.moved {
-		_ = c.NetworkDisconnect(ctx, string(a.mode), a.id, true) // the container runs; the next start needs no tidiness
+		_ = c.NetworkDisconnect(ctx, string(a.mode), a.id, true) // the container runs, and the next start tolerates the leftover
 	}
 }
 
-// connectAgain connects a container whose start failed as it was before. A failure of that is mended by the next start.
+// connectAgain restores the connections of a container whose start failed. When that fails, the next start connects it.
 func (a *attachment) connectAgain(ctx context.Context, c *client.Client) {
 	after, err := attachmentOf(ctx, c, a.id)
 	if err != nil || len(after.ends) > 0 {
@@ -145,7 +145,7 @@ func (a *attachment) connectAgain(ctx context.Context, c *client.Client) {
 	}
 }
 
-// networkID returns the ID of a network by ID or name; empty when there is none.
+// networkID returns the ID of the network with that ID or name; empty when there is none.
 func networkID(ctx context.Context, c *client.Client, key string) (string, error) {
 	raw, err := c.NetworkInspect(ctx, key, network.InspectOptions{})
 	return raw.ID, ignore(err, errdefs.IsNotFound)

@@ -19,17 +19,17 @@ import (
 // startIntervalVersion is the first API version with Healthcheck.StartInterval: Docker 25.
 const startIntervalVersion = "1.44"
 
-// diskQuotaOption is how storage drivers call the size of a writable layer.
+// diskQuotaOption is the storage drivers' option for the size of a writable layer.
 const diskQuotaOption = "size"
 
-// Check refuses what CreateContainer refuses without asking the engine: what the engine would take for something else, or
-// drop. Errors: ErrInvalidArgument.
+// Check rejects a spec that CreateContainer rejects without calling the engine: values that the engine would misread or
+// ignore. Errors: ErrInvalidArgument.
 func (s *ContainerSpec) Check() error {
 	if s.NetworkID != "" && !isFullID(s.NetworkID) {
-		return fmt.Errorf("network %q is no full network ID: %w", s.NetworkID, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("network %q: want the full ID of a network (64 hex digits): %w", s.NetworkID, errdefs.ErrInvalidArgument)
 	}
 	if s.DiskBytes < 0 {
-		return fmt.Errorf("disk limit of %d bytes: %w", s.DiskBytes, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("disk limit of %d bytes: want 0 or more: %w", s.DiskBytes, errdefs.ErrInvalidArgument)
 	}
 	if err := s.Limits.Check(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *ContainerSpec) Check() error {
 	return s.checkPorts()
 }
 
-// isFullID keeps words that mean something else to the engine, such as "host", out of the network mode.
+// isFullID keeps special network modes such as "host" out of the network mode.
 func isFullID(id string) bool {
 	b, err := hex.DecodeString(id)
 	return err == nil && len(b) == 32
@@ -62,7 +62,7 @@ func (s *ContainerSpec) config() *container.Config {
 	}
 }
 
-// hostConfig takes the word for the network that networkWord returned.
+// hostConfig expects the key that networkWord returned.
 func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 	return &container.HostConfig{
 		NetworkMode:   container.NetworkMode(cmp.Or(networkWord, network.NetworkNone)),
@@ -83,10 +83,10 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 	}
 }
 
-// shmTarget is where programs expect a tmpfs.
+// shmTarget is the standard mount point of the shared memory tmpfs.
 const shmTarget = "/dev/shm"
 
-// tmpfs is how a container gets a /dev/shm with a limit on files, which the engine's own has not. The engine refuses two mounts in one place.
+// tmpfs mounts /dev/shm with a limit on files, which the engine's own lacks. The engine rejects two mounts on one target.
 func (s *ContainerSpec) tmpfs() map[string]string {
 	if s.Shm == nil || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return path.Clean(m.Target) == shmTarget }) {
 		return nil
@@ -107,7 +107,7 @@ func (s *ContainerSpec) resources() container.Resources {
 	return r
 }
 
-// gpuRequest is what the engine's own command makes of its --gpus flag.
+// gpuRequest parses gpus as the Docker CLI parses its --gpus flag.
 func gpuRequest(gpus string) ([]container.DeviceRequest, error) {
 	if gpus == "" {
 		return nil, nil
@@ -128,7 +128,7 @@ func gpuRequest(gpus string) ([]container.DeviceRequest, error) {
 	return []container.DeviceRequest{r}, nil
 }
 
-// gpusOf is the inverse. What asks for other devices, or in a way that is none of ours, is no request for GPUs.
+// gpusOf is the inverse of gpuRequest. Requests for other devices, or in forms that gpuRequest does not produce, yield "".
 func gpusOf(requests []container.DeviceRequest) string {
 	for _, r := range requests {
 		switch gpu := slices.ContainsFunc(r.Capabilities, func(all []string) bool { return slices.Contains(all, "gpu") }); {
@@ -151,7 +151,7 @@ func (s *ContainerSpec) storageOptions() map[string]string {
 	return map[string]string{diskQuotaOption: strconv.FormatInt(s.DiskBytes, 10)}
 }
 
-// mounts uses the long form, which refuses a source that does not exist; the short one makes a directory of root's.
+// mounts uses the long form, which rejects a source that does not exist; the short one creates a directory owned by root.
 func (s *ContainerSpec) mounts() []mount.Mount {
 	out := make([]mount.Mount, len(s.Mounts))
 	for i, m := range s.Mounts {
@@ -160,7 +160,7 @@ func (s *ContainerSpec) mounts() []mount.Mount {
 	return out
 }
 
-// networking also names the network by its ID, which decides where names are doubled.
+// networking also names the network by its ID, which is decisive where two networks have one name.
 func (s *ContainerSpec) networking(networkWord string) *network.NetworkingConfig {
 	if networkWord == "" {
 		return nil
@@ -170,12 +170,12 @@ func (s *ContainerSpec) networking(networkWord string) *network.NetworkingConfig
 	}}
 }
 
-// checkVersion refuses what the engine would ignore.
+// checkVersion rejects what the engine would ignore.
 func (h *Healthcheck) checkVersion(version string) error {
 	if h == nil || h.StartInterval == 0 || versions.GreaterThanOrEqualTo(version, startIntervalVersion) {
 		return nil
 	}
-	return fmt.Errorf("the engine speaks API %s; a start interval needs %s (Docker 25): %w",
+	return fmt.Errorf("the engine speaks API %s; the healthcheck's start interval needs %s (Docker 25): %w",
 		version, startIntervalVersion, errdefs.ErrInvalidArgument)
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-func TestGPUsAreReadAsTheyWereAskedFor(t *testing.T) {
+func TestGPURequestRoundTrip(t *testing.T) {
 	for _, gpus := range []string{"", "all", "3", "a", "a,b"} {
 		requests, err := gpuRequest(gpus)
 		if err != nil {
@@ -14,18 +14,18 @@ func TestGPUsAreReadAsTheyWereAskedFor(t *testing.T) {
 		}
 		other := container.DeviceRequest{Count: -1, Capabilities: [][]string{{"tpu"}}}
 		if got := gpusOf(append([]container.DeviceRequest{other}, requests...)); got != gpus {
-			t.Errorf("%q is read as %q", gpus, got)
+			t.Errorf("%q: gpusOf returned %q", gpus, got)
 		}
 	}
 }
 
-func TestDiskBoundIsReadAsItWasSet(t *testing.T) {
+func TestDiskBytesRoundTrip(t *testing.T) {
 	spec := ContainerSpec{DiskBytes: 12345}
 	raw := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: spec.hostConfig("")}}
 	if d := fromInspect(&raw); d.DiskBytes != 12345 {
 		t.Errorf("%d bytes", d.DiskBytes)
 	}
-	raw.HostConfig.StorageOpt = map[string]string{diskQuotaOption: "10G"} // by somebody else
+	raw.HostConfig.StorageOpt = map[string]string{diskQuotaOption: "10G"} // set by another client
 	if d := fromInspect(&raw); d.DiskBytes != 0 {
 		t.Errorf("%d bytes", d.DiskBytes)
 	}

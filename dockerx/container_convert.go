@@ -74,8 +74,8 @@ func (d *ContainerDetail) readConfig(c *container.Config) {
 	}
 }
 
-// networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" is the
-// engine's way to say that there is no network.
+// networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" stands for
+// no network.
 func networkIDs(endpoints map[string]*network.EndpointSettings) []string {
 	var ids []string
 	for name, e := range endpoints {
@@ -87,7 +87,7 @@ func networkIDs(endpoints map[string]*network.EndpointSettings) []string {
 	return slices.Compact(ids)
 }
 
-// orWanted returns the networks of c or, before its first start, the one that it was created on.
+// orWanted returns the networks of c or, before its first start, the network that it was created on.
 func orWanted(c Container, mode string) []string {
 	if c.State == StateCreated && len(c.Networks) == 0 && isFullID(mode) {
 		return []string{mode}
@@ -95,7 +95,7 @@ func orWanted(c Container, mode string) []string {
 	return c.Networks
 }
 
-// parseTime reads the engine's times. Its "never" is the zero time of Go.
+// parseTime parses the engine's times. The engine reports "never" as Go's zero time.
 func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// ContainerSpec is what a container is made from. Empty fields leave the image's value.
+// ContainerSpec describes a container to create. Empty fields leave the image's value.
 //
-// What can't be chosen: the engine's default seccomp profile and capabilities, never privileged, never a namespace of
-// the host, no restart policy, no auto-remove, and a log of PID 1 of at most 1 MB.
+// Fixed for every container: the engine's default seccomp profile and capabilities, never privileged, never a namespace of
+// the host, no restart policy, no auto-remove, and at most 1 MB of PID 1's log.
 type ContainerSpec struct {
 	Name, Image     string
 	Entrypoint, Cmd []string // a set Entrypoint drops the image's Cmd
-	Env             []string // KEY=VALUE, over the image's
+	Env             []string // KEY=VALUE, overrides the image's
 	User            string   // name or UID, with an optional :group
 	WorkingDir      string
 	Hostname        string // default: the short container ID
@@ -28,18 +28,18 @@ type ContainerSpec struct {
 	NetworkID string
 	// NetworkAliases are further DNS names on that network.
 	NetworkAliases []string
-	// Init runs the engine's own init as PID 1. Nil: the engine's default, which is not to.
+	// Init runs the engine's own init as PID 1. Nil: the engine's default, which runs none.
 	Init *bool
 	// StopSignal is a name such as "SIGINT". Empty: the image's, else TERM.
 	StopSignal string
 	// Healthcheck replaces the image's own. Nil: the image's.
 	Healthcheck *Healthcheck
 	Limits      Limits
-	// Shm replaces the engine's /dev/shm, unless something is mounted there. Nil: the engine's, with half of Limits.MemoryBytes at most.
+	// Shm replaces the engine's /dev/shm, unless Mounts has that target. Nil: the engine's, with at most half of Limits.MemoryBytes.
 	Shm *Shm
 	// Sysctls are kernel settings of the container's own namespaces.
 	Sysctls map[string]string
-	// DiskBytes bounds the writable layer. 0: no bound. Info.DiskLimit says whether the engine can.
+	// DiskBytes limits the writable layer. 0: no limit. Info.DiskLimit says whether the engine supports it.
 	DiskBytes int64
 	// GPUs is "all", a count, or a comma-separated list of device IDs. Empty: none.
 	GPUs string
@@ -50,19 +50,18 @@ type ContainerSpec struct {
 	Security Security
 }
 
-// Shm is a /dev/shm of so many bytes and files.
+// Shm is the size of /dev/shm in bytes and its maximum number of files.
 type Shm struct{ Bytes, Files int64 }
 
-// Security is what the processes of a container may do. The zero value is the engine's default.
+// Security restricts the processes of a container. The zero value is the engine's default.
 type Security struct {
-	// NoNewPrivileges: no program gives its process more than it had, such as one that is setuid.
+	// NoNewPrivileges prevents programs, such as setuid ones, from granting a process more privileges than it had.
 	NoNewPrivileges bool
-	// CapDrop and CapAdd change the engine's default set of capabilities. They are names such as "NET_RAW"; "ALL" is all.
+	// CapDrop and CapAdd change the engine's default capabilities: names such as "NET_RAW", or "ALL".
 	CapDrop, CapAdd []string
 }
 
-// Healthcheck is how the engine finds out whether a container is well. Zero durations and retries mean the engine's
-// defaults.
+// Healthcheck is how the engine probes a container. Zero durations and retries mean the engine's defaults.
 type Healthcheck struct {
 	// Test is {"CMD", program, args...}, {"CMD-SHELL", line} or {"NONE"}.
 	Test                           []string
@@ -72,14 +71,14 @@ type Healthcheck struct {
 	Retries       int
 }
 
-// CreateContainer makes a container and returns its ID; it does not start it.
+// CreateContainer creates a container and returns its ID; it does not start it.
 //
-// Errors: ErrAlreadyExists when the name is taken, by whatever; ErrNotFound when the image is not there (a network that
-// does not exist is found out at the start); ErrInvalidArgument for anything else in the spec that the engine does not
-// take, such as a mount whose source does not exist, a runtime that it does not have, a start interval that it does not
-// understand, or ports without a network; ErrUnavailable. A DiskBytes that the storage driver can't keep is ErrInternal
-// (20.10) or dropped (containerd's image store), so look at Info.DiskLimit first. The engine drops a limit that its kernel can't keep, with a warning that
-// nobody reads: look at Info for those too.
+// Errors: ErrAlreadyExists when any container has the name; ErrNotFound when the image does not exist locally (a missing
+// network is only detected by the start); ErrInvalidArgument for anything else in the spec that the engine rejects, such as
+// a mount whose source does not exist, an unknown runtime, a start interval that the engine does not support, or ports
+// without a network; ErrUnavailable. A DiskBytes that the storage driver does not support is ErrInternal (20.10) or ignored
+// (containerd's image store), so check Info.DiskLimit first. The engine ignores limits that its kernel does not support;
+// check Info for those, too.
 func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (string, error) {
 	if err := spec.Check(); err != nil {
 		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
@@ -103,15 +102,15 @@ func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (strin
 	return id, nil
 }
 
-// networkWord returns the word under which a container keeps its network. An engine that would never start a container without
-// the very network of an ID gets the name, so that one that is made again can take its place.
+// networkWord returns the key by which a container refers to its network. For an engine that starts a container only with the
+// network of that very ID, it returns the name, so that a recreated network can replace a removed one.
 func networkWord(ctx context.Context, c *client.Client, id string) (string, error) {
 	if id == "" || !isLoose(c.ClientVersion()) {
 		return id, nil
 	}
 	raw, err := c.NetworkInspect(ctx, id, network.InspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return id, nil // the start finds that out
+		return id, nil // the start reports it
 	}
 	return raw.Name, err
 }

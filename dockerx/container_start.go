@@ -9,16 +9,15 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// StartContainer starts a container that was created or has ended; one that runs is left as it is.
+// StartContainer starts a container that was created or has exited; a running one is a success.
 //
-// Errors: ErrNotFound when the container, or the network it was created on, is gone; ErrFailedPrecondition when it is
-// paused or being removed, when a fixed host port of its is in use (by whatever, also another container: try again when it
-// is free), or when its network shares its name with another one (20.10 keeps the name, not the ID, and refuses: remove
-// the double and try again); ErrInvalidArgument when it can't run as specified: no such program, a mount source that is
-// gone (a user that the image does not have, and GPUs that the engine does not have, are ErrInternal on 20.10);
-// ErrUnavailable.
+// Errors: ErrNotFound when the container, or the network it was created on, does not exist; ErrFailedPrecondition when it is
+// paused or being removed, when one of its fixed host ports is in use (by any process or container: try again when the port
+// is free), or when its network shares its name with another one (20.10 keeps the name, not the ID, and refuses: remove the
+// duplicate and try again); ErrInvalidArgument when it cannot run as specified: the program or a mount source does not exist
+// (a user missing in the image, and GPUs missing in the engine, are ErrInternal on 20.10); ErrUnavailable.
 //
-// A port in use is told from other trouble where the engine is on this host and we may bind that port; otherwise it is
+// A port in use is recognized where the engine is on this host and this process may bind the port; otherwise it is
 // ErrInternal.
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpStartContainer, func(ctx context.Context, c *client.Client) error {
@@ -41,8 +40,8 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// onDoubledNetwork reports whether a container that did not start is on a network whose name another network has. The
-// refusal has the same status as that of a bad command, so the engine is asked. False when it does not say.
+// onDoubledNetwork reports whether a container that did not start is on a network whose name another network has, too. The
+// refusal has the same status as that of a bad command, so it asks the engine; an error counts as false.
 func onDoubledNetwork(ctx context.Context, c *client.Client, id string) bool {
 	raw, err := c.ContainerInspect(ctx, id)
 	if err != nil || raw.NetworkSettings == nil {

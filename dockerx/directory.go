@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// directorySweep is the size at which the directory looks for entries to drop.
+	// directorySweep is the number of entries from which on the directory drops old ones.
 	directorySweep = 1024
-	// directoryGrace is how long after its end a network is remembered: its event may come late, or twice.
+	// directoryGrace is how long the directory keeps a removed network: its event may arrive late, or twice.
 	directoryGrace = 10 * time.Minute
 )
 
-// directory remembers the labels of networks by ID, since the engine's events do not carry them. It knows the networks
-// that this Engine created or listed.
+// directory keeps the labels of networks by ID, since the engine's events do not carry them. It has the networks that this
+// Engine created or listed.
 type directory struct {
 	mu      sync.Mutex
 	entries map[string]entry
@@ -34,7 +34,7 @@ func (d *directory) add(id string, labels map[string]string) {
 	d.entries[id] = entry{labels: maps.Clone(labels)}
 }
 
-// removed says that a network is gone, and drops those that went long ago.
+// removed records that a network was removed, and drops the networks removed more than directoryGrace ago.
 func (d *directory) removed(id string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

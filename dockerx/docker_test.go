@@ -27,7 +27,7 @@ const testLabel = "io.github.agbox.dockerx-test"
 
 var testObjects atomic.Int64
 
-// uniqueName is of this test alone.
+// uniqueName returns a name unique to this call.
 func uniqueName() string {
 	return fmt.Sprintf("agbox-dockerx-%d-%d", os.Getpid(), testObjects.Add(1))
 }
@@ -85,7 +85,7 @@ func detail(t *testing.T, e *Engine, id string) ContainerDetail {
 	return d
 }
 
-func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
+func TestInfoRunChangesWithEachEngineProcess(t *testing.T) {
 	for _, args := range [][]string{nil, {"--live-restore"}} {
 		t.Run(strings.Join(args, ""), func(t *testing.T) {
 			d, e := private(t, args...)
@@ -98,14 +98,14 @@ func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
 				}
 			}
 			id, n := startOne(t, e)
-			same("containers and networks come")
+			same("containers and networks were created")
 			if err := syscall.Kill(d.Pid(), syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
-			same("the engine reads its configuration again")
+			same("the engine reloaded its configuration")
 			d.Freeze()
 			d.Thaw()
-			same("the engine was frozen for a moment")
+			same("the engine was frozen briefly")
 			first := detail(t, e, id)
 			for _, end := range []struct {
 				name string
@@ -119,7 +119,7 @@ func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
 					t.Errorf("after the %s: %v", end.name, err)
 				}
 				d.Start()
-				// A pooled connection may be of the engine before: one call may have to find that out.
+				// A pooled connection may still lead to the previous engine: one call may fail for that.
 				if _, err := e.Info(t.Context()); err != nil && !errdefs.IsUnavailable(err) {
 					t.Error(err)
 				}
@@ -132,7 +132,7 @@ func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
 				if got.Running != live || live && got.StartedAt != first.StartedAt {
 					t.Errorf("after a %s: %+v", end.name, got)
 				}
-				// Who was found dead is told from who was stopped.
+				// StartedAt distinguishes a container that died with the engine from one that was stopped.
 				if !got.StartedAt.Before(began) || !live && got.FinishedAt.Before(began) != (end.name == "stop") {
 					t.Errorf("the engine began at %s, and after a %s: %+v", began, end.name, got)
 				}
@@ -143,7 +143,7 @@ func TestRunChangesWithEachLifeOfTheEngine(t *testing.T) {
 			if err := e.RemoveNetwork(t.Context(), n.ID); err != nil {
 				t.Error(err)
 			}
-			same("containers and networks go")
+			same("containers and networks were removed")
 		})
 	}
 }
@@ -171,7 +171,7 @@ func TestEngineThatIsFrozen(t *testing.T) {
 	}
 }
 
-// The engine's own pools end at about 31 networks.
+// Docker's default address pools are exhausted at about 31 networks.
 func TestTwoHundredNetworks(t *testing.T) {
 	_, e := private(t)
 	var mu sync.Mutex
@@ -217,7 +217,7 @@ func TestTwoHundredNetworks(t *testing.T) {
 	}
 }
 
-// Two daemons on one engine know nothing of each other's subnets.
+// Two daemons on one engine do not share their allocations.
 func TestTwoAllocatorsOnOneEngine(t *testing.T) {
 	d, one := private(t)
 	two, _ := newEngine(t, d.Host())
@@ -228,7 +228,7 @@ func TestTwoAllocatorsOnOneEngine(t *testing.T) {
 	}
 }
 
-func TestContainerIsMadeAsTheSpecSays(t *testing.T) {
+func TestCreateContainerAppliesTheSpec(t *testing.T) {
 	d, e := private(t)
 	source := t.TempDir()
 	n, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: uniqueName()})
@@ -272,7 +272,7 @@ func TestContainerIsMadeAsTheSpecSays(t *testing.T) {
 		"network":           (string(h.NetworkMode) == n.ID || string(h.NetworkMode) == n.Name) && len(c.NetworkSettings.Networks) == 1,
 	} {
 		if !ok {
-			t.Errorf("%s: not as wanted: %+v %+v", what, c.Config, h)
+			t.Errorf("%s: unexpected: %+v %+v", what, c.Config, h)
 		}
 	}
 	for _, end := range c.NetworkSettings.Networks {
@@ -289,7 +289,7 @@ func TestContainerIsMadeAsTheSpecSays(t *testing.T) {
 	}
 }
 
-func TestStartOfWhatCanNotRun(t *testing.T) {
+func TestStartContainerFailsForBadSpecs(t *testing.T) {
 	_, e := private(t)
 	for name, tc := range map[string]struct {
 		spec ContainerSpec
@@ -313,7 +313,7 @@ func TestStartOfWhatCanNotRun(t *testing.T) {
 	}
 }
 
-func TestMountSourceThatIsGoneAtTheStart(t *testing.T) {
+func TestStartContainerWithARemovedMountSource(t *testing.T) {
 	_, e := private(t)
 	source := t.TempDir() + "/source"
 	if err := os.Mkdir(source, 0o755); err != nil {
@@ -333,11 +333,11 @@ func TestMountSourceThatIsGoneAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.StartContainer(t.Context(), id); err != nil {
-		t.Errorf("with the source back: %v", err)
+		t.Errorf("with the source restored: %v", err)
 	}
 }
 
-func TestStopThatIsGivenUpGoesOn(t *testing.T) {
+func TestStopContinuesAfterTheCallerCancels(t *testing.T) {
 	_, e := private(t)
 	id, err := e.CreateContainer(t.Context(), ContainerSpec{Name: uniqueName(), Image: "busybox:1", Cmd: []string{"sleep", "1000"}})
 	if err != nil {

@@ -26,21 +26,21 @@ type Options struct {
 	// Host is "unix:///path" or "tcp://host:port". Empty: DOCKER_HOST, else unix:///var/run/docker.sock. TLS is not
 	// supported: bind mounts need an engine on this host anyway.
 	Host string
-	// SubnetPool is the IPv4 block that the subnets of our networks are taken from. Zero: 10.213.0.0/16.
+	// SubnetPool is the IPv4 block from which CreateNetwork allocates subnets. Zero: 10.213.0.0/16.
 	SubnetPool netip.Prefix
 	// PullTimeout bounds one pull of one image. Zero: 10 minutes.
 	PullTimeout time.Duration
-	// CredentialsDir holds the config.json of the Docker CLI with the credentials for registries. It is read at each pull.
-	// Empty: where the CLI of the user that we run as has it, which is the directory in DOCKER_CONFIG, else ~/.docker.
+	// CredentialsDir holds the Docker CLI's config.json with the credentials for registries. It is read at each pull.
+	// Empty: the CLI's default for the user of this process, which is the directory in DOCKER_CONFIG, else ~/.docker.
 	CredentialsDir string
-	// Observe is called once for each operation, when it has ended, with a name of Ops. It must not block. May be nil.
+	// Observe is called once per completed operation, with a name of Ops. It must not block. May be nil.
 	Observe func(op string, d time.Duration, err error)
 }
 
-// Engine talks to one Docker engine. Its methods may be called from any number of goroutines.
+// Engine is a client of one Docker engine. Its methods may be called from any number of goroutines.
 //
-// The API version is negotiated with the first call that reaches the engine, and again when an answer shows that the
-// engine behind the socket is another version. A call that the change itself made fail returns ErrUnavailable.
+// The API version is negotiated with the first call that reaches the engine, and again when a response carries another
+// version. A call that fails because of such a change returns ErrUnavailable.
 type Engine struct {
 	host        endpoint
 	http        *http.Client // base of all SDK clients; watches the engine's version
@@ -57,7 +57,7 @@ type Engine struct {
 	freezer     hostFreezer
 }
 
-// New returns an Engine without dialling. Errors: ErrInvalidArgument for an option that can't be used.
+// New returns an Engine without dialling. Errors: ErrInvalidArgument for an invalid option.
 func New(o Options) (*Engine, error) {
 	host, err := parseHost(o.Host)
 	if err != nil {
@@ -82,7 +82,7 @@ func New(o Options) (*Engine, error) {
 	return e, e.dialer()
 }
 
-// Close ends running pulls, waits for them, and closes idle connections. Event streams end with their own contexts. No
+// Close cancels running pulls, waits for them, and closes idle connections. Event streams end with their own contexts. No
 // method may be called afterwards.
 func (e *Engine) Close() error {
 	e.pulls.Close()

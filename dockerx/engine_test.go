@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// observations are what Options.Observe was told.
+// observations records the calls of Options.Observe.
 type observations struct {
 	mu   sync.Mutex
 	ops  []string
@@ -63,7 +63,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpListNetworks: func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
 	OpCreateNetwork: func(ctx context.Context, e *Engine) error {
-		e.subnets.Reset(map[string][]netip.Prefix{}) // nothing to learn first
+		e.subnets.Reset(map[string][]netip.Prefix{}) // no subnets to list first
 		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})
 		return err
 	},
@@ -116,12 +116,12 @@ func wantClass(t *testing.T, err, class error) {
 	}
 }
 
-// wantAway wants an engine that is away told in words for people: a request with its query is none.
+// wantAway checks the error for an unreachable engine: ErrUnavailable, with a readable text without the request URL.
 func wantAway(t *testing.T, err error) {
 	t.Helper()
 	wantClass(t, err, errdefs.ErrUnavailable)
 	if err != nil && strings.Contains(err.Error(), "http://") {
-		t.Errorf("the error tells the request: %v", err)
+		t.Errorf("the error contains the request URL: %v", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestEngineThatHangsUp(t *testing.T) {
 	eachMethod(t.Context(), t, s.host, wantAway)
 }
 
-func TestEngineThatBreaksOffInAnAnswer(t *testing.T) {
+func TestEngineThatHangsUpDuringAnAnswer(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
 		_, _ = w.Write([]byte(`[{"Id":"a`))
@@ -144,7 +144,7 @@ func TestEngineThatBreaksOffInAnAnswer(t *testing.T) {
 	wantClass(t, err, errdefs.ErrUnavailable)
 }
 
-// hanging is a server that accepts, and answers nothing but /_ping until the test is over.
+// hanging returns a server that accepts connections and answers only /_ping until the test is over.
 func hanging(t *testing.T) *fakeServer {
 	over := make(chan struct{})
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -157,14 +157,14 @@ func hanging(t *testing.T) *fakeServer {
 	return s
 }
 
-func TestCallerThatGivesUpGetsTheErrorOfItsContext(t *testing.T) {
+func TestCancelledCallReturnsTheContextsError(t *testing.T) {
 	s := hanging(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	eachMethod(ctx, t, s.host, func(t *testing.T, err error) {
 		wantClass(t, err, context.DeadlineExceeded)
 		if errdefs.IsUnavailable(err) {
-			t.Errorf("%v is one of the engine's", err)
+			t.Errorf("%v has a class of the engine", err)
 		}
 	})
 }
@@ -177,14 +177,14 @@ func TestEngineThatHangs(t *testing.T) {
 	})
 	wantClass(t, err, errdefs.ErrUnavailable)
 	if errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v is one of the caller's", err)
+		t.Errorf("%v is a context error of the caller", err)
 	}
 	if ops, _ := seen.take(); !slices.Equal(ops, []string{OpInfo}) {
 		t.Errorf("observed %v", ops)
 	}
 }
 
-func TestEngineThatComesUpLater(t *testing.T) {
+func TestEngineThatStartsLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	e, _ := newEngine(t, "unix://"+path)
 	_, err := e.ListContainers(t.Context(), nil)
@@ -197,11 +197,11 @@ func TestEngineThatComesUpLater(t *testing.T) {
 
 func emptyList(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, []any{}) }
 
-// An engine that is replaced by another version under a running daemon costs one call, at most.
+// Replacing the engine by another version under a running daemon fails at most one call.
 func TestEngineThatChangesItsVersion(t *testing.T) {
 	for _, tc := range []struct{ name, oldest, newest, used string }{
-		{"to a newer one that no longer speaks ours", "1.44", "1.50", "/v1.50/"},
-		{"to one newer than we know", "1.44", "1.99", "/v1.51/"},
+		{"to a newer one that no longer supports the old version", "1.44", "1.50", "/v1.50/"},
+		{"to one newer than the SDK", "1.44", "1.99", "/v1.51/"},
 		{"to an older one", "1.12", "1.41", "/v1.41/"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestEngineThatChangesItsVersion(t *testing.T) {
 	}
 }
 
-func TestEngineThatIsTooOld(t *testing.T) {
+func TestEngineIsTooOld(t *testing.T) {
 	s := newServer(t, emptyList)
 	s.become("1.12", "1.40")
 	e, _ := newEngine(t, s.host)
@@ -232,7 +232,7 @@ func TestEngineThatIsTooOld(t *testing.T) {
 	wantClass(t, err, errdefs.ErrFailedPrecondition)
 }
 
-func TestServerThatIsNoEngine(t *testing.T) {
+func TestServerIsNotAnEngine(t *testing.T) {
 	s := newServer(t, emptyList)
 	s.become("", "")
 	e, _ := newEngine(t, s.host)
@@ -240,11 +240,11 @@ func TestServerThatIsNoEngine(t *testing.T) {
 	wantClass(t, err, errdefs.ErrUnavailable)
 }
 
-func TestConnectionsAreKept(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	s := newServer(t, emptyList)
 	e, _ := newEngine(t, s.host)
 	const callers = 16
-	for range 20 { // in rounds: where others still call, the transport can connect for a call that then gets a connection of theirs
+	for range 20 { // in rounds: the transport may dial for a call that then gets a connection returned by another call
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
@@ -255,13 +255,13 @@ func TestConnectionsAreKept(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	// A connection can be on its way back to the pool when the next round begins, so there can be one more for each caller.
+	// A connection may not be back in the pool when the next round starts, so there can be one more per caller.
 	if n := s.conns.Load(); n == 0 || n > 2*callers {
 		t.Errorf("16 callers made %d connections for 320 calls", n)
 	}
 }
 
-func TestOptionsThatCanNotBeUsed(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	for name, o := range map[string]Options{
 		"a host that is no URL":      {Host: "nonsense"},
 		"a host over ssh":            {Host: "ssh://somewhere"},

@@ -20,7 +20,7 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 	case err == nil:
 		return nil
 	case isContextual(err) && ctx.Err() != nil:
-		return fmt.Errorf("call to the engine given up: %w", ctx.Err())
+		return fmt.Errorf("call to the engine cancelled: %w", ctx.Err())
 	case isContextual(err):
 		return fmt.Errorf("no answer from the engine within %s: %w", within, errdefs.ErrUnavailable)
 	case isUnclear(err):
@@ -29,12 +29,12 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 	return err
 }
 
-// isContextual reports whether a context ended the call, the caller's or the operation's.
+// isContextual reports whether the caller's or the operation's context ended the call.
 func isContextual(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// withoutURL is err without the request that it names, whose query is long and tells nobody anything.
+// withoutURL returns err without the request URL, whose query is long and of no use to the reader.
 func withoutURL(err error) error {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err
@@ -42,7 +42,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// isUnclear reports whether the connection failed before the whole answer was here.
+// isUnclear reports whether the connection failed before the complete response was received.
 func isUnclear(err error) bool {
 	var netErr net.Error
 	var syntaxErr *json.SyntaxError
@@ -51,7 +51,7 @@ func isUnclear(err error) bool {
 		errors.As(err, &netErr) || errors.As(err, &syntaxErr)
 }
 
-// reclass makes err one of class to instead of one of class from, and keeps its text.
+// reclass changes the class of err from one to another, and keeps its text.
 func reclass(err error, from func(error) bool, to error) error {
 	if err == nil || !from(err) {
 		return err
@@ -59,7 +59,7 @@ func reclass(err error, from func(error) bool, to error) error {
 	return &classed{err: err, class: to}
 }
 
-// classed is an error whose class is class alone: what it wraps is for people.
+// classed is an error with exactly one class; the wrapped error only provides the text.
 type classed struct{ err, class error }
 
 // Error implements error.

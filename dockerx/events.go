@@ -22,39 +22,39 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// What an Event is about.
+// Values of Event.Type.
 const (
 	TypeContainer = "container"
 	TypeNetwork   = "network"
 )
 
-// What an Event says. A network has ActionDisconnect and ActionDestroy only.
+// Values of Event.Action. A network has ActionDisconnect and ActionDestroy only.
 const (
 	ActionCreate  = "create"
 	ActionStart   = "start"
-	ActionDie     = "die"  // PID 1 ended; ExitCode is set
-	ActionKill    = "kill" // a client had the engine send it a signal; Signal is set
-	ActionOOM     = "oom"  // the OOM killer met some process of the container
+	ActionDie     = "die"  // PID 1 exited; ExitCode is set
+	ActionKill    = "kill" // a client had the engine send a signal; Signal is set
+	ActionOOM     = "oom"  // the OOM killer killed some process of the container
 	ActionPause   = "pause"
 	ActionUnpause = "unpause"
 	ActionDestroy = "destroy"
-	// ActionHealth is a new verdict of a healthcheck; look for which.
+	// ActionHealth is a new verdict of a healthcheck; inspect the container to get it.
 	ActionHealth = "health_status"
-	// ActionDisconnect is a container that left the network of the event: a client disconnected it, or it ended, or could not be
-	// started. The engine sends it before or after ActionDie, and up to twice.
+	// ActionDisconnect: a container left the network of the event, because a client disconnected it, it exited, or it could not
+	// be started. The engine sends it before or after ActionDie, and up to twice.
 	ActionDisconnect = "disconnect"
 )
 
 var (
 	eventTypes = []string{TypeContainer, TypeNetwork}
-	// The engine takes these as prefixes, since one of them is followed by its verdict: "health_status: healthy".
+	// The engine matches these as prefixes; health_status carries its verdict: "health_status: healthy".
 	eventActions = []string{
 		ActionCreate, ActionStart, ActionDie, ActionKill, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
 		ActionDisconnect,
 	}
 )
 
-// Event is one change that the engine tells of: a hint to look, not a truth to keep. It may come twice.
+// Event is one change that the engine reports: a hint to inspect the object, not its state. It may arrive twice.
 type Event struct {
 	Type, Action, ID string
 	Labels           map[string]string
@@ -63,21 +63,21 @@ type Event struct {
 	Time             time.Time
 }
 
-// Events subscribes to what happens to containers and networks that have all the labels (an empty value asks for the key
-// alone), from the time since on, and calls handle for each event, one after the other, in the engine's order. handle
-// must not block for long. A zero since is the time of the call.
+// Events subscribes to events of containers and networks that have all the labels (an empty value matches the key alone),
+// starting at since, and calls handle for each event, one at a time, in the engine's order. handle must not block for long.
+// A zero since is the time of the call.
 //
-// ready is called once, when the engine has accepted the subscription: what happens after it will be handled. The engine
-// keeps its last 256 events only and forgets them when it restarts, so whoever needs them all lists after ready. Each
-// probe of a healthcheck, of any container, takes three of those 256.
+// ready is called once, when the engine has accepted the subscription: every later event will be handled. The engine
+// keeps only its last 256 events and drops them when it restarts, so a caller that needs all changes lists after ready.
+// Each healthcheck probe, of any container, uses three of those 256.
 //
-// It blocks until the stream or ctx ends, and always returns an error: that of ctx, or ErrUnavailable when the stream was
+// Events blocks until the stream or ctx ends, and always returns an error: that of ctx, ErrUnavailable when the stream was
 // lost, or the engine's refusal.
 //
 // The engine's network events carry no labels (20.10; later ones neither), and its label filter would drop them. So the
-// stream is filtered here, and a network's labels are those this Engine saw when it created or listed it; the networks
-// that exist are listed once before ready. Events of a network that somebody else made later are dropped until a ListNetworks
-// has shown it.
+// stream is filtered here, with the labels that this Engine received when it created or listed the network; existing
+// networks are listed once before ready. Events of a network that another client creates later are dropped until
+// ListNetworks has returned it.
 func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(Event)) error {
 	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -100,7 +100,7 @@ func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]
 }
 
 // subscribe sends the request, which lives as long as streamCtx, and waits for the engine to accept it. The engine sends
-// its header just before it subscribes; since closes that gap.
+// the response header just before it subscribes; since closes that gap.
 func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since time.Time) (io.ReadCloser, error) {
 	start := time.Now()
 	timer := time.AfterFunc(Deadline(OpEvents), cancel)
@@ -111,7 +111,7 @@ func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since 
 			return err
 		})
 	})
-	if err != nil && stream != nil { // by a failpoint
+	if err != nil && stream != nil { // injected by a failpoint
 		stream.Close()
 	}
 	if !timer.Stop() && err == nil {
@@ -123,7 +123,7 @@ func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since 
 	return stream, err
 }
 
-// openEvents does without the SDK's method, which does not say whether the engine accepted before the first event.
+// openEvents avoids the SDK's method, which does not report acceptance before the first event.
 func (e *Engine) openEvents(ctx context.Context, version string, since time.Time) (io.ReadCloser, error) {
 	u, err := eventsURL(e.host, version, since)
 	if err != nil {
@@ -170,7 +170,7 @@ func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(
 	for decoder := json.NewDecoder(stream); ; {
 		var m events.Message
 		if err := decoder.Decode(&m); err != nil {
-			return errors.New(err.Error()) // how it ended is no class of ours
+			return errors.New(err.Error()) // its class must not leak: a lost stream is ErrUnavailable
 		}
 		if ev, ok := e.eventOf(&m); ok && labelsMatch(ev.Labels, labels) {
 			handle(ev)
@@ -178,7 +178,7 @@ func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(
 	}
 }
 
-// eventOf converts m; false for what is not ours to tell.
+// eventOf converts m; false for an event that is not reported to callers.
 func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 	action, _, _ := strings.Cut(string(m.Action), ":") // the verdict of a healthcheck
 	ev := Event{Type: string(m.Type), Action: action, ID: m.Actor.ID, Time: time.Unix(0, m.TimeNano).UTC()}
@@ -199,7 +199,7 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 	return Event{}, false
 }
 
-// containerLabels takes out what the engine adds to the labels in an event.
+// containerLabels removes the attributes that the engine adds to the labels in an event.
 func containerLabels(attributes map[string]string) map[string]string {
 	labels := maps.Clone(attributes)
 	for _, k := range []string{"name", "image", "exitCode", "execDuration", "signal"} {

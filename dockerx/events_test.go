@@ -13,8 +13,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// streamServer answers /networks with one network, id net, that has our label, and /events with lines; then it waits for
-// the client to leave, or with hangUp does not.
+// streamServer answers /networks with one labelled network with the ID net, and /events with lines; then it waits for
+// the client to leave, or hangs up when hangUp is set.
 func streamServer(lines string, hangUp bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/networks") {
@@ -81,7 +81,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 	wantClass(t, err, errdefs.ErrInternal)
 }
 
-func TestDirectoryDoesNotGrowForEver(t *testing.T) {
+func TestDirectoryDropsOldEntries(t *testing.T) {
 	var d directory
 	now := time.Now()
 	for i := range 3 * directorySweep {
@@ -94,6 +94,6 @@ func TestDirectoryDoesNotGrowForEver(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 	if _, ok := d.labels(fmt.Sprint(3*directorySweep - 1)); !ok {
-		t.Error("the last one is forgotten")
+		t.Error("the last network was dropped")
 	}
 }

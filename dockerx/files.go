@@ -13,20 +13,20 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// The methods of this file and of files_write.go see the files of a container, its mounts included, whether it runs or not:
-// the engine mounts what does not run for as long as the call takes, and fails (ErrInternal) when the source of a mount is
-// gone. Links are followed inside the container only.
+// The methods of this file and of files_write.go access the files of a running or stopped container, its mounts included:
+// the engine mounts a stopped container for the duration of the call, and fails (ErrInternal) when the source of a mount
+// does not exist. Links are resolved inside the container.
 
-// PathInfo is what there is at a path of a container.
+// PathInfo describes one path in a container.
 type PathInfo struct {
-	// Mode has the type and the permissions.
+	// Mode is the type and the permissions.
 	Mode fs.FileMode
-	// LinkTarget is where a symbolic link leads in the end, as an absolute path in the container; it may not exist.
+	// LinkTarget is the resolved target of a symbolic link, as an absolute path in the container; it may not exist.
 	LinkTarget string
 }
 
-// StatPath looks at one path of a container, from its root; a link at its end is not followed. Errors: ErrNotFound when
-// there is no such container or path; ErrUnavailable.
+// StatPath returns the metadata of one path, relative to the container's root; a final link is not followed. Errors:
+// ErrNotFound when the container or path does not exist; ErrUnavailable.
 func (e *Engine) StatPath(ctx context.Context, id, name string) (PathInfo, error) {
 	var info PathInfo
 	err := e.do(ctx, OpStatPath, func(ctx context.Context, c *client.Client) error {
@@ -35,13 +35,13 @@ func (e *Engine) StatPath(ctx context.Context, id, name string) (PathInfo, error
 		return err
 	})
 	if err != nil {
-		return PathInfo{}, fmt.Errorf("look at %s in container %s: %w", name, id, err)
+		return PathInfo{}, fmt.Errorf("stat %s in container %s: %w", name, id, err)
 	}
 	return info, nil
 }
 
-// statPath asks for one path. One that leads through a file, such as /etc/passwd/x, is ErrInternal to 20.10, as is
-// trouble with the container, so it looks at the directories before it says that there is none.
+// statPath stats one path. For a path below a file, such as /etc/passwd/x, 20.10 answers ErrInternal, as for failures of
+// the container, so statPath checks the parent directories before it returns ErrNotFound.
 func statPath(ctx context.Context, c *client.Client, id, name string) (container.PathStat, error) {
 	st, err := c.ContainerStatPath(ctx, id, name)
 	if errdefs.IsInternal(err) && name != "/" && !isDirectory(ctx, c, id, path.Dir(name)) {
@@ -50,7 +50,7 @@ func statPath(ctx context.Context, c *client.Client, id, name string) (container
 	return st, err
 }
 
-// isDirectory reports whether name is a directory or leads to one; true when the engine does not say.
+// isDirectory reports whether name is a directory or a link to one; true when the engine fails.
 func isDirectory(ctx context.Context, c *client.Client, id, name string) bool {
 	st, err := statPath(ctx, c, id, name)
 	if err == nil && st.Mode&fs.ModeSymlink != 0 {
@@ -62,11 +62,11 @@ func isDirectory(ctx context.Context, c *client.Client, id, name string) bool {
 	return st.Mode.IsDir()
 }
 
-// ReadContainerFile returns the content of a regular file of at most limit bytes, or of the one that a link leads to.
+// ReadContainerFile returns the content of a regular file, or of a link's target, of at most limit bytes.
 //
-// Errors: ErrNotFound when there is no such container or file; ErrFailedPrecondition for anything but a regular file,
-// which is not opened; ErrOutOfRange for a file of more than limit bytes; ErrUnavailable, also when the file changed its
-// size meanwhile.
+// Errors: ErrNotFound when the container or file does not exist; ErrFailedPrecondition for anything but a regular file,
+// which is not opened; ErrOutOfRange for a file of more than limit bytes; ErrUnavailable, also when the file's size changed
+// during the read.
 func (e *Engine) ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error) {
 	var content []byte
 	err := e.do(ctx, OpReadFile, func(ctx context.Context, c *client.Client) (err error) {
@@ -101,7 +101,7 @@ func readFile(ctx context.Context, c *client.Client, id, name string, limit int6
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	// Whatever runs in the container may have put something else there.
+	// A process in the container may have replaced the file since.
 	if err := checkFile(h.FileInfo().Mode(), h.Size, limit); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func checkFile(mode fs.FileMode, size, limit int64) error {
 		return fmt.Errorf("not a regular file (%s): %w", mode, errdefs.ErrFailedPrecondition)
 	}
 	if size > limit {
-		return fmt.Errorf("%d bytes, more than %d: %w", size, limit, errdefs.ErrOutOfRange)
+		return fmt.Errorf("the file has %d bytes, more than the limit of %d: %w", size, limit, errdefs.ErrOutOfRange)
 	}
 	return nil
 }

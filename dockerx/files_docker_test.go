@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestArchiveKeepsOwnersAndReachesMounts(t *testing.T) {
+func TestWriteTarKeepsOwnersAndWritesToMounts(t *testing.T) {
 	_, e := private(t)
 	source := t.TempDir()
 	id, err := e.CreateContainer(t.Context(), ContainerSpec{
@@ -70,7 +70,7 @@ func TestArchiveKeepsOwnersAndReachesMounts(t *testing.T) {
 	}
 	for dir, name := range map[string]string{"/": "./ro/x", "/ro": "./x"} {
 		err := e.WriteTar(t.Context(), id, dir, time.Minute, archive(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600}))
-		if err == nil || errdefs.IsUnavailable(err) { // 20.10 has ErrInternal, engines of today ErrPermissionDenied
+		if err == nil || errdefs.IsUnavailable(err) { // ErrInternal from 20.10, ErrPermissionDenied from current engines
 			t.Errorf("write to %s: %v", dir, err)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// archiveServer answers that a path is a small regular file, and sends whatever send writes when it is asked for it.
+// archiveServer answers a stat with a small regular file, and a read with the archive that send writes.
 func archiveServer(t *testing.T, send func(*tar.Writer)) *Engine {
 	t.Helper()
 	stat, err := json.Marshal(container.PathStat{Name: "f", Size: 3, Mode: 0o644})
@@ -36,8 +36,8 @@ func archiveServer(t *testing.T, send func(*tar.Writer)) *Engine {
 	return e
 }
 
-// What a container does between the look and the read must not hurt.
-func TestFileThatBecomesSomethingElse(t *testing.T) {
+// The container may replace the file between the stat and the read.
+func TestReadContainerFileOfAReplacedFile(t *testing.T) {
 	header := func(h tar.Header) func(*tar.Writer) {
 		return func(w *tar.Writer) { _ = w.WriteHeader(&h) }
 	}
@@ -66,14 +66,14 @@ func TestFileThatBecomesSomethingElse(t *testing.T) {
 	}
 }
 
-// swallow reads the whole body of a request, as far as it comes.
+// swallow reads the request's whole body.
 func swallow(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusOK)
 }
 
-// The classes of the engine's errors must not stick to it, nor its own be lost.
-func TestErrorOfTheReaderIsItsOwn(t *testing.T) {
+// The engine's error classes must not be added to the reader's error, nor the reader's own be lost.
+func TestWriteTarReturnsTheReadersErrorUnchanged(t *testing.T) {
 	for _, own := range []error{
 		errors.New("own"), io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, fmt.Errorf("own: %w", io.EOF),
 	} {
@@ -88,7 +88,7 @@ func TestErrorOfTheReaderIsItsOwn(t *testing.T) {
 	}
 }
 
-func TestWriteTarGivesTheReaderBack(t *testing.T) {
+func TestWriteTarStopsReadingOnReturn(t *testing.T) {
 	e, _ := newEngine(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusNotFound, map[string]string{"message": "no such container"})
 	}).host)
@@ -105,7 +105,7 @@ func TestWriteTarGivesTheReaderBack(t *testing.T) {
 	returned.Store(true)
 	wantClass(t, err, errdefs.ErrNotFound)
 	e.http.CloseIdleConnections()
-	if n := late.Load(); n > 1 { // one may have been under way
+	if n := late.Load(); n > 1 { // one may have been in progress
 		t.Errorf("%d reads after the return", n)
 	}
 }
@@ -119,6 +119,6 @@ func TestWriteTarHasADeadline(t *testing.T) {
 	err := e.WriteTar(t.Context(), "x", "/", 50*time.Millisecond, strings.NewReader("x"))
 	wantClass(t, err, errdefs.ErrUnavailable)
 	if errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v is one of the caller's", err)
+		t.Errorf("%v is a context error of the caller", err)
 	}
 }

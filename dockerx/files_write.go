@@ -14,24 +14,23 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// WriteTar unpacks an archive into a directory of a container, which must exist; within bounds the whole of it (0:
-// Deadline(OpWriteTar)). Memory is constant.
+// WriteTar unpacks an archive into an existing directory of a container. within is the deadline of the whole operation (0:
+// Deadline(OpWriteTar)). Memory use is constant.
 //
-// Files get the owner (uid and gid), mode and time of their headers; directories that the archive does not name are root's
-// with mode 0755. What exists is replaced file by file, directories are merged, and a directory is never replaced by
-// anything else, nor anything else by a directory. The writable mounts of the container are part of it: what the archive
-// has below their targets lands in their sources, on the host. An entry whose name leads out of dir is refused. All this
-// was seen on 20.10.
+// Files get the owner (uid and gid), mode and time of their headers; directories that the archive does not name are owned by
+// root with mode 0755. Existing files are replaced one by one, directories are merged; a directory is never replaced by
+// anything else, nor anything else by a directory. Entries below the target of a writable mount are written to the mount's
+// source, on the host. An entry whose name leads out of dir is refused. All this was observed on 20.10.
 //
-// The engine unpacks compressed archives too, and tells them by their first bytes, in which the first name is: one that begins
-// with "BZh" would be taken for bzip2. Begin with a global header.
+// The engine also unpacks compressed archives and detects them by their first bytes, which are the first name: a name that
+// starts with "BZh" would be taken for bzip2. Start the archive with a global header.
 //
-// What was unpacked before an error stays. An error of the reader is returned as such, with no class of this package's.
-// Others: ErrNotFound when there is no such container or directory; ErrFailedPrecondition when dir is no directory;
-// ErrInternal when an entry can't be unpacked (20.10: for whatever reason: a directory in its way, a read-only mount, a full
-// disk, a broken archive); ErrUnavailable.
+// Entries unpacked before an error stay. An error of the reader is returned unchanged, without a class of this package.
+// Others: ErrNotFound when the container or directory does not exist; ErrFailedPrecondition when dir is not a directory;
+// ErrInternal when an entry can't be unpacked (20.10, for any reason: a directory of that name exists, a read-only mount, a
+// full disk, a broken archive); ErrUnavailable.
 //
-// The reader is not used after the return, except that a Read under way goes on, and what it reads is lost.
+// The reader is not used after the return, except for a Read in progress, whose data is lost.
 func (e *Engine) WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error {
 	if within <= 0 {
 		within = Deadline(OpWriteTar)
@@ -49,7 +48,7 @@ func (e *Engine) WriteTar(ctx context.Context, id, dir string, within time.Durat
 		return err
 	})
 	if errors.Is(err, errSource) {
-		err = src.release() // the caller's own, whatever class it may have
+		err = src.release() // the caller's own error, with its own class
 	}
 	if err != nil {
 		return fmt.Errorf("write to %s in container %s: %w", dir, id, err)
@@ -57,10 +56,10 @@ func (e *Engine) WriteTar(ctx context.Context, id, dir string, within time.Durat
 	return nil
 }
 
-// errSource stands for the error of a source where it must not be classified as the engine's.
+// errSource replaces the reader's error during the call, so that it is not classified as the engine's.
 var errSource = errors.New("the archive could not be read")
 
-// source keeps its reader's error, and gives the reader back: net/http may go on reading a request's body after the answer.
+// source records its reader's error and stops using the reader on release: net/http may read a request's body after the response.
 type source struct {
 	r io.Reader
 
@@ -86,7 +85,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// release ends the use of the reader and returns its error, nil at its end.
+// release stops the use of the reader and returns its error; nil if it had none.
 func (s *source) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFreezer is the kernel's freezer of containers on this host, below the engine.
+// hostFreezer freezes and thaws containers on this host through the kernel's cgroups, bypassing the engine.
 type hostFreezer struct {
 	proc   string // a mounted procfs
 	cgroup string // where the cgroup hierarchies are mounted
@@ -22,14 +22,14 @@ type hostFreezer struct {
 
 var theHostFreezer = hostFreezer{proc: "/proc", cgroup: "/sys/fs/cgroup"}
 
-// freezerFiles are where one kind of cgroup says that it is frozen itself, its parents aside, and what changes that.
+// freezerFiles are the files of one cgroup that report whether the cgroup itself, not a parent, is frozen, and that change it.
 type freezerFiles struct {
 	dir, frozen, state string
-	thaws, freezes     string // to be written to state
+	thaws, freezes     string // values to write to state
 }
 
-// thaw thaws the container with the full ID id whose PID 1 is pid, and reports whether it was frozen. Nothing happens
-// where no cgroup of that container can be seen: the engine is on another host, or hidden from us. Errors:
+// thaw thaws the container with the full ID id whose PID 1 is pid, and reports whether it was frozen. It does nothing where
+// the container's cgroup is not visible: the engine is on another host, or in another namespace. Errors:
 // ErrPermissionDenied.
 func (h hostFreezer) thaw(pid int, id string) (bool, error) {
 	thawed := false
@@ -46,14 +46,14 @@ func (h hostFreezer) thaw(pid int, id string) (bool, error) {
 	return thawed, nil
 }
 
-// freeze freezes the same container where its runtime does, and reports whether it did: not what is frozen already. Nothing
-// happens where thaw does nothing. Errors: ErrPermissionDenied.
+// freeze freezes the same container as its runtime does, and reports whether it did; false for one that is frozen already.
+// It does nothing where thaw does nothing. Errors: ErrPermissionDenied.
 func (h hostFreezer) freeze(pid int, id string) (bool, error) {
 	all := h.of(pid, id)
 	if slices.ContainsFunc(all, freezerFiles.isFrozen) {
 		return false, nil
 	}
-	for _, f := range all { // beside v2 the first is that of v1, which is the one that counts
+	for _, f := range all { // where v1 and v2 are both mounted, v1 comes first and is the one in use
 		did, err := f.write(f.freezes)
 		if err != nil {
 			return false, fmt.Errorf("freeze cgroup of container %s: %w", id, err)
@@ -65,7 +65,7 @@ func (h hostFreezer) freeze(pid int, id string) (bool, error) {
 	return false, nil
 }
 
-// of are the files of a container with that PID 1.
+// of returns the files of the container whose PID 1 is pid.
 func (h hostFreezer) of(pid int, id string) []freezerFiles {
 	raw, err := os.ReadFile(filepath.Join(h.proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -78,7 +78,7 @@ func (h hostFreezer) of(pid int, id string) []freezerFiles {
 	return all
 }
 
-// files are those that a line of /proc/<pid>/cgroup, "6:freezer:/path" or "0::/path", leads to.
+// files returns the files for one line of /proc/<pid>/cgroup, "6:freezer:/path" or "0::/path".
 func (h hostFreezer) files(line, id string) []freezerFiles {
 	_, rest, _ := strings.Cut(line, ":")
 	controllers, path, _ := strings.Cut(rest, ":")
@@ -97,7 +97,7 @@ func (h hostFreezer) files(line, id string) []freezerFiles {
 	return nil
 }
 
-// containerCgroup cuts path at the container's own cgroup: its PID 1 may be in one below.
+// containerCgroup cuts path after the container's own cgroup: PID 1 may be in a nested one.
 func containerCgroup(path, id string) (string, bool) {
 	at := strings.Index(path, id)
 	if len(id) < 64 || at < 0 || strings.Contains(path, "..") {
@@ -114,12 +114,12 @@ func (f freezerFiles) isFrozen() bool {
 	return err == nil && strings.TrimSpace(string(raw)) == "1"
 }
 
-// write changes the state of the cgroup, and reports whether there is one.
+// write changes the state of the cgroup, and reports whether the cgroup exists.
 func (f freezerFiles) write(state string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(f.dir, f.frozen)); err != nil {
 		return false, nil
 	}
-	file, err := os.OpenFile(filepath.Join(f.dir, f.state), os.O_WRONLY|os.O_TRUNC, 0) // never make one
+	file, err := os.OpenFile(filepath.Join(f.dir, f.state), os.O_WRONLY|os.O_TRUNC, 0) // never create it
 	if err == nil {
 		_, err = file.WriteString(state)
 		err = errors.Join(err, file.Close())
@@ -128,7 +128,7 @@ func (f freezerFiles) write(state string) (bool, error) {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return false, fmt.Errorf("%w: %w", errdefs.ErrPermissionDenied, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil // it has ended
+		return false, nil // the container has exited
 	}
 	return err == nil, err
 }

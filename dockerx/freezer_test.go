@@ -11,7 +11,7 @@ import (
 
 var frozenID = strings.Repeat("0123456789abcdef", 4)
 
-// madeUpHost is a host with one process, 7, whose /proc/7/cgroup says lines, and these files below /sys/fs/cgroup.
+// madeUpHost returns a host with one process, 7, whose /proc/7/cgroup has these lines, and these files below /sys/fs/cgroup.
 func madeUpHost(t *testing.T, lines string, files map[string]string) hostFreezer {
 	t.Helper()
 	h := hostFreezer{proc: t.TempDir(), cgroup: t.TempDir()}
@@ -34,21 +34,21 @@ func TestThawOfTheContainersOwnCgroup(t *testing.T) {
 	const v1 = "7:blkio:/docker/ID\n6:freezer:/docker/ID\n0::/docker/ID\n"
 	for name, tc := range map[string]struct {
 		lines        string
-		self, frozen string // the file that says that it is frozen, and its content
+		self, frozen string // the file that reports the freeze, and its content
 		state        string // the file that is written
 		written      string // "": none
 	}{
-		"v1":                         {v1, "freezer/docker/ID/freezer.self_freezing", "1\n", "freezer/docker/ID/freezer.state", "THAWED"},
-		"v1, not frozen":             {v1, "freezer/docker/ID/freezer.self_freezing", "0\n", "freezer/docker/ID/freezer.state", ""},
-		"v1 beside v2":               {v1, "unified/docker/ID/cgroup.freeze", "1\n", "unified/docker/ID/cgroup.freeze", "0"},
-		"v2":                         {"0::/docker/ID\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", "0"},
-		"v2, not frozen":             {"0::/docker/ID\n", "docker/ID/cgroup.freeze", "0\n", "docker/ID/cgroup.freeze", ""},
-		"v2 with systemd, one below": {"0::/system.slice/docker-ID.scope/init\n", "system.slice/docker-ID.scope/cgroup.freeze", "1\n", "system.slice/docker-ID.scope/cgroup.freeze", "0"},
-		"another container":          {"0::/docker/another\n", "docker/another/cgroup.freeze", "1\n", "docker/another/cgroup.freeze", ""},
-		"no container":               {"0::/\n", "cgroup.freeze", "1\n", "cgroup.freeze", ""},
-		"a path that climbs":         {"0::/../docker/ID\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", ""},
-		"no file":                    {"0::/docker/ID\n", "docker/ID/other", "1\n", "docker/ID/other", ""},
-		"nonsense":                   {"\nx\n:\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", ""},
+		"v1":                                  {v1, "freezer/docker/ID/freezer.self_freezing", "1\n", "freezer/docker/ID/freezer.state", "THAWED"},
+		"v1, not frozen":                      {v1, "freezer/docker/ID/freezer.self_freezing", "0\n", "freezer/docker/ID/freezer.state", ""},
+		"v1 beside v2":                        {v1, "unified/docker/ID/cgroup.freeze", "1\n", "unified/docker/ID/cgroup.freeze", "0"},
+		"v2":                                  {"0::/docker/ID\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", "0"},
+		"v2, not frozen":                      {"0::/docker/ID\n", "docker/ID/cgroup.freeze", "0\n", "docker/ID/cgroup.freeze", ""},
+		"v2 with systemd, in a nested cgroup": {"0::/system.slice/docker-ID.scope/init\n", "system.slice/docker-ID.scope/cgroup.freeze", "1\n", "system.slice/docker-ID.scope/cgroup.freeze", "0"},
+		"another container":                   {"0::/docker/another\n", "docker/another/cgroup.freeze", "1\n", "docker/another/cgroup.freeze", ""},
+		"no container":                        {"0::/\n", "cgroup.freeze", "1\n", "cgroup.freeze", ""},
+		"a path with ..":                      {"0::/../docker/ID\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", ""},
+		"no file":                             {"0::/docker/ID\n", "docker/ID/other", "1\n", "docker/ID/other", ""},
+		"nonsense":                            {"\nx\n:\n", "docker/ID/cgroup.freeze", "1\n", "docker/ID/cgroup.freeze", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := madeUpHost(t, tc.lines, map[string]string{tc.state: "untouched", tc.self: tc.frozen})
@@ -66,13 +66,13 @@ func TestThawOfTheContainersOwnCgroup(t *testing.T) {
 			}
 			got, err := os.ReadFile(filepath.Join(h.cgroup, strings.ReplaceAll(tc.state, "ID", frozenID)))
 			if err != nil || string(got) != want {
-				t.Errorf("%s says %q, want %q", tc.state, got, want)
+				t.Errorf("%s contains %q, want %q", tc.state, got, want)
 			}
 		})
 	}
 }
 
-func TestThawOfWhatCanNotBeSeen(t *testing.T) {
+func TestThawOfAnInvisibleContainer(t *testing.T) {
 	h := madeUpHost(t, "0::/docker/ID\n", map[string]string{"docker/ID/cgroup.freeze": "1\n"})
 	for name, one := range map[string]struct {
 		pid int
@@ -84,7 +84,7 @@ func TestThawOfWhatCanNotBeSeen(t *testing.T) {
 	}
 }
 
-func TestThawThatIsNotAllowed(t *testing.T) {
+func TestThawWithoutPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write anything")
 	}
@@ -105,7 +105,7 @@ func TestFreezeOfTheCgroupThatTheRuntimeFreezes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lines string
 		files map[string]string
-		want  map[string]string // what they say afterwards
+		want  map[string]string // their content afterwards
 		did   bool
 	}{
 		"v1 alone, beside v2": {v1, map[string]string{"freezer/docker/ID/freezer.self_freezing": "0\n", freezer: "THAWED\n", unified: "0\n"},
@@ -122,7 +122,7 @@ func TestFreezeOfTheCgroupThatTheRuntimeFreezes(t *testing.T) {
 			}
 			for file, want := range tc.want {
 				if got, err := os.ReadFile(filepath.Join(h.cgroup, strings.ReplaceAll(file, "ID", frozenID))); err != nil || string(got) != want {
-					t.Errorf("%s says %q, %v", file, got, err)
+					t.Errorf("%s contains %q, %v", file, got, err)
 				}
 			}
 		})

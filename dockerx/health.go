@@ -11,12 +11,12 @@ import (
 const (
 	// maxHealthOutput is in bytes.
 	maxHealthOutput = 1024
-	// defaultRetries is the engine's: so many probes must fail in a row.
+	// defaultRetries is the engine's default: this many consecutive probes must fail.
 	defaultRetries = 3
 )
 
-// listedHealth reads the verdict out of a list's status text, such as "Up 5 minutes (healthy)". The verdict is its end;
-// the same since healthchecks exist.
+// listedHealth parses the verdict at the end of a list's status text, such as "Up 5 minutes (healthy)". The format is the
+// same in all versions with healthchecks.
 func listedHealth(state State, status string) Health {
 	if state != StateRunning {
 		return HealthNone
@@ -33,13 +33,13 @@ func listedHealth(state State, status string) Health {
 	return HealthNone
 }
 
-// listedEndedWell reads the exit code out of a list's status text, such as "Exited (0) 5 minutes ago".
+// listedEndedWell parses the exit code in a list's status text, such as "Exited (0) 5 minutes ago".
 func listedEndedWell(state State, status string) bool {
 	return state == StateExited && strings.HasPrefix(status, "Exited (0)")
 }
 
-// healthOf returns the verdict on the present run, and what the last probe since started said. The engine keeps both
-// beyond the end of a run, and the output into the next one.
+// healthOf returns the verdict for the present run, and the output of the last probe since started. The engine keeps both
+// after the exit, and the output into the next run.
 func healthOf(raw *container.Health, check *Healthcheck, running bool, started time.Time) (Health, string) {
 	if raw == nil {
 		return HealthNone, ""
@@ -54,7 +54,7 @@ func healthOf(raw *container.Health, check *Healthcheck, running bool, started t
 	return verdict, ""
 }
 
-// lastProbe is nil when there is none. A probe that was killed with its container is recorded, too (seen, API 1.56): it says nothing.
+// lastProbe returns nil when there is none. It skips probes that were killed with their container, which the engine records, too (observed with API 1.56).
 func lastProbe(probes []*container.HealthcheckResult, running bool) *container.HealthcheckResult {
 	n := len(probes)
 	for n > 1 && !running && probes[n-1] != nil && probes[n-1].ExitCode != 0 && probes[n-1].Output == "" {
@@ -66,8 +66,8 @@ func lastProbe(probes []*container.HealthcheckResult, running bool) *container.H
 	return probes[n-1]
 }
 
-// probed is the verdict of the probes. The engine says "unhealthy" of a container that it has paused, and then until the
-// next probe, without that one has failed (seen, 20.10): the verdict of before stands.
+// probed returns the verdict of the probes. After a pause the engine reports "unhealthy" until the next probe, without a
+// failed probe (observed with 20.10): then the previous verdict holds.
 func probed(raw *container.Health, check *Healthcheck, started time.Time) Health {
 	retries := defaultRetries
 	if check != nil && check.Retries > 0 {

@@ -28,7 +28,7 @@ func TestHealthInAList(t *testing.T) {
 	}
 }
 
-func TestAGoodEndInAList(t *testing.T) {
+func TestListedEndedWell(t *testing.T) {
 	for status, want := range map[string]bool{
 		"Exited (0) 5 minutes ago": true, "Exited (137) 2 hours ago": false, "Created": false, "Up 5 minutes": false, "": false,
 	} {
@@ -66,20 +66,20 @@ func TestHealthOfARun(t *testing.T) {
 		health  Health
 		output  string
 	}{
-		"no healthcheck":             {nil, nil, true, HealthNone, ""},
-		"a healthcheck of NONE":      {log("none"), thrice, true, HealthNone, ""},
-		"before the first probe":     {log("starting"), thrice, true, HealthStarting, ""},
-		"what an earlier run said":   {log("starting", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
-		"the last probe":             {log("unhealthy", bad(1, "a"), bad(2, "b")), &Healthcheck{Retries: 2}, true, HealthUnhealthy, "b"},
-		"the last probe of a corpse": {log("unhealthy", bad(1, "a")), thrice, false, HealthNone, "a"},
-		"a probe that died with it":  {log("unhealthy", bad(1, "a"), bad(2, "")), thrice, false, HealthNone, "a"},
-		"only such a probe":          {log("unhealthy", bad(1, "")), thrice, false, HealthNone, ""},
-		"a probe without a record":   {log("healthy", nil), thrice, true, HealthHealthy, ""},
-		"frozen, or just thawed":     {log("unhealthy", probe(1, "a")), thrice, true, HealthHealthy, "a"},
-		"thawed, and one failed":     {log("unhealthy", probe(1, "a"), bad(2, "b")), thrice, true, HealthHealthy, "b"},
-		"thawed, and too many did":   {log("unhealthy", bad(1, "a"), bad(2, "b"), bad(3, "c")), thrice, true, HealthUnhealthy, "c"},
-		"frozen before any verdict":  {log("unhealthy", nil, bad(2, "b")), thrice, true, HealthStarting, "b"},
-		"frozen in a second run":     {log("unhealthy", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
+		"no healthcheck":                {nil, nil, true, HealthNone, ""},
+		"a healthcheck of NONE":         {log("none"), thrice, true, HealthNone, ""},
+		"before the first probe":        {log("starting"), thrice, true, HealthStarting, ""},
+		"a probe of an earlier run":     {log("starting", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
+		"the last probe":                {log("unhealthy", bad(1, "a"), bad(2, "b")), &Healthcheck{Retries: 2}, true, HealthUnhealthy, "b"},
+		"the last probe after the exit": {log("unhealthy", bad(1, "a")), thrice, false, HealthNone, "a"},
+		"a probe that died with it":     {log("unhealthy", bad(1, "a"), bad(2, "")), thrice, false, HealthNone, "a"},
+		"only such a probe":             {log("unhealthy", bad(1, "")), thrice, false, HealthNone, ""},
+		"a probe without a record":      {log("healthy", nil), thrice, true, HealthHealthy, ""},
+		"frozen, or just thawed":        {log("unhealthy", probe(1, "a")), thrice, true, HealthHealthy, "a"},
+		"thawed, and one failed":        {log("unhealthy", probe(1, "a"), bad(2, "b")), thrice, true, HealthHealthy, "b"},
+		"thawed, and too many did":      {log("unhealthy", bad(1, "a"), bad(2, "b"), bad(3, "c")), thrice, true, HealthUnhealthy, "c"},
+		"frozen before any verdict":     {log("unhealthy", nil, bad(2, "b")), thrice, true, HealthStarting, "b"},
+		"frozen in a second run":        {log("unhealthy", probe(-time.Second, "old")), thrice, true, HealthStarting, ""},
 	} {
 		if h, out := healthOf(tc.raw, tc.check, tc.running, started); h != tc.health || out != tc.output {
 			t.Errorf("%s: %q, %q", name, h, out)
@@ -89,12 +89,12 @@ func TestHealthOfARun(t *testing.T) {
 
 func TestTailIsValidAndShort(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
-		"short":              {"abc", "abc"},
-		"long":               {strings.Repeat("x", 10) + "abcde", "xabcde"},
-		"cut in a letter":    {"xxxx" + "äää", "äää"},
-		"cut inside of one":  {"äää" + "x", "ääx"},
-		"bytes that are not": {"a\xff", "a\uFFFD"},
-		"many of those":      {strings.Repeat("a\xff", 10), "a\uFFFD"},
+		"short":               {"abc", "abc"},
+		"long":                {strings.Repeat("x", 10) + "abcde", "xabcde"},
+		"cut between letters": {"xxxx" + "äää", "äää"},
+		"cut inside a letter": {"äää" + "x", "ääx"},
+		"invalid bytes":       {"a\xff", "a\uFFFD"},
+		"many invalid bytes":  {strings.Repeat("a\xff", 10), "a\uFFFD"},
 	} {
 		got := tail(tc.in, 6)
 		if !utf8.ValidString(got) || len(got) > 6 || got != tc.want {

@@ -14,14 +14,14 @@ import (
 	"github.com/agbox/agbox/dockerx/internal/flight"
 )
 
-// Image is what an image says about the containers made from it.
+// Image is an image's ID and the defaults that it sets for its containers.
 type Image struct {
 	ID                   string // "sha256:..."
 	User, WorkingDir     string
 	Env, Entrypoint, Cmd []string // Env as KEY=VALUE
 }
 
-// InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for what is no
+// InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for a malformed
 // reference; ErrUnavailable.
 func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
 	var out Image
@@ -36,37 +36,37 @@ func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
 	return out, nil
 }
 
-// PullOptions say how an image is made to be there. The zero value pulls it only when it is not.
+// PullOptions control EnsureImage. The zero value pulls an image only when it does not exist locally.
 type PullOptions struct {
-	// Always asks the registry even when the image is there. A registry that can't answer is an error then.
+	// Always asks the registry even when the image exists locally. A registry that doesn't answer is an error then.
 	Always bool
-	// Progress is called while a pull goes on, with the present numbers when it begins or is joined, then when there are
-	// newer ones, at most four times a second, and for the last ones when it ended well; never when nothing is pulled,
-	// nor after EnsureImage has returned. A slow one holds up its own EnsureImage, not the pull. May be nil.
+	// Progress is called during a pull: with the present numbers when the pull starts or is joined, then with newer ones
+	// at most four times a second, and with the final ones when the pull succeeded; never when nothing is pulled, nor after
+	// EnsureImage has returned. A slow Progress delays its own EnsureImage, not the pull. May be nil.
 	Progress func(PullProgress)
 }
 
-// PullProgress is how far a pull is. No number ever falls while it goes on.
+// PullProgress is the progress of a pull. No number decreases during a pull.
 type PullProgress struct {
-	// Current of Total bytes have come: compressed, of the layers whose size the engine has told of so far. Layers that the
-	// engine has already have none.
+	// Current of Total bytes were downloaded: compressed, of the layers whose size the engine has reported so far. Layers
+	// that exist locally count no bytes.
 	Current, Total int64
-	// Done of Layers are in place; both are 0 until the registry has answered.
+	// Done of Layers are complete; both are 0 until the registry has answered.
 	Done, Layers int
 }
 
-// EnsureImage returns a local image and pulls it first when it is not there. Pulls of one reference are shared. A caller
-// that leaves does not end a pull that others wait for; the last one does, and so does Options.PullTimeout. Without
-// Always, a local image is never pulled again, whatever the registry has by now.
+// EnsureImage returns a local image and pulls it first when it does not exist. Concurrent pulls of one reference are shared.
+// A caller that leaves does not cancel a pull that others wait for; the last one that leaves does, and so does
+// Options.PullTimeout. Without Always, a local image is never pulled again, even if the registry has a newer one.
 //
-// Credentials are those of the Docker CLI: see Options.CredentialsDir. Where they can't be read, the pull is tried without,
-// as the CLI does, since most images need none; if the registry then refuses, that error says why they could not be read.
+// Credentials are those of the Docker CLI: see Options.CredentialsDir. Where they can't be read, the pull runs without,
+// as with the CLI, since most images need none; if the registry then refuses, the error says why they could not be read.
 //
-// The error is a sentence for the user that says which of name, tag, credentials or network it was, with the way out.
-// Errors that trying again does not mend: ErrNotFound, the registry has no such image, none for this platform, or keeps it
-// from us; ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry wants credentials or refused ours, or
-// they can't be read. ErrUnavailable is everything else: engine or registry not reachable, a pull that broke off or took
-// too long, a credential helper that failed.
+// The error is a sentence for the user that says whether name, tag, credentials or network was wrong, and what to do.
+// Permanent errors: ErrNotFound, the registry has no such image, none for this platform, or hides it from these
+// credentials; ErrInvalidArgument, not a reference; ErrPermissionDenied, the registry requires credentials or refused them,
+// or they can't be read. ErrUnavailable is everything else: engine or registry not reachable, a pull that was interrupted or
+// exceeded its timeout, a credential helper that failed.
 func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Image, error) {
 	if !o.Always || isImageID(ref) {
 		if img, err := e.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
@@ -92,7 +92,7 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 // pullName returns the full form of ref, with the tag "latest" if it has none.
 func pullName(ref string) (string, error) {
 	if isImageID(ref) {
-		return "", fmt.Errorf("no image with this ID: %w", errdefs.ErrNotFound)
+		return "", fmt.Errorf("no local image has this ID, and an ID cannot be pulled; use a name and tag: %w", errdefs.ErrNotFound)
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/dockerx/dockertest/registry"
 )
 
-func TestPullIsSharedByAllWhoWait(t *testing.T) {
+func TestPullIsSharedByAllWaiters(t *testing.T) {
 	r := registry.New(t, 1000)
 	registry.DropImage(t, r.Ref("1"))
 	e, seen := newEngine(t, "")
@@ -29,7 +29,7 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if i == 0 { // one leaves
+			if i == 0 { // one waiter leaves
 				ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 				defer cancel()
 			}
@@ -41,7 +41,7 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(time.Second) // the one that leaves has left; nobody gets the image before this
+	time.Sleep(time.Second) // the first waiter has left; no waiter gets the image before Release
 	r.Release()
 	wg.Wait()
 	if n := r.Pulls.Load(); n != 1 {
@@ -59,7 +59,7 @@ func TestPullIsSharedByAllWhoWait(t *testing.T) {
 	}
 }
 
-func TestPullOfWhatIsNotThere(t *testing.T) {
+func TestPullOfMissingImages(t *testing.T) {
 	e := newPuller(t, "", "", 0)
 	r := registry.New(t, 1000)
 	r.OfferElsewhere(t, "s390x")
@@ -68,16 +68,16 @@ func TestPullOfWhatIsNotThere(t *testing.T) {
 		says  string
 	}{
 		r.Ref("2"):          {errdefs.ErrNotFound, "the registry " + r.Host() + " has no such tag"},
-		r.Host() + "/x/y:1": {errdefs.ErrNotFound, "the registry " + r.Host() + " has no such "}, // repository; containerd keeps that to itself
+		r.Host() + "/x/y:1": {errdefs.ErrNotFound, "the registry " + r.Host() + " has no such "}, // tag or repository: containerd does not distinguish them
 		r.Ref("s390x"):      {errdefs.ErrNotFound, "not for the platform"},
-		"127.0.0.1:1/x/y:1": {errdefs.ErrUnavailable, "cannot reach the registry 127.0.0.1:1"}, // nobody listens
+		"127.0.0.1:1/x/y:1": {errdefs.ErrUnavailable, "cannot reach the registry 127.0.0.1:1"}, // no listener
 	} {
 		_, err := e.EnsureImage(t.Context(), ref, PullOptions{})
 		wantSays(t, err, want.class, ref, want.says)
 	}
 }
 
-// TestPullThatTheRegistryRefuses asks a real engine about registries that answer in the ways that there are.
+// TestPullThatTheRegistryRefuses pulls through a real engine from registries with each known kind of refusal.
 func TestPullThatTheRegistryRefuses(t *testing.T) {
 	basic := func(w http.ResponseWriter) { w.Header().Set("WWW-Authenticate", `Basic realm="x"`) }
 	plain := func(http.ResponseWriter) {}
@@ -115,13 +115,13 @@ func TestPullFromARegistryThatHangs(t *testing.T) {
 	e := newPuller(t, "", "", time.Second)
 	start := time.Now()
 	_, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{})
-	wantSays(t, err, errdefs.ErrUnavailable, "not done within 1s", r.Host(), "docker.pull_timeout")
+	wantSays(t, err, errdefs.ErrUnavailable, "not complete within 1s", r.Host(), "docker.pull_timeout")
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("took %s", took)
 	}
 	r.Release()
 	if _, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{}); err != nil {
-		t.Errorf("after the registry came back: %v", err)
+		t.Errorf("after the registry was released: %v", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestPullEndsWithItsLastWaiter(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Error("the pull goes on")
+	t.Error("the pull continues")
 }
 
 func TestAlwaysSeesAChangedTag(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAlwaysSeesAChangedTag(t *testing.T) {
 	}
 	r.Offer(t, "1", "somebody", 1000)
 	if got := user(false); got != "nobody" {
-		t.Errorf("what was there: %q", got)
+		t.Errorf("the local image: %q", got)
 	}
 	if got := user(true); got != "somebody" {
 		t.Errorf("always: %q", got)
@@ -172,13 +172,13 @@ func TestAlwaysSeesAChangedTag(t *testing.T) {
 	wantSays(t, err, errdefs.ErrUnavailable, "cannot reach the registry "+r.Host())
 }
 
-// call is what a waiter was told, and when.
+// call is one progress report to a waiter, and its time.
 type call struct {
 	PullProgress
 	at time.Time
 }
 
-func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
+func TestPullReportsProgressToAllWaiters(t *testing.T) {
 	r := registry.New(t, 24<<20, 8<<20)
 	r.Rate = 10 << 20
 	r.Release()
@@ -205,7 +205,7 @@ func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
 		return
 	}
 	if early[0].PullProgress != (PullProgress{}) || late[0].Current == 0 || late[0].Current == end.Current {
-		t.Errorf("the first was first told %+v, the second %+v", early[0], late[0])
+		t.Errorf("first reports: %+v to the first waiter, %+v to the second", early[0], late[0])
 	}
 	if n := r.Pulls.Load(); n != 2 {
 		t.Errorf("%d layers were fetched", n)
@@ -215,7 +215,7 @@ func TestPullTellsAllWhoWaitHowFarItIs(t *testing.T) {
 func checkProgress(t *testing.T, calls []call, end PullProgress) {
 	t.Helper()
 	if len(calls) < 3 || calls[len(calls)-1].PullProgress != end {
-		t.Errorf("told %+v, want some, and %+v at the end", calls, end)
+		t.Errorf("reported %+v, want some, and %+v at the end", calls, end)
 		return
 	}
 	for i := 1; i < len(calls); i++ {
@@ -224,12 +224,12 @@ func checkProgress(t *testing.T, calls []call, end PullProgress) {
 			t.Errorf("%+v after %+v", now, last)
 		}
 		if gap := now.at.Sub(last.at); i < len(calls)-1 && gap < 250*time.Millisecond {
-			t.Errorf("told again after %s", gap)
+			t.Errorf("reported again after %s", gap)
 		}
 	}
 }
 
-// TestPullWithCredentials asks a registry that wants some.
+// TestPullWithCredentials pulls from a registry that requires credentials.
 func TestPullWithCredentials(t *testing.T) {
 	const login = "joe:hunter2"
 	auths := func(login string) func(string) string {
@@ -248,7 +248,7 @@ func TestPullWithCredentials(t *testing.T) {
 		{name: "auths", config: auths(login)},
 		{name: "a helper", config: helpers, helper: `echo '{"Username":"joe","Secret":"hunter2"}'`},
 		{name: "none", config: func(string) string { return `{}` }, class: errdefs.ErrPermissionDenied,
-			says: []string{"wants credentials", `run "docker login `}},
+			says: []string{"requires credentials", `run "docker login `}},
 		{name: "wrong ones", config: auths("joe:hunter22"), class: errdefs.ErrPermissionDenied,
 			says: []string{"refused the credentials from ", "config.json"}},
 		{name: "a helper with wrong ones", config: helpers, helper: `echo '{"Username":"eve","Secret":"hunter2"}'`,

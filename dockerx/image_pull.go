@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/dockerx/internal/credentials"
 )
 
-// pull runs one pull to its end. name has a domain and a tag or digest.
+// pull runs one pull to completion. name has a domain and a tag or digest.
 func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress
 	return e.InspectImage(ctx, name)
 }
 
-// attempt is a pull with what its errors have to tell of.
+// attempt is one pull, with the context that its error messages need.
 type attempt struct {
 	registry string
 	found    credentials.Found
@@ -57,20 +57,20 @@ func (p *attempt) run(ctx context.Context, c *client.Client, name string, report
 
 // pullMessage is one line of the engine's answer to a pull.
 type pullMessage struct {
-	ID     string `json:"id"` // of a layer, mostly
+	ID     string `json:"id"` // usually a layer's ID
 	Status string `json:"status"`
 	Detail struct {
 		Current int64 `json:"current"`
-		Total   int64 `json:"total"` // <= 0: not known
+		Total   int64 `json:"total"` // <= 0: unknown
 	} `json:"progressDetail"`
 	Error *struct {
 		Message string `json:"message"`
 	} `json:"errorDetail"`
 }
 
-// readPull reads the progress of a pull to its end and reports it. An error in it has no status, only text: it is
-// ErrInternal as long as the engine has told of no layer, as an answer without a stream would be; else ErrUnavailable,
-// since the registry has the image and lets us have it.
+// readPull reads and reports the progress of a pull until it completes. An error in the stream has a text but no status: it
+// is ErrInternal before the engine has reported the first layer, as in a response without a stream; ErrUnavailable
+// afterwards, since the registry has the image and grants access to it.
 func readPull(stream io.Reader, report func(PullProgress)) error {
 	layers := pullLayers{}
 	for decoder := json.NewDecoder(stream); ; {
@@ -84,13 +84,13 @@ func readPull(stream io.Reader, report func(PullProgress)) error {
 		if m.Error != nil {
 			return &classed{err: errors.New(m.Error.Message), class: layers.errorClass()}
 		}
-		if layers.note(&m) {
+		if layers.record(&m) {
 			report(layers.sum())
 		}
 	}
 }
 
-// pullLayers is what is known of a pull's layers, by ID.
+// pullLayers holds the state of a pull's layers, by ID.
 type pullLayers map[string]pullLayer
 
 type pullLayer struct {
@@ -98,25 +98,25 @@ type pullLayer struct {
 	done           bool
 }
 
-// note takes in a message, and reports whether it tells of a layer.
-func (p pullLayers) note(m *pullMessage) bool {
+// record applies a message, and reports whether it concerns a layer.
+func (p pullLayers) record(m *pullMessage) bool {
 	// "Pulling from x/y" carries the tag as its ID.
 	if m.ID == "" || strings.HasPrefix(m.Status, "Pulling from ") {
 		return false
 	}
 	layer := p[m.ID]
-	layer.take(m)
+	layer.update(m)
 	p[m.ID] = layer
 	return true
 }
 
-// take keeps the numbers from falling: a download that the engine restarts reports less than before.
-func (l *pullLayer) take(m *pullMessage) {
+// update never decreases a number: a download that the engine restarts reports less than before.
+func (l *pullLayer) update(m *pullMessage) {
 	switch m.Status {
 	case "Downloading":
 		l.current = max(l.current, m.Detail.Current)
 		l.total = max(l.total, m.Detail.Total, l.current)
-	case "Extracting": // of what is here in full; a small layer tells of its size for the first time
+	case "Extracting": // the download is complete; for a small layer this is the first report of its size
 		l.total = max(l.total, m.Detail.Total)
 		l.current = l.total
 	case "Download complete", "Verifying Checksum":

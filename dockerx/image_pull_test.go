@@ -22,7 +22,7 @@ func TestReadPullAddsUpTheLayers(t *testing.T) {
 		line("b", "Pulling fs layer", 0, 0),
 		line("c", "Waiting", 0, 0),
 		line("b", "Downloading", 10, 100),
-		line("c", "Downloading", 7, -1), // the registry did not tell its size
+		line("c", "Downloading", 7, -1), // the registry did not report its size
 		line("b", "Downloading", 90, 100),
 		line("b", "Retrying in 5 seconds", 0, 0),
 		line("b", "Downloading", 20, 100), // from the start
@@ -56,7 +56,7 @@ func TestReadPullAddsUpTheLayers(t *testing.T) {
 	}
 }
 
-// Whatever the engine says in whatever order, no number falls and the current ones stay within their totals.
+// For any messages in any order, no number decreases and current never exceeds total.
 func TestProgressNeverFalls(t *testing.T) {
 	statuses := []string{"Downloading", "Extracting", "Verifying Checksum", "Download complete", "Pull complete", "Already exists", "Waiting"}
 	for seed := range uint64(200) {
@@ -65,7 +65,7 @@ func TestProgressNeverFalls(t *testing.T) {
 		for range 50 {
 			m := pullMessage{ID: string(rune('a' + random.IntN(4))), Status: statuses[random.IntN(len(statuses))]}
 			m.Detail.Current, m.Detail.Total = random.Int64N(100), random.Int64N(100)-1
-			layers.note(&m)
+			layers.record(&m)
 			now := layers.sum()
 			if now.Current < last.Current || now.Total < last.Total || now.Done < last.Done || now.Layers < last.Layers ||
 				now.Current > now.Total || now.Done > now.Layers {
@@ -76,7 +76,7 @@ func TestProgressNeverFalls(t *testing.T) {
 	}
 }
 
-func TestEnsureImageTellsOfItsPullOnly(t *testing.T) {
+func TestEnsureImageReportsOnlyItsOwnPull(t *testing.T) {
 	pulled := false
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -98,10 +98,10 @@ func TestEnsureImageTellsOfItsPullOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if end := (PullProgress{5, 5, 1, 1}); told != (len(got) > 0) || told && got[len(got)-1] != end {
-			t.Errorf("told %v", got)
+			t.Errorf("reported %v", got)
 		}
 	}
 	ensure(false, true)
-	ensure(false, false) // it is there
+	ensure(false, false) // a local image: no pull
 	ensure(true, true)
 }

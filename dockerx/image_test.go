@@ -15,7 +15,7 @@ import (
 	sdk "github.com/docker/docker/api/types/registry"
 )
 
-// pullServer is an engine without images that answers each pull with status and body.
+// pullServer is an engine without images that answers each pull with status and body; status 0 forbids pulls.
 func pullServer(t *testing.T, status int, body string) *fakeServer {
 	t.Helper()
 	return newServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func newPuller(t *testing.T, host, config string, timeout time.Duration) *Engine
 	return e
 }
 
-// wantSays checks the class of an error, and what it says and does not say.
+// wantSays checks the class of an error, and that its text has the words and no secret.
 func wantSays(t *testing.T, err, class error, words ...string) {
 	t.Helper()
 	wantClass(t, err, class)
@@ -63,11 +63,11 @@ func wantSays(t *testing.T, err, class error, words ...string) {
 		}
 	}
 	if strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("%q tells a secret", err)
+		t.Errorf("%q contains a secret", err)
 	}
 }
 
-func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
+func TestEnsureImageClassifiesPermanentErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		ref    string
@@ -87,11 +87,11 @@ func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
 		{"no such artifact, 20.10", "x/y:1", 500, `{"message":"unknown: artifact x/y:1 not found"}`, errdefs.ErrNotFound},
 		{"another denied", "x/y:1", 500, `{"message":"dial unix /run/proxy: connect: permission denied"}`, errdefs.ErrUnavailable},
 		{"another not found", "x/y:1", 500, `{"message":"proxyconnect tcp: host not found"}`, errdefs.ErrUnavailable},
-		{"the words elsewhere", "x/y:1", http.StatusServiceUnavailable, `{"message":"denied: later"}`, errdefs.ErrUnavailable},
+		{"a code under another status", "x/y:1", http.StatusServiceUnavailable, `{"message":"denied: later"}`, errdefs.ErrUnavailable},
 		{"too many requests", "x/y:1", http.StatusTooManyRequests, `{"message":"toomanyrequests"}`, errdefs.ErrUnavailable},
 		{"not for this platform", "x/y:1", http.StatusOK, `{"status":"Pulling from x/y","id":"1"}{"errorDetail":{"message":"no matching manifest for linux/amd64 in the manifest list entries"}}`, errdefs.ErrNotFound},
-		{"denied when layers come", "x/y:1", http.StatusOK, `{"status":"Pulling fs layer","id":"a"}{"errorDetail":{"message":"denied: later"}}`, errdefs.ErrUnavailable},
-		{"broken off", "x/y:1", http.StatusOK, `{"status":"Pulling"}{"errorDetail":{"message":"unexpected EOF"},"error":"unexpected EOF"}`, errdefs.ErrUnavailable},
+		{"denied after the first layer", "x/y:1", http.StatusOK, `{"status":"Pulling fs layer","id":"a"}{"errorDetail":{"message":"denied: later"}}`, errdefs.ErrUnavailable},
+		{"interrupted", "x/y:1", http.StatusOK, `{"status":"Pulling"}{"errorDetail":{"message":"unexpected EOF"},"error":"unexpected EOF"}`, errdefs.ErrUnavailable},
 		{"an answer that stops", "x/y:1", http.StatusOK, `{"status":"Pul`, errdefs.ErrUnavailable},
 		{"an ID can't be pulled", "sha256:" + strings.Repeat("a", 64), 0, "", errdefs.ErrNotFound},
 		{"not a reference", "Not A Reference", 0, "", errdefs.ErrInvalidArgument},
@@ -106,7 +106,7 @@ func TestEnsureImageTellsWhatTryingAgainMends(t *testing.T) {
 
 const joesConfig = `{"auths":{"r.example":{"username":"joe","password":"hunter2"}}}`
 
-func TestPullErrorsSayWhatItWasAndTheWayOut(t *testing.T) {
+func TestPullErrorsNameCauseAndRemedy(t *testing.T) {
 	for _, tc := range []struct {
 		name, config string
 		status       int
@@ -118,17 +118,17 @@ func TestPullErrorsSayWhatItWasAndTheWayOut(t *testing.T) {
 			[]string{"pull image r.example/x:1: the registry r.example has no such tag"}},
 		{"name", "", 404, "name unknown: repository name not known to registry", errdefs.ErrNotFound, []string{"no such repository: check the name"}},
 		{"name or credentials", "", 404, "pull access denied for r.example/x, repository does not exist or may require 'docker login': denied: no", errdefs.ErrNotFound,
-			[]string{"no such repository or does not give it to us:", `"docker login r.example"`}},
+			[]string{"no such repository or denies access:", `"docker login r.example"`}},
 		{"no credentials", "", 500, "no basic auth credentials", errdefs.ErrPermissionDenied,
-			[]string{"wants credentials", `run "docker login r.example" as the user of agboxd`}},
+			[]string{"requires credentials", `run "docker login r.example" as the user of agboxd`}},
 		{"wrong credentials", joesConfig, 500, "unauthorized: bad password hunter2", errdefs.ErrPermissionDenied,
 			[]string{"refused the credentials from ", "config.json", `"docker login r.example"`, "bad password [secret]"}},
-		{"credentials of somebody else", joesConfig, 500, "denied: not for joe", errdefs.ErrPermissionDenied,
+		{"credentials without access", joesConfig, 500, "denied: not for joe", errdefs.ErrPermissionDenied,
 			[]string{"with the credentials from ", "config.json"}},
 		{"network", "", 500, `Get "https://r.example/v2/": dial tcp: lookup r.example: no such host`, errdefs.ErrUnavailable,
 			[]string{"cannot reach the registry r.example", "no such host"}},
-		{"too many", "", 500, "toomanyrequests: slow down", errdefs.ErrUnavailable, []string{"wants fewer requests"}},
-		{"anything else", "", 500, "write /x: no space left on device", errdefs.ErrUnavailable, []string{"broke off", "no space left"}},
+		{"too many", "", 500, "toomanyrequests: slow down", errdefs.ErrUnavailable, []string{"limits the rate of requests"}},
+		{"anything else", "", 500, "write /x: no space left on device", errdefs.ErrUnavailable, []string{"was interrupted", "no space left"}},
 		{"unreadable credentials", `{"auths":hunter2`, 500, "no basic auth credentials", errdefs.ErrPermissionDenied,
 			[]string{"they can't be read", "config.json", `"docker login"`}},
 		{"unreadable credentials, hidden image", `{"auths":hunter2`, 404, "name unknown: no", errdefs.ErrPermissionDenied, []string{"config.json"}},
@@ -144,7 +144,7 @@ func TestPullErrorsSayWhatItWasAndTheWayOut(t *testing.T) {
 	}
 }
 
-func TestUnreadableCredentialsDoNotKeepAPublicImageFromUs(t *testing.T) {
+func TestUnreadableCredentialsDoNotBlockPublicImages(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			answer(w, http.StatusOK, map[string]string{"Id": "sha256:1"})
@@ -155,7 +155,7 @@ func TestUnreadableCredentialsDoNotKeepAPublicImageFromUs(t *testing.T) {
 	}
 }
 
-func TestAPullThatHangsSaysSo(t *testing.T) {
+func TestHangingPullReturnsTheTimeout(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			<-r.Context().Done()
@@ -163,7 +163,7 @@ func TestAPullThatHangsSaysSo(t *testing.T) {
 		answer(w, http.StatusNotFound, map[string]string{"message": "no such image"})
 	})
 	_, err := newPuller(t, s.host, "", 50*time.Millisecond).EnsureImage(t.Context(), "r.example/x:1", PullOptions{})
-	wantSays(t, err, errdefs.ErrUnavailable, "not done within 50ms", "the registry r.example, or the engine, is slow or hangs", "docker.pull_timeout")
+	wantSays(t, err, errdefs.ErrUnavailable, "not complete within 50ms", "the registry r.example or the engine is slow or hangs", "docker.pull_timeout")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := newPuller(t, s.host, "", 0).EnsureImage(ctx, "r.example/x:1", PullOptions{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -171,7 +171,7 @@ func TestAPullThatHangsSaysSo(t *testing.T) {
 	}
 }
 
-func TestCredentialsGoToTheEngine(t *testing.T) {
+func TestCredentialsAreSentToTheEngine(t *testing.T) {
 	var got *sdk.AuthConfig
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {

@@ -15,41 +15,40 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Info is what an engine says of itself.
+// Info is what an engine reports about itself.
 type Info struct {
-	// EngineID is the engine's own ID. It proves nothing: two engines on one host may share it (seen, 20.10), and it may
-	// change when the engine is upgraded.
+	// EngineID is the engine's own ID. It is not unique: two engines on one host may share it (observed with 20.10), and it
+	// may change when the engine is upgraded.
 	EngineID string
 	// Version and APIVersion are the engine's, as "20.10.24" and "1.41".
 	Version, APIVersion string
-	// LiveRestore says that containers outlive the engine's process.
+	// LiveRestore says that containers keep running while the engine is down.
 	LiveRestore bool
-	// Runtimes are the names that ContainerSpec.Runtime may have, sorted.
+	// Runtimes are the valid names for ContainerSpec.Runtime, sorted.
 	Runtimes []string
-	// DefaultRuntime is the one that a container gets whose spec names none.
+	// DefaultRuntime is used for a container whose spec names none.
 	DefaultRuntime string
-	// What the engine and its kernel can bound. DiskLimit is true where the storage driver may be able to; the create has
-	// the last word.
+	// The limits that the engine and its kernel support. DiskLimit is true where the storage driver may support one; the
+	// create may still refuse.
 	CPULimit, MemoryLimit, SwapLimit, PidsLimit, DiskLimit bool
-	// StorageDriver is the engine's word, for messages: "overlay2 on extfs".
+	// StorageDriver is for messages: "overlay2 on extfs".
 	StorageDriver string
-	// Driver and DataRoot are where the engine keeps its containers: "overlay2", "/var/lib/docker". An engine that was started
-	// with others shows other containers, while volumes and networks stay (seen, 20.10).
+	// Driver and DataRoot are where the engine keeps its containers: "overlay2", "/var/lib/docker". An engine restarted with
+	// other values lists other containers, but the same volumes and networks (observed with 20.10).
 	Driver, DataRoot string
-	// GPUs says that the engine can give devices to containers, as far as one can see from outside: see seesGPUs.
+	// GPUs says that the engine can assign GPUs to containers, as far as visible from outside: see seesGPUs.
 	GPUs bool
-	// StartInterval says that Healthcheck.StartInterval is understood.
+	// StartInterval says that Healthcheck.StartInterval is supported.
 	StartInterval bool
-	// Run identifies this life of the engine's process: opaque, equal as long as the process lives, different after it
-	// was restarted or the host was rebooted. Empty when there is no way to tell; an empty one says nothing about death.
-	// See runSource.identify for what it is made of and where that is weak.
+	// Run identifies one run of the engine's process: opaque, constant while the process lives, different after the engine
+	// was restarted or the host was rebooted. Empty when unknown; an empty one does not mean that the engine was restarted.
+	// See runSource.identify for its sources and their limits.
 	Run string
-	// StartedAt is when this life began, by the host's wall clock as it goes now, to some 10 ms; zero when there is no way to
-	// tell.
+	// StartedAt is when this run started, by the host's present wall clock, accurate to about 10 ms; zero when unknown.
 	StartedAt time.Time
 }
 
-// Info asks the engine about itself. Errors: ErrUnavailable, also when the engine was restarted meanwhile.
+// Info queries the engine. Errors: ErrUnavailable, also when the engine was restarted during the call.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := e.do(ctx, OpInfo, func(ctx context.Context, c *client.Client) error {
@@ -66,7 +65,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		if before.id != after.id {
-			return fmt.Errorf("the engine was restarted while it was asked: %w", errdefs.ErrUnavailable)
+			return fmt.Errorf("the engine was restarted during the call: %w", errdefs.ErrUnavailable)
 		}
 		info = infoOf(raw, e.current.Load(), after)
 		info.GPUs = e.seesGPUs(info.Runtimes, helperDirs)
@@ -116,8 +115,8 @@ func backing(status [][2]string) string {
 	return ""
 }
 
-// boundsDisk reports whether a storage driver has a size for each container. That of overlay2 is a quota of xfs, and needs
-// its mount option pquota, which the engine does not tell.
+// boundsDisk reports whether a storage driver can limit the disk space of each container. overlay2 uses a quota of xfs,
+// and needs its mount option pquota, which the engine does not report.
 func boundsDisk(driver, backing string) bool {
 	switch driver {
 	case "btrfs", "zfs", "devicemapper":
@@ -129,17 +128,17 @@ func boundsDisk(driver, backing string) bool {
 }
 
 var (
-	// gpuRuntimes are the runtimes that the makers' tools register with the engine. gpuHelpers are what the engine itself
-	// looks for in its PATH when it starts (20.10: the first one only).
+	// gpuRuntimes are the runtimes that the vendors' tools register with the engine. gpuHelpers are the programs that the
+	// engine itself searches in its PATH when it starts (20.10: only the first).
 	gpuRuntimes = []string{"nvidia", "amd"}
 	gpuHelpers  = []string{"nvidia-container-runtime-hook", "amd-container-runtime"}
-	// helperDirs are where a service's PATH leads.
+	// helperDirs are the directories of a service's PATH.
 	helperDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 )
 
-// seesGPUs reports whether the engine will take a request for GPUs. It does not tell; its rule is that one of gpuHelpers
-// was in its PATH when it started. We look there if it is on this host, or else for a runtime that is installed together
-// with them. A wrong yes ends in a start that is refused.
+// seesGPUs reports whether the engine probably accepts a request for GPUs. The engine does not report it; it requires that
+// one of gpuHelpers was in its PATH when it started. seesGPUs searches helperDirs when the engine is on this host, and
+// otherwise the runtimes that are installed together with the helpers. A wrong yes makes the start fail.
 func (e *Engine) seesGPUs(runtimes []string, dirs []string) bool {
 	for _, name := range gpuRuntimes {
 		if slices.Contains(runtimes, name) {

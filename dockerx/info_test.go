@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestWhatAnEngineCan(t *testing.T) {
+func TestInfoReportsCapabilities(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/info") {
 			answer(w, http.StatusNotFound, map[string]string{"message": "no such network"})
@@ -37,7 +37,7 @@ func TestWhatAnEngineCan(t *testing.T) {
 	}
 }
 
-func TestStorageThatBoundsTheDisk(t *testing.T) {
+func TestBoundsDisk(t *testing.T) {
 	for _, tc := range []struct {
 		driver, backing string
 		want            bool
@@ -51,7 +51,7 @@ func TestStorageThatBoundsTheDisk(t *testing.T) {
 	}
 }
 
-func TestGPUsAreSeen(t *testing.T) {
+func TestSeesGPUs(t *testing.T) {
 	none, plain, tool := t.TempDir(), t.TempDir(), t.TempDir()
 	for dir, mode := range map[string]os.FileMode{plain: 0o644, tool: 0o755} {
 		if err := os.WriteFile(filepath.Join(dir, gpuHelpers[0]), nil, mode); err != nil {
@@ -65,11 +65,11 @@ func TestGPUsAreSeen(t *testing.T) {
 		dirs     []string
 		want     bool
 	}{
-		"neither runtime nor helper": {local, []string{"runc"}, []string{none}, false},
-		"a runtime":                  {remote, []string{"nvidia", "runc"}, nil, true},
-		"a helper":                   {local, []string{"runc"}, []string{none, tool}, true},
-		"a file that is no program":  {local, nil, []string{plain}, false},
-		"a helper on our host only":  {remote, []string{"runc"}, []string{tool}, false},
+		"neither runtime nor helper":    {local, []string{"runc"}, []string{none}, false},
+		"a runtime":                     {remote, []string{"nvidia", "runc"}, nil, true},
+		"a helper":                      {local, []string{"runc"}, []string{none, tool}, true},
+		"a file that is not executable": {local, nil, []string{plain}, false},
+		"a helper on our host only":     {remote, []string{"runc"}, []string{tool}, false},
 	} {
 		if got := tc.e.seesGPUs(tc.runtimes, tc.dirs); got != tc.want {
 			t.Errorf("%s: %t", name, got)

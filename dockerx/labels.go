@@ -4,7 +4,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 )
 
-// labelFilter makes the engine's filter of labels, which must all match; an empty value asks for the key alone.
+// labelFilter returns the engine's filter for labels, which must all match; an empty value matches the key alone.
 func labelFilter(labels map[string]string) filters.Args {
 	f := filters.NewArgs()
 	for k, v := range labels {
@@ -17,7 +17,7 @@ func labelFilter(labels map[string]string) filters.Args {
 	return f
 }
 
-// labelsMatch does the same on this side.
+// labelsMatch applies the same rule to have.
 func labelsMatch(have, want map[string]string) bool {
 	for k, v := range want {
 		got, ok := have[k]

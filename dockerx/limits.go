@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// cpuPeriod is the kernel's period for CPU quotas in microseconds, and the engine's own choice.
+	// cpuPeriod is the kernel's period for CPU quotas in microseconds, and the engine's default.
 	cpuPeriod = 100_000
 	// nanoCPUsPerQuota is one microsecond of that period.
 	nanoCPUsPerQuota = 1_000_000_000 / cpuPeriod
-	// minNanoCPUs is the engine's least: a quota of a millisecond.
+	// minNanoCPUs is the engine's minimum: a quota of a millisecond.
 	minNanoCPUs = 1000 * nanoCPUsPerQuota
-	// unlimitedBytes is the kernel's own word for no limit: the largest number of whole pages. It is used where a limit is
-	// taken back, since the engine takes neither 0 (leave it as it is) nor -1 (too small).
+	// unlimitedBytes is the kernel's value for no limit: the largest number of whole pages. It removes a limit, for which the
+	// engine accepts neither 0 (unchanged) nor -1 (too small).
 	unlimitedBytes = 0x7FFFFFFFFFFFF000
 )
 
-// Limits are what can be changed while a container exists. 0: no limit.
+// Limits are the limits that can be changed while a container exists. 0: no limit.
 type Limits struct {
-	// NanoCPUs is at least 10,000,000 (0.01 CPU), and kept in steps of 10,000: see Rounded.
+	// NanoCPUs is at least 10,000,000 (0.01 CPU), in steps of 10,000: see Rounded.
 	NanoCPUs int64
-	// MemoryBytes is at least 6 MiB. Swap is not added on top where the engine can account for it.
+	// MemoryBytes is at least 6 MiB. It includes swap where the engine can account for swap.
 	MemoryBytes int64
 	Pids        int64
 }
@@ -36,21 +36,21 @@ func (l Limits) Rounded() Limits {
 	return l
 }
 
-// Check refuses what UpdateContainer refuses without asking the engine. Errors: ErrInvalidArgument.
+// Check rejects limits that UpdateContainer rejects without calling the engine. Errors: ErrInvalidArgument.
 func (l Limits) Check() error {
 	if l.NanoCPUs < 0 || l.MemoryBytes < 0 || l.Pids < 0 {
-		return fmt.Errorf("limit below 0: %+v: %w", l, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("limits must not be negative: %+v: %w", l, errdefs.ErrInvalidArgument)
 	}
 	if l.NanoCPUs > 0 && l.NanoCPUs < minNanoCPUs {
-		return fmt.Errorf("limit of %d nano CPUs: the least is %d: %w", l.NanoCPUs, minNanoCPUs, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("limit of %d nano CPUs: the minimum is %d: %w", l.NanoCPUs, minNanoCPUs, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// resources are the limits of a new container. The quota is used and not the engine's NanoCPUs, since that one can be
-// changed later but not taken back (20.10).
+// resources are the limits of a new container. It sets the quota instead of the engine's NanoCPUs, which can be changed later
+// but not removed (20.10).
 func (l Limits) resources() container.Resources {
-	r := container.Resources{Memory: l.MemoryBytes, MemorySwap: l.MemoryBytes} // the engine drops the latter where it can't
+	r := container.Resources{Memory: l.MemoryBytes, MemorySwap: l.MemoryBytes} // the engine ignores the latter where it cannot limit swap
 	if l.NanoCPUs > 0 {
 		r.CPUPeriod, r.CPUQuota = cpuPeriod, l.NanoCPUs/nanoCPUsPerQuota
 	}
@@ -60,11 +60,11 @@ func (l Limits) resources() container.Resources {
 	return r
 }
 
-// engineShmBytes is the size that the engine gives /dev/shm by itself.
+// engineShmBytes is the engine's default size of /dev/shm.
 const engineShmBytes = 64 << 20
 
-// shmBytes is the size of /dev/shm in a new container; 0: the engine's own. What is in it counts as memory and stays when the
-// processes that wrote it have been killed, so it is at most half of the limit. It can't be changed later.
+// shmBytes is the size of /dev/shm in a new container; 0: the engine's default. Its content counts as memory and outlives the
+// processes that wrote it, so it is at most half of the limit. It can't be changed later.
 func (l Limits) shmBytes() int64 {
 	if l.MemoryBytes == 0 {
 		return 0
@@ -72,10 +72,10 @@ func (l Limits) shmBytes() int64 {
 	return min(engineShmBytes, l.MemoryBytes/2)
 }
 
-// update are the limits of a container that may have others: each is sent, and 0 as what takes a limit back.
+// update are the limits for an existing container: each is sent, and 0 as the value that removes a limit.
 func (l Limits) update() container.Resources {
 	r := l.resources()
-	r.PidsLimit = &l.Pids // 0: no limit, as nil would leave it
+	r.PidsLimit = &l.Pids // 0: no limit; nil would not change it
 	if l.NanoCPUs == 0 {
 		r.CPUPeriod, r.CPUQuota = cpuPeriod, -1
 	}
@@ -85,7 +85,7 @@ func (l Limits) update() container.Resources {
 	return r
 }
 
-// limitsOf reads what resources and update wrote, and what others set in the engine's other way.
+// limitsOf parses the limits that resources and update set, and those that other clients set as NanoCPUs.
 func limitsOf(r *container.Resources) Limits {
 	l := Limits{NanoCPUs: r.NanoCPUs}
 	if period := r.CPUPeriod; r.CPUQuota > 0 {
@@ -106,12 +106,12 @@ func limitsOf(r *container.Resources) Limits {
 	return l
 }
 
-// UpdateContainer gives a container these limits, whether it runs or not; they stay over restarts. All three are set, and
-// either all change or none does. A running container whose memory limit is taken back has no swap.
+// UpdateContainer sets the limits of a container, running or not; they survive restarts. It sets all three, and either all
+// change or none does. A running container whose memory limit is removed has no swap.
 //
-// Errors: ErrNotFound; ErrInvalidArgument for a limit that the engine does not take, such as memory below 6 MiB;
-// ErrFailedPrecondition when somebody else has limited the CPUs in another way (docker update --cpus); ErrInternal when
-// the kernel refuses, above all memory below what the container uses now (20.10, with the text of runc; nothing changed);
+// Errors: ErrNotFound; ErrInvalidArgument for a limit that the engine rejects, such as memory below 6 MiB;
+// ErrFailedPrecondition when another client has limited the CPUs as NanoCPUs (docker update --cpus); ErrInternal when
+// the kernel refuses, mostly memory below the container's present use (20.10, with the text of runc; nothing changed);
 // ErrUnavailable.
 func (e *Engine) UpdateContainer(ctx context.Context, id string, limits Limits) error {
 	if err := limits.Check(); err != nil {

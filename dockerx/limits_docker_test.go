@@ -31,7 +31,7 @@ func startLimited(t *testing.T, e *Engine, limits Limits, script string) string 
 	return id
 }
 
-// cgroup reads a value that the kernel keeps for a process: in v1 the file of a controller, in v2 another one.
+// cgroup reads a value that the kernel keeps for a process: the v1 file of a controller, or the v2 file.
 func cgroup(t *testing.T, pid int, controller, v1, v2 string) string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -55,7 +55,7 @@ func cgroup(t *testing.T, pid int, controller, v1, v2 string) string {
 	return strings.TrimSpace(string(value))
 }
 
-// kernelLimits are a container's limits as the kernel has them; "" for none.
+// kernelLimits returns a container's limits as the kernel has them; "" for none.
 func kernelLimits(t *testing.T, e *Engine, id string) (cpu, memory, pids string) {
 	t.Helper()
 	pid := detail(t, e, id).Pid
@@ -117,7 +117,7 @@ func TestLimitsReachTheKernel(t *testing.T) {
 	want("50000", "67108864", "50")
 }
 
-// Swap is not added on top.
+// The memory limit includes swap.
 func TestMemoryLimitCountsSwap(t *testing.T) {
 	_, e := private(t)
 	info, err := e.Info(t.Context())
@@ -156,7 +156,7 @@ func TestMemoryLimitBelowUse(t *testing.T) {
 	}
 }
 
-func TestCPUsLimitedByOthers(t *testing.T) {
+func TestCPUsLimitedByAnotherClient(t *testing.T) {
 	d, e := private(t)
 	id := startLimited(t, e, Limits{}, "sleep 1000")
 	raw, err := client.NewClientWithOpts(client.WithHost(d.Host()), client.WithAPIVersionNegotiation())

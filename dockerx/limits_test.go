@@ -7,7 +7,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-func TestLimitsAreReadBackAsTheyWereWritten(t *testing.T) {
+func TestLimitsRoundTrip(t *testing.T) {
 	for _, l := range []Limits{
 		{}, {NanoCPUs: 10_000_000}, {NanoCPUs: 333_333_333}, {MemoryBytes: 64 << 20}, {Pids: 7}, {1_000_000_000, 1 << 40, 4_000_000},
 	} {
@@ -19,23 +19,23 @@ func TestLimitsAreReadBackAsTheyWereWritten(t *testing.T) {
 			t.Errorf("changed to %+v: %+v", l, got)
 		}
 		if changed.CPUQuota == 0 || changed.Memory == 0 || changed.MemorySwap != changed.Memory || changed.PidsLimit == nil {
-			t.Errorf("%+v leaves something as it was: %+v", l, changed)
+			t.Errorf("%+v does not set every limit: %+v", l, changed)
 		}
 	}
 }
 
-func TestLimitsThatOthersSet(t *testing.T) {
+func TestLimitsSetByOtherClients(t *testing.T) {
 	unlimited := int64(-1)
 	for name, tc := range map[string]struct {
 		r    container.Resources
 		want Limits
 	}{
-		"docker update --cpus":    {container.Resources{NanoCPUs: 123_456_789}, Limits{NanoCPUs: 123_456_789}},
-		"another period":          {container.Resources{CPUPeriod: 50_000, CPUQuota: 25_000}, Limits{NanoCPUs: 500_000_000}},
-		"a quota without period":  {container.Resources{CPUQuota: 25_000}, Limits{NanoCPUs: 250_000_000}},
-		"pids without limit":      {container.Resources{PidsLimit: &unlimited}, Limits{}},
-		"more swap than memory":   {container.Resources{Memory: 1 << 30, MemorySwap: 2 << 30}, Limits{MemoryBytes: 1 << 30}},
-		"no limit that is a word": {container.Resources{CPUQuota: -1, Memory: -1, MemorySwap: -1}, Limits{}},
+		"docker update --cpus":   {container.Resources{NanoCPUs: 123_456_789}, Limits{NanoCPUs: 123_456_789}},
+		"another period":         {container.Resources{CPUPeriod: 50_000, CPUQuota: 25_000}, Limits{NanoCPUs: 500_000_000}},
+		"a quota without period": {container.Resources{CPUQuota: 25_000}, Limits{NanoCPUs: 250_000_000}},
+		"pids without limit":     {container.Resources{PidsLimit: &unlimited}, Limits{}},
+		"more swap than memory":  {container.Resources{Memory: 1 << 30, MemorySwap: 2 << 30}, Limits{MemoryBytes: 1 << 30}},
+		"-1 for no limit":        {container.Resources{CPUQuota: -1, Memory: -1, MemorySwap: -1}, Limits{}},
 	} {
 		if got := limitsOf(&tc.r); got != tc.want {
 			t.Errorf("%s: %+v", name, got)
@@ -43,7 +43,7 @@ func TestLimitsThatOthersSet(t *testing.T) {
 	}
 }
 
-func TestLimitsThatCanNotBe(t *testing.T) {
+func TestInvalidLimits(t *testing.T) {
 	for _, l := range []Limits{{NanoCPUs: -1}, {MemoryBytes: -1}, {Pids: -1}, {NanoCPUs: minNanoCPUs - 1}} {
 		if err := l.Check(); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%+v: %v", l, err)

@@ -16,11 +16,11 @@ import (
 type Network struct {
 	ID, Name string
 	Labels   map[string]string
-	Subnet   netip.Prefix // zero when it has none, or more than we understand
+	Subnet   netip.Prefix // zero when it has no IPv4 subnet, or several
 	Created  time.Time
 }
 
-// ListNetworks returns all networks that have all the labels; an empty value asks for the key alone. Errors:
+// ListNetworks returns all networks that have all the labels; an empty value matches the key alone. Errors:
 // ErrUnavailable.
 func (e *Engine) ListNetworks(ctx context.Context, labels map[string]string) ([]Network, error) {
 	raw, err := e.listNetworks(ctx, labelFilter(labels))
@@ -49,8 +49,8 @@ func (e *Engine) listNetworks(ctx context.Context, f filters.Args) ([]network.In
 
 func listNetworks(f filters.Args) network.ListOptions { return network.ListOptions{Filters: f} }
 
-// RemoveNetwork removes a network by ID. One that is gone is a success. Errors: ErrFailedPrecondition when a running
-// container is attached to it (a stopped one does not hold it, and will not start without it); ErrUnavailable.
+// RemoveNetwork removes a network by ID. One that does not exist is a success. Errors: ErrFailedPrecondition when a running
+// container is attached to it (a stopped one does not block the removal, and cannot start without it); ErrUnavailable.
 func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 	err := e.do(ctx, OpRemoveNetwork, func(ctx context.Context, c *client.Client) error {
 		err := ignore(c.NetworkRemove(ctx, id), errdefs.IsNotFound)

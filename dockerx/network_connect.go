@@ -27,10 +27,9 @@ func (e *Engine) InspectNetwork(ctx context.Context, id string) (Network, error)
 	return out, nil
 }
 
-// ConnectNetwork attaches a container, running or not, to the network with the given full ID, under further DNS names. A
-// container that is attached to it already is a success. What the container keeps of a removed network of the same name is
-// dropped first: it would refuse every start. Errors: ErrNotFound when the network or the container does not exist;
-// ErrUnavailable.
+// ConnectNetwork attaches a container, running or not, to the network with the given full ID, under additional DNS names. A
+// container that is attached already is a success. An endpoint of a removed network of the same name is dropped first: it
+// would make every start fail. Errors: ErrNotFound when the network or the container does not exist; ErrUnavailable.
 func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
 	err := e.do(ctx, OpConnectNetwork, func(ctx context.Context, c *client.Client) error {
 		raw, err := c.NetworkInspect(ctx, networkID, network.InspectOptions{})
@@ -57,7 +56,7 @@ func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID stri
 	return nil
 }
 
-// endpointOn is what a container keeps under the name of a network; nil when nothing.
+// endpointOn returns the container's endpoint stored under the name of a network; nil when there is none.
 func endpointOn(ct container.InspectResponse, name string) *network.EndpointSettings {
 	if ct.NetworkSettings == nil {
 		return nil

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// defaultPrefixBits gives a network 13 addresses for containers.
+	// defaultPrefixBits leaves a network 13 addresses for containers.
 	defaultPrefixBits = 28
-	// maxSubnetTries bounds how many subnets one creation offers. A refusal costs the engine a millisecond; more than a
-	// few in a row mean that it has lost track of its own addresses.
+	// maxSubnetTries bounds the subnets that one creation offers. A refusal takes the engine a millisecond; more than a few in
+	// a row mean that the engine has leaked addresses.
 	maxSubnetTries = 64
 )
 
-// NetworkSpec is what a network is made from.
+// NetworkSpec describes a network to create.
 type NetworkSpec struct {
 	Name   string
 	Labels map[string]string
@@ -32,15 +32,15 @@ type NetworkSpec struct {
 	PrefixBits int
 }
 
-// CreateNetwork makes a bridge network with a subnet of ours.
+// CreateNetwork creates a bridge network with a subnet from Options.SubnetPool.
 //
-// The engine looks whether the name is taken before it makes the network, and then answers ErrAlreadyExists; but it
-// does not lock: several creates at the same time all succeed, and so does one whose reply was lost, together with its
-// repetition. So find networks by label and address them by ID.
+// The engine checks whether the name is in use before it creates the network, and then answers ErrAlreadyExists; but it
+// does not lock: concurrent creates all succeed, and so does the retry of one whose reply was lost. So find networks by
+// label and address them by ID.
 //
-// The subnet is one that no network and no route of the host uses; the engine has the last word, and after its refusal
-// the next one is tried. Created is our clock at the time of the answer. Errors besides: ErrFailedPrecondition when the
-// subnet pool is used up; ErrInvalidArgument; ErrUnavailable.
+// The subnet overlaps no network and no route of the host. When the engine refuses it, the next one is tried. Created is
+// this process's clock at the time of the answer. Other errors: ErrFailedPrecondition when the subnet pool is exhausted;
+// ErrInvalidArgument; ErrUnavailable.
 func (e *Engine) CreateNetwork(ctx context.Context, spec NetworkSpec) (Network, error) {
 	if spec.PrefixBits == 0 {
 		spec.PrefixBits = defaultPrefixBits
@@ -55,7 +55,7 @@ func (e *Engine) CreateNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 
 func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, error) {
 	if spec.PrefixBits < 16 || spec.PrefixBits > defaultPrefixBits || spec.PrefixBits < e.subnets.Pool().Bits() {
-		return Network{}, fmt.Errorf("a subnet of /%d from %s: %w", spec.PrefixBits, e.subnets.Pool(), errdefs.ErrInvalidArgument)
+		return Network{}, fmt.Errorf("cannot allocate a subnet of /%d from the pool %s; want a length from 16 to 28 that fits the pool: %w", spec.PrefixBits, e.subnets.Pool(), errdefs.ErrInvalidArgument)
 	}
 	if !e.subnets.Known() {
 		if err := e.learnSubnets(ctx); err != nil {
@@ -73,23 +73,23 @@ func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 			return n, err
 		}
 		refusal = err
-		if try == 0 { // somebody else makes networks too, or we forgot some
+		if try == 0 { // another client created networks, or the cache is stale
 			if err := e.learnSubnets(ctx); err != nil {
 				return Network{}, err
 			}
 		}
 	}
-	return Network{}, fmt.Errorf("%d subnets of %s refused: %w", maxSubnetTries, e.subnets.Pool(), refusal)
+	return Network{}, fmt.Errorf("the engine refused %d subnets of %s; see the last reason: %w", maxSubnetTries, e.subnets.Pool(), refusal)
 }
 
-// isSubnetRefusal reports whether another subnet may help. An overlap is 403 (20.10, and 28 by its source), where the other
-// reasons for that status, the predefined names, are none of ours. Not every overlap is visible in the list of networks
-// (the engine can leak addresses), so there is nothing better to ask.
+// isSubnetRefusal reports whether another subnet may help. An overlap is 403 (20.10, and 28 by its source); the other causes
+// of that status, the predefined names, do not occur here. Not every overlap is visible in the list of networks
+// (the engine can leak addresses), so the status is all there is.
 func isSubnetRefusal(err error) bool { return errdefs.IsPermissionDenied(err) }
 
 func hostRoutes() ([]netip.Prefix, error) { return subnet.Routes(subnet.RouteFile) }
 
-// pickSubnet takes a free subnet; when there seems to be none it first learns which ones are.
+// pickSubnet picks a free subnet; when none seems free it first lists the engine's networks.
 func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error) {
 	routes, err := e.routes()
 	if err != nil {
@@ -104,13 +104,13 @@ func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error)
 	}
 	p, err = e.subnets.Pick(bits, routes, time.Now())
 	if err != nil {
-		return p, fmt.Errorf("docker.subnet_pool is used up: %w: %w", err, errdefs.ErrFailedPrecondition)
+		return p, fmt.Errorf("docker.subnet_pool is exhausted; remove networks or configure a larger pool: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
 	return p, nil
 }
 
-// learnSubnets reads what the engine has. It is called before the first creation and when the memory was wrong, not for
-// each creation: with 200 networks a list takes some 20 ms, a third of what the creation itself does.
+// learnSubnets lists the engine's networks. It is called before the first creation and when the cache was wrong, not for
+// each creation: with 200 networks a list takes some 20 ms, a third of the creation itself.
 func (e *Engine) learnSubnets(ctx context.Context) error {
 	raw, err := e.listNetworks(ctx, filters.NewArgs())
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *Engine) learnSubnets(ctx context.Context) error {
 	return nil
 }
 
-// createWithSubnet makes the network and settles what becomes of the subnet.
+// createWithSubnet creates the network and commits, releases or holds the subnet.
 func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip.Prefix) (Network, error) {
 	var id string
 	err := e.do(ctx, OpCreateNetwork, func(ctx context.Context, c *client.Client) error {
@@ -142,7 +142,7 @@ func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip
 		return Network{ID: id, Name: spec.Name, Labels: maps.Clone(spec.Labels), Subnet: p, Created: time.Now().UTC()}, nil
 	case errdefs.IsAlreadyExists(err):
 		e.subnets.Release(p)
-	default: // refused, or the answer was lost and the network may yet appear
+	default: // refused, or the answer was lost and the network may still appear
 		e.subnets.Suspect(p, time.Now())
 	}
 	return Network{}, err

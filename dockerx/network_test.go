@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 )
 
-// subnetServer is an engine that answers network creates with a status of the test's.
+// subnetServer is an engine that answers network creates with statuses that the test chooses.
 type subnetServer struct {
 	mu      sync.Mutex
 	asked   []string // subnets, in order
@@ -47,7 +47,7 @@ func (s *subnetServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func networkEngine(t *testing.T, s *subnetServer) *Engine {
 	t.Helper()
 	e, _ := newEngine(t, newServer(t, s.ServeHTTP).host)
-	e.routes = func() ([]netip.Prefix, error) { return nil, nil } // whatever else runs on this host
+	e.routes = func() ([]netip.Prefix, error) { return nil, nil } // the host's routes don't matter here
 	return e
 }
 
@@ -60,7 +60,7 @@ func (s *subnetServer) wantAsked(t *testing.T, want ...string) {
 	}
 }
 
-func TestCreateNetworkPassesOverWhatTheEngineHas(t *testing.T) {
+func TestCreateNetworkSkipsSubnetsInUse(t *testing.T) {
 	s := &subnetServer{
 		respond: func(string) int { return http.StatusCreated },
 		list: []network.Inspect{{ID: "other", IPAM: network.IPAM{Config: []network.IPAMConfig{
@@ -83,7 +83,7 @@ func TestCreateNetworkPassesOverWhatTheEngineHas(t *testing.T) {
 	}
 }
 
-func TestCreateNetworkTakesTheNextAfterAnOverlap(t *testing.T) {
+func TestCreateNetworkTriesTheNextSubnetAfterAnOverlap(t *testing.T) {
 	s := &subnetServer{respond: func(subnet string) int {
 		if subnet < "10.213.0.32/28" { // the first two
 			return http.StatusForbidden
@@ -91,7 +91,7 @@ func TestCreateNetworkTakesTheNextAfterAnOverlap(t *testing.T) {
 		return http.StatusCreated
 	}}
 	e := networkEngine(t, s)
-	for range 2 { // the second knows
+	for range 2 { // the second call remembers the refusals
 		if _, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: "n"}); err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +118,14 @@ func TestCreateNetworkWithALostReplyDoesNotReuseTheSubnet(t *testing.T) {
 	s.wantAsked(t, "10.213.0.0/28", "10.213.0.16/28")
 }
 
-func TestCreateNetworkOfANameThatIsTaken(t *testing.T) {
+func TestCreateNetworkWithANameInUse(t *testing.T) {
 	s := &subnetServer{respond: func(string) int { return http.StatusConflict }}
 	_, err := networkEngine(t, s).CreateNetwork(t.Context(), NetworkSpec{Name: "n"})
 	wantClass(t, err, errdefs.ErrAlreadyExists)
 	s.wantAsked(t, "10.213.0.0/28")
 }
 
-func TestCreateNetworkFromAPoolThatIsUsedUp(t *testing.T) {
+func TestCreateNetworkFromAnExhaustedPool(t *testing.T) {
 	s := &subnetServer{
 		respond: func(string) int { return http.StatusCreated },
 		list:    []network.Inspect{{ID: "other", IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.0.0.0/8"}}}}},

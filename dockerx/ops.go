@@ -2,7 +2,7 @@ package dockerx
 
 import "time"
 
-// Names of the operations, as Options.Observe receives them. The set is closed: it can be a metric label.
+// Names of the operations, as Options.Observe receives them. The set is fixed, so it can be a metric label.
 const (
 	OpInfo             = "info"
 	OpListContainers   = "list_containers"
@@ -31,8 +31,8 @@ const (
 	OpEvents           = "events"
 )
 
-// operations are all operations with their deadlines. An idle engine answers in milliseconds; the numbers are for one
-// that starts 16 containers at once on a slow disk, and still end the wait for one that is frozen.
+// operations are all operations with their deadlines. An idle engine answers in milliseconds; the deadlines allow for one
+// that starts 16 containers at once on a slow disk, and still bound the wait for a hung engine.
 var operations = []struct {
 	name     string
 	deadline time.Duration
@@ -50,7 +50,7 @@ var operations = []struct {
 	{OpUnpauseContainer, 30 * time.Second},
 	{OpStatPath, 30 * time.Second}, // the engine mounts a container that does not run, and all its mounts
 	{OpReadFile, 30 * time.Second},
-	{OpWriteTar, 10 * time.Minute}, // where the caller gives none of its own
+	{OpWriteTar, 10 * time.Minute}, // unless the caller sets one
 	{OpListNetworks, 30 * time.Second},
 	{OpCreateNetwork, 30 * time.Second},
 	{OpRemoveNetwork, 30 * time.Second},
@@ -61,7 +61,7 @@ var operations = []struct {
 	{OpInspectVolume, 15 * time.Second},
 	{OpCreateVolume, 15 * time.Second},
 	{OpRemoveVolume, 15 * time.Second},
-	{OpEvents, 15 * time.Second}, // for the subscription to be accepted; the stream has none
+	{OpEvents, 15 * time.Second}, // until the subscription is accepted; the stream has none
 }
 
 // Ops returns the names of all operations.
@@ -73,8 +73,8 @@ func Ops() []string {
 	return names
 }
 
-// Deadline returns how long the operation named op waits for the engine before it gives up with ErrUnavailable. A stop
-// waits this long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for what it is given. It is 0 for an unknown name.
+// Deadline returns how long the operation named op waits for the engine before it returns ErrUnavailable. A stop waits this
+// long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for its within. It is 0 for an unknown name.
 func Deadline(op string) time.Duration {
 	for _, o := range operations {
 		if o.name == op {

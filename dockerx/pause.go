@@ -11,9 +11,9 @@ import (
 )
 
 // PauseContainer freezes all processes of a running container, which keep their memory and connections, and returns when
-// they stand still. One that is frozen is a success. A frozen one can be stopped, killed and removed: StopContainer has
-// the engine send the signal and thaw it, with ActionUnpause before ActionDie; the other two end it as it is. It survives
-// a restart of the engine frozen where containers survive at all.
+// they are frozen. A frozen container is a success. It can be stopped, killed and removed: StopContainer makes the engine
+// send the signal and thaw it, with ActionUnpause before ActionDie; the other two end it while frozen. It stays frozen over
+// a restart of the engine with live-restore.
 //
 // Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrInternal when the kernel does not freeze it;
 // ErrUnavailable.
@@ -23,16 +23,16 @@ func (e *Engine) PauseContainer(ctx context.Context, id string) error {
 		if err == nil || !isRefusal(err) {
 			return err
 		}
-		state, lookErr := stateOf(ctx, c, id)
+		state, inspectErr := stateOf(ctx, c, id)
 		switch {
-		case lookErr != nil:
+		case inspectErr != nil:
 			return err
 		case state.Paused:
 			return nil
 		case !state.Running:
 			return precondition(err)
 		}
-		// The runtime refuses to freeze what is frozen. After the thaw it takes it.
+		// The runtime refuses to freeze a frozen container; after a thaw it accepts.
 		if thawed, _ := e.freezer.thaw(state.Pid, state.id); thawed {
 			return c.ContainerPause(ctx, id)
 		}
@@ -44,23 +44,22 @@ func (e *Engine) PauseContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// UnpauseContainer thaws a frozen container. One that runs is a success; where its engine is on this host it is made sure
-// that the kernel agrees: an engine that was killed amid a pause, with live-restore, takes a frozen container for a running
-// one, and has no call that thaws it; one that was killed amid an unpause takes a running container for a frozen one, and
-// refuses to thaw it forever (both seen, 20.10).
+// UnpauseContainer thaws a frozen container. A running one is a success; where its engine is on this host, the kernel's
+// freezer is checked, too: an engine with live-restore that was killed during a pause reports a frozen container as running,
+// and no call of it thaws the container; one that was killed during an unpause reports a running container as frozen, and
+// every unpause fails (both observed with 20.10).
 //
-// Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrPermissionDenied when the engine is wrong about what the
-// kernel has frozen, and only root may mend that; ErrInternal when the engine did not manage;
-// ErrUnavailable.
+// Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrPermissionDenied when engine and kernel disagree about
+// the freeze and only root can repair that; ErrInternal when the engine failed; ErrUnavailable.
 func (e *Engine) UnpauseContainer(ctx context.Context, id string) error {
 	err := e.do(ctx, OpUnpauseContainer, func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerUnpause(ctx, id)
 		if err == nil || !isRefusal(err) {
 			return err
 		}
-		state, lookErr := stateOf(ctx, c, id)
+		state, inspectErr := stateOf(ctx, c, id)
 		switch {
-		case lookErr != nil:
+		case inspectErr != nil:
 			return err
 		case state.Paused:
 			return e.unpauseThawed(ctx, c, state, err)
@@ -76,9 +75,9 @@ func (e *Engine) UnpauseContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// unpauseThawed unpauses a container that the runtime has thawed and the engine takes for a frozen one: the runtime refuses
-// to thaw what is thawed, so it is frozen for that. Of one that the kernel has frozen, or that can't be seen, the result is
-// refusal.
+// unpauseThawed unpauses a container that the kernel has thawed and the engine believes frozen. The runtime refuses to thaw
+// a running container, so unpauseThawed freezes it first. It returns refusal for a container that the kernel has frozen, or
+// whose cgroup is not visible.
 func (e *Engine) unpauseThawed(ctx context.Context, c *client.Client, state containerState, refusal error) error {
 	frozen, err := e.freezer.freeze(state.Pid, state.id)
 	if err != nil {
@@ -88,17 +87,17 @@ func (e *Engine) unpauseThawed(ctx context.Context, c *client.Client, state cont
 		return refusal
 	}
 	if err = c.ContainerUnpause(ctx, state.id); err != nil {
-		_, thawErr := e.freezer.thaw(state.Pid, state.id) // as it was
+		_, thawErr := e.freezer.thaw(state.Pid, state.id) // restores the thawed state
 		return errors.Join(err, thawErr)
 	}
 	return nil
 }
 
-// isRefusal reports whether the engine has answered about a container that exists. The class says no more: 20.10 answers
-// an unpause of what is not paused, running or not, as it answers its own failures.
+// isRefusal reports whether the engine has answered about an existing container. The class says no more: 20.10 answers
+// an unpause of a container that is not paused, running or not, as it answers its own failures.
 func isRefusal(err error) bool { return errdefs.IsConflict(err) || errdefs.IsInternal(err) }
 
-// precondition makes err, of whatever class, an ErrFailedPrecondition.
+// precondition makes err, of any class, an ErrFailedPrecondition.
 func precondition(err error) error { return &classed{err: err, class: errdefs.ErrFailedPrecondition} }
 
 // containerState is the state of a container with its full ID.
@@ -107,14 +106,14 @@ type containerState struct {
 	id string
 }
 
-// stateOf waits for a pause of the container that is under way: the engine holds its lock meanwhile.
+// stateOf blocks during a pause of the container: the engine holds its lock meanwhile.
 func stateOf(ctx context.Context, c *client.Client, id string) (containerState, error) {
 	raw, err := c.ContainerInspect(ctx, id)
 	if err != nil {
 		return containerState{}, err
 	}
 	if raw.ContainerJSONBase == nil || raw.State == nil {
-		return containerState{}, fmt.Errorf("inspection without a state: %w", errdefs.ErrInternal)
+		return containerState{}, fmt.Errorf("the engine's inspection of container %s has no state: %w", id, errdefs.ErrInternal)
 	}
 	return containerState{raw.State, raw.ID}, nil
 }

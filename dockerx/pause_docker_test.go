@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ticker starts a container that writes to a file all the time, and returns a function that waits until it writes on.
+// ticker starts a container that writes to a file all the time, and returns a function that waits for further writes.
 func ticker(t *testing.T, e *Engine) (id string, ticks func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func ticker(t *testing.T, e *Engine) (id string, ticks func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // before its directory goes
+	t.Cleanup(func() { // before its directory is removed
 		if err := e.RemoveContainer(context.Background(), id); err != nil {
 			t.Error(err)
 		}
@@ -41,16 +41,16 @@ func ticker(t *testing.T, e *Engine) (id string, ticks func()) {
 	}
 	return id, func() {
 		t.Helper()
-		for before, n := size(), 0; size() <= before+1; n++ { // a write that was under way may end in any case
+		for before, n := size(), 0; size() <= before+1; n++ { // a write in progress may complete even when frozen
 			if n == 1000 {
-				t.Fatal("it does not run")
+				t.Fatal("the container does not run")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }
 
-// freezerOf returns the files of a container's freezer, whichever kind of cgroup this host has.
+// freezerOf returns the freezer files of a container, of either version of cgroups.
 func freezerOf(t *testing.T, pid int, id string) freezerFiles {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
@@ -68,7 +68,7 @@ func freezerOf(t *testing.T, pid int, id string) freezerFiles {
 	return freezerFiles{}
 }
 
-// freezeByHand freezes a container below its engine, as an engine leaves it that is killed amid a pause.
+// freezeByHand freezes a container without its engine, as an engine leaves it when killed during a pause.
 func freezeByHand(t *testing.T, pid int, id string) freezerFiles {
 	t.Helper()
 	f := freezerOf(t, pid, id)
@@ -78,7 +78,7 @@ func freezeByHand(t *testing.T, pid int, id string) freezerFiles {
 	return f
 }
 
-func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
+func TestPauseAndUnpauseWhenEngineAndKernelDisagree(t *testing.T) {
 	d, e := private(t, "--live-restore")
 	id, ticks := ticker(t, e)
 	pid := detail(t, e, id).Pid
@@ -92,7 +92,7 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 		return f
 	}
 
-	f := freezer("while the engine looks on")
+	f := freezer("while the engine runs")
 	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() {
 		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen())
 	}
@@ -110,11 +110,11 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 	if err := e.PauseContainer(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(f.thaws), 0); err != nil { // as a death amid an unpause does
+	if err := os.WriteFile(filepath.Join(f.dir, f.state), []byte(f.thaws), 0); err != nil { // as a death during an unpause does
 		t.Fatal(err)
 	}
 	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() || detail(t, e, id).State != StateRunning {
-		t.Errorf("unpause of what runs below the engine: %v, frozen %t", err, f.isFrozen())
+		t.Errorf("unpause of a container that the kernel has thawed: %v, frozen %t", err, f.isFrozen())
 	}
 	ticks()
 
@@ -126,7 +126,7 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 		return err == nil && c.Running
 	})
 	if c := detail(t, e, id); c.State != StateRunning || c.Pid != pid {
-		t.Errorf("after a death amid a pause: %s", c.State)
+		t.Errorf("after a death during a pause: %s", c.State)
 	}
 	if err := e.UnpauseContainer(t.Context(), id); err != nil || f.isFrozen() {
 		t.Errorf("unpause: %v, frozen %t", err, f.isFrozen())
@@ -134,8 +134,8 @@ func TestContainerThatTheKernelHasFrozenAgainstTheEnginesWord(t *testing.T) {
 	ticks()
 }
 
-// eventually waits for what an engine says a moment after its start: the first call may meet a pooled connection of the
-// one before.
+// eventually waits for a condition shortly after an engine's start: the first call may use a pooled connection to the
+// previous engine.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for range 500 {

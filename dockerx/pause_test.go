@@ -28,7 +28,7 @@ func pauser(state map[string]any, statuses ...int) http.HandlerFunc {
 	}
 }
 
-func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
+func TestPauseAndUnpauseClassifyRefusals(t *testing.T) {
 	running, paused := map[string]any{"Running": true, "Pid": 7}, map[string]any{"Running": true, "Paused": true, "Pid": 7}
 	ended := map[string]any{"Running": false}
 	pause := func(ctx context.Context, e *Engine) error { return e.PauseContainer(ctx, "x") }
@@ -40,26 +40,26 @@ func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
 		frozen   bool // by the kernel
 		want     error
 		thawed   bool
-		refrozen bool // by us, for an engine that then thaws it
+		refrozen bool // by Engine, so that the docker engine can thaw it
 	}{
-		"pause":                                   {do: pause, statuses: []int{204}, state: paused},
-		"pause, frozen already":                   {do: pause, statuses: []int{409}, state: paused, frozen: true},
-		"pause, not running":                      {do: pause, statuses: []int{409}, state: ended, want: errdefs.ErrFailedPrecondition},
-		"pause, being restarted":                  {do: pause, statuses: []int{409}, state: running, want: errdefs.ErrFailedPrecondition},
-		"pause, gone":                             {do: pause, statuses: []int{404}, want: errdefs.ErrNotFound},
-		"pause, the kernel does not":              {do: pause, statuses: []int{500}, state: running, want: errdefs.ErrInternal},
-		"pause, an inspection without a state":    {do: pause, statuses: []int{500}, want: errdefs.ErrInternal},
-		"pause, frozen below the engine":          {do: pause, statuses: []int{500, 204}, state: running, frozen: true, thawed: true},
-		"pause, frozen below and refused for all": {do: pause, statuses: []int{500, 500}, state: running, frozen: true, want: errdefs.ErrInternal, thawed: true},
-		"unpause":                                 {do: unpause, statuses: []int{204}, state: running},
-		"unpause, not frozen":                     {do: unpause, statuses: []int{500}, state: running},
-		"unpause, not frozen, another class":      {do: unpause, statuses: []int{409}, state: running},
-		"unpause, not running":                    {do: unpause, statuses: []int{500}, state: ended, want: errdefs.ErrFailedPrecondition},
-		"unpause, gone":                           {do: unpause, statuses: []int{404}, want: errdefs.ErrNotFound},
-		"unpause, still frozen":                   {do: unpause, statuses: []int{500}, state: paused, frozen: true, want: errdefs.ErrInternal},
-		"unpause, thawed below the engine":        {do: unpause, statuses: []int{500, 204}, state: paused, refrozen: true},
-		"unpause, thawed below and refused again": {do: unpause, statuses: []int{500, 500}, state: paused, want: errdefs.ErrInternal},
-		"unpause, frozen below the engine":        {do: unpause, statuses: []int{500}, state: running, frozen: true, thawed: true},
+		"pause":                                  {do: pause, statuses: []int{204}, state: paused},
+		"pause, frozen already":                  {do: pause, statuses: []int{409}, state: paused, frozen: true},
+		"pause, not running":                     {do: pause, statuses: []int{409}, state: ended, want: errdefs.ErrFailedPrecondition},
+		"pause, being restarted":                 {do: pause, statuses: []int{409}, state: running, want: errdefs.ErrFailedPrecondition},
+		"pause, gone":                            {do: pause, statuses: []int{404}, want: errdefs.ErrNotFound},
+		"pause, the kernel refuses":              {do: pause, statuses: []int{500}, state: running, want: errdefs.ErrInternal},
+		"pause, an inspection without a state":   {do: pause, statuses: []int{500}, want: errdefs.ErrInternal},
+		"pause, frozen without the engine":       {do: pause, statuses: []int{500, 204}, state: running, frozen: true, thawed: true},
+		"pause, frozen without it and refused":   {do: pause, statuses: []int{500, 500}, state: running, frozen: true, want: errdefs.ErrInternal, thawed: true},
+		"unpause":                                {do: unpause, statuses: []int{204}, state: running},
+		"unpause, not frozen":                    {do: unpause, statuses: []int{500}, state: running},
+		"unpause, not frozen, another class":     {do: unpause, statuses: []int{409}, state: running},
+		"unpause, not running":                   {do: unpause, statuses: []int{500}, state: ended, want: errdefs.ErrFailedPrecondition},
+		"unpause, gone":                          {do: unpause, statuses: []int{404}, want: errdefs.ErrNotFound},
+		"unpause, still frozen":                  {do: unpause, statuses: []int{500}, state: paused, frozen: true, want: errdefs.ErrInternal},
+		"unpause, thawed without the engine":     {do: unpause, statuses: []int{500, 204}, state: paused, refrozen: true},
+		"unpause, thawed without it and refused": {do: unpause, statuses: []int{500, 500}, state: paused, want: errdefs.ErrInternal},
+		"unpause, frozen without the engine":     {do: unpause, statuses: []int{500}, state: running, frozen: true, thawed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, seen := newEngine(t, newServer(t, pauser(tc.state, tc.statuses...)).host)
@@ -77,7 +77,7 @@ func TestPauseAndUnpauseLookWhatARefusalMeans(t *testing.T) {
 			got, err := os.ReadFile(filepath.Join(e.freezer.cgroup, "docker", frozenID, "cgroup.freeze"))
 			says := strings.TrimSpace(string(got))
 			if thawed, frozen := tc.frozen && says == "0", !tc.frozen && says == "1"; err != nil || thawed != tc.thawed || frozen != tc.refrozen {
-				t.Errorf("the freezer says %q, %v", got, err)
+				t.Errorf("cgroup.freeze contains %q, %v", got, err)
 			}
 			if ops, _ := seen.take(); len(ops) != 1 {
 				t.Errorf("observed %v", ops)

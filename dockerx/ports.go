@@ -19,7 +19,7 @@ import (
 // publishIP is the one address of the host that ports are published on.
 const publishIP = "127.0.0.1"
 
-// Port is one published port. HostPort 0: the engine chooses one at each start.
+// Port is one published port. HostPort 0: the engine chooses a port at each start.
 type Port struct {
 	ContainerPort, HostPort uint16
 	Protocol                string // "tcp" or "udp"
@@ -47,7 +47,7 @@ func (p Port) key() nat.Port {
 	return nat.Port(strconv.Itoa(int(p.ContainerPort)) + "/" + p.Protocol)
 }
 
-// exposed are the ports that can be published at all.
+// exposed returns the ports to declare as exposed, which publishing requires.
 func (s *ContainerSpec) exposed() nat.PortSet {
 	if len(s.Ports) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (s *ContainerSpec) bindings() nat.PortMap {
 	return m
 }
 
-// portsOf returns the bindings, sorted. What can't be read is left out.
+// portsOf returns the bindings, sorted. Malformed ones are dropped.
 func portsOf(m nat.PortMap) []Port {
 	var out []Port
 	for key, bindings := range m {
@@ -86,10 +86,10 @@ func portsOf(m nat.PortMap) []Port {
 	return slices.Compact(out)
 }
 
-// portInUse returns a fixed host port of a container that did not start which can't be bound now. The engine's refusal
-// has the status of any trouble of its own, so the host is asked, as the engine would: nothing else is certain. It takes
-// an engine in our network namespace. None when the engine may be on another host, and none that only root may bind,
-// unless we are.
+// portInUse returns a fixed host port, of a container that did not start, that cannot be bound now. The engine's refusal has
+// the status of any internal failure, so portInUse binds each port as the engine would. That requires an engine in this
+// process's network namespace: the result is false for an engine that may be on another host. Without root, privileged ports
+// are not checked.
 func (e *Engine) portInUse(ctx context.Context, c *client.Client, id string) (Port, bool) {
 	if e.host.network != "unix" {
 		return Port{}, false
@@ -106,7 +106,7 @@ func (e *Engine) portInUse(ctx context.Context, c *client.Client, id string) (Po
 	return Port{}, false
 }
 
-// taken binds the port for a moment.
+// taken binds and releases the port, and reports whether it is in use.
 func taken(ctx context.Context, p Port) bool {
 	var lc net.ListenConfig
 	var held io.Closer

@@ -12,7 +12,7 @@ import (
 	"github.com/docker/go-connections/nat"
 )
 
-func TestPortsThatTheEngineShows(t *testing.T) {
+func TestPortsOf(t *testing.T) {
 	got := portsOf(nat.PortMap{
 		"90/tcp":     {{HostIP: "127.0.0.1", HostPort: "9000"}},
 		"80/udp":     {{HostIP: "127.0.0.1", HostPort: "1"}},

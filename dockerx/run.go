@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runSource is where the identity of the engine's life is read.
+// runSource is where the identity of the engine's run is read.
 type runSource struct {
 	proc    string   // a mounted procfs
 	pidFile string   // the engine's default pid file
@@ -38,21 +38,21 @@ type engineLife struct {
 	started time.Time // Info.StartedAt
 }
 
-// identify returns the engine's present life, see Info.Run. The API itself has no start time in 20.10.
-// The first of these that applies is used:
+// identify returns the engine's present run, see Info.Run. The API itself has no start time in 20.10.
+// The first source that applies is used:
 //
 //  1. The process at the other end of the Unix socket (SO_PEERCRED: who called listen), if its name is dockerd: host
-//     boot ID, PID and the process's start time. Seen on 20.10, with and without live-restore: changes with every
-//     kill -9 and every orderly restart, stays on SIGHUP and whatever the containers do.
-//  2. The same of the process in /run/docker.pid, if its name is dockerd and the socket is the engine's default one.
+//     boot ID, PID and the process's start time. Observed on 20.10, with and without live-restore: changes with every
+//     kill -9 and every orderly restart, not with SIGHUP nor with anything the containers do.
+//  2. The same for the process in /run/docker.pid, if its name is dockerd and the socket is the engine's default one.
 //     This is for socket activation (dockerd -H fd://, as in the Debian and upstream units): listen was called by
-//     systemd. Seen with a socket that another process had opened: as reliable as the first.
+//     systemd. Observed with a socket that another process had opened: as reliable as the first.
 //  3. The default network "bridge": its ID and creation time. For TCP, a proxy in front of the socket, or an engine in a
-//     PID namespace that we don't see. The engine recreates that network at each start, except (seen) under
+//     PID namespace that is not visible from here. The engine recreates that network at each start, except (observed) under
 //     live-restore while a container runs on that very network: such a restart goes unnoticed.
 //
-// When not even that network exists, the identity is empty. Only the first two tell when the life began: the network is made
-// some time later, after the engine has looked at its containers.
+// When that network does not exist either, the identity is empty. Only the first two give a start time: the network is
+// created later, after the engine has loaded its containers.
 func (r runSource) identify(ctx context.Context, host endpoint, c *client.Client) (engineLife, error) {
 	if host.network == "unix" {
 		life, err := r.local(ctx, host)
@@ -64,7 +64,7 @@ func (r runSource) identify(ctx context.Context, host endpoint, c *client.Client
 	return engineLife{id: id}, err
 }
 
-// local tries the processes of this host; nothing when neither is known to be the engine.
+// local tries the processes of this host; empty when neither is known to be the engine.
 func (r runSource) local(ctx context.Context, host endpoint) (engineLife, error) {
 	pid, err := listener(ctx, host)
 	if err != nil {
@@ -82,12 +82,12 @@ func (r runSource) local(ctx context.Context, host endpoint) (engineLife, error)
 	}
 	pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
-		return engineLife{}, nil // being written, or not what we think it is
+		return engineLife{}, nil // being written, or not the engine's pid file
 	}
 	return r.process(pid)
 }
 
-// listener returns the PID of the process that listens on host, 0 when it lives in another PID namespace.
+// listener returns the PID of the process that listens on host; 0 when it lives in another PID namespace.
 func listener(ctx context.Context, host endpoint) (int, error) {
 	conn, err := host.dial(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func listener(ctx context.Context, host endpoint) (int, error) {
 	return int(cred.Pid), nil
 }
 
-// process returns the life of a process named dockerd, nothing for any other and for none.
+// process returns the run of a process named dockerd; empty for any other process and for none.
 func (r runSource) process(pid int) (engineLife, error) {
 	if pid <= 0 {
 		return engineLife{}, nil
@@ -131,7 +131,7 @@ func (r runSource) process(pid int) (engineLife, error) {
 // tick is the unit of start times in procfs on every kernel that this is built for (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// sinceBoot turns clock ticks since boot, sleep included, into a time of the wall clock; zero when they can't be read.
+// sinceBoot converts clock ticks since boot, suspend included, to a wall clock time; zero when ticks is malformed.
 func sinceBoot(ticks string, now time.Time) time.Time {
 	var up unix.Timespec
 	n, err := strconv.ParseInt(ticks, 10, 64)
@@ -141,8 +141,8 @@ func sinceBoot(ticks string, now time.Time) time.Time {
 	return now.Round(0).Add(time.Duration(n)*tick - time.Duration(up.Nano()))
 }
 
-// parseStat takes the name (field 2, in parentheses, may contain anything) and the start time in clock ticks since boot
-// (field 22) out of /proc/<pid>/stat.
+// parseStat parses the name (field 2, in parentheses, may contain any character) and the start time in clock ticks since boot
+// (field 22) of /proc/<pid>/stat.
 func parseStat(stat string) (name, start string, ok bool) {
 	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
@@ -155,7 +155,7 @@ func parseStat(stat string) (name, start string, ok bool) {
 	return stat[open+1 : end], rest[19], true
 }
 
-// bridgeIdentity is the third way.
+// bridgeIdentity is the third source.
 func bridgeIdentity(ctx context.Context, c *client.Client) (string, error) {
 	b, err := c.NetworkInspect(ctx, network.NetworkBridge, network.InspectOptions{})
 	if errdefs.IsNotFound(err) {

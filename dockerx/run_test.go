@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain is an engine's process, as far as its identity goes, when the test starts itself as "dockerd".
+// TestMain plays an engine's process when the test binary runs itself under the name "dockerd".
 func TestMain(m *testing.M) {
 	if path := os.Getenv("DOCKERX_TEST_LISTEN"); path != "" {
 		listenUntilClosed(path)
@@ -29,11 +29,11 @@ func listenUntilClosed(path string) {
 		os.Exit(1)
 	}
 	fmt.Println("up")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it, or dies
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it or exits
 	l.Close()
 }
 
-// startNamed starts a process of a name that listens on path, and returns its PID and how to end it.
+// startNamed starts a process with this name that listens on path, and returns its PID and a function that stops it.
 func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
 	t.Helper()
 	exe := filepath.Join(t.TempDir(), name)
@@ -86,12 +86,12 @@ func lifeOf(t *testing.T, r runSource, path string) engineLife {
 	return life
 }
 
-func TestRunIsThatOfTheListeningDockerd(t *testing.T) {
+func TestRunIdentifiesTheListeningDockerd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	before := time.Now()
 	pid, stop := startNamed(t, "dockerd", path)
 	if at := lifeOf(t, hostRunSource, path).started; at.Before(before.Add(-2*tick)) || at.After(time.Now()) {
-		t.Errorf("started at %s, and that was after %s", at, before)
+		t.Errorf("StartedAt %s, want it after %s", at, before)
 	}
 	first := identity(t, hostRunSource, path)
 	if !strings.Contains(first, " "+strconv.Itoa(pid)+" ") || identity(t, hostRunSource, path) != first {
@@ -100,11 +100,11 @@ func TestRunIsThatOfTheListeningDockerd(t *testing.T) {
 	stop()
 	startNamed(t, "dockerd", path)
 	if second := identity(t, hostRunSource, path); second == first || second == "" {
-		t.Errorf("identity %q, of the process before %q", second, first)
+		t.Errorf("identity %q, that of the previous process %q", second, first)
 	}
 }
 
-func TestRunBehindSocketActivationIsThatOfThePidFile(t *testing.T) {
+func TestRunUsesThePidFileBehindSocketActivation(t *testing.T) {
 	dir := t.TempDir()
 	path, pidFile := filepath.Join(dir, "s"), filepath.Join(dir, "pid")
 	startNamed(t, "systemd", path)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// fakeServer is an engine's HTTP side on a Unix socket, as far as a test scripts it.
+// fakeServer is a scripted HTTP API of an engine on a Unix socket.
 type fakeServer struct {
 	*httptest.Server
 	host  string
@@ -25,7 +25,7 @@ type fakeServer struct {
 	paths   []string
 }
 
-// newServer returns one that speaks API 1.41 and answers everything except /_ping with handle.
+// newServer returns a server for API 1.41 that answers everything except /_ping with handle.
 func newServer(t *testing.T, handle http.HandlerFunc) *fakeServer {
 	t.Helper()
 	return newServerAt(t, filepath.Join(t.TempDir(), "s"), handle)
@@ -57,7 +57,7 @@ func (s *fakeServer) listen(t *testing.T, path string) string {
 	return "unix://" + path
 }
 
-// become changes the versions that it speaks.
+// become changes the API versions that the server supports.
 func (s *fakeServer) become(oldest, newest string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,8 +63,8 @@ func TestSettingsReachTheEngine(t *testing.T) {
 	}
 }
 
-// This needs an engine in our own network namespace: the default one.
-func TestPortThatSomethingElseHolds(t *testing.T) {
+// This needs an engine in the test's network namespace: the default one.
+func TestStartWithAPortInUse(t *testing.T) {
 	e, _ := newEngine(t, "")
 	image := uniqueName() + ":1"
 	busybox.Import(t, "", image)

@@ -18,8 +18,8 @@ import (
 // minAPIVersion is that of Docker 20.10.
 const minAPIVersion = "1.41"
 
-// maxIdleConns lets 16 workers and the resync keep a connection each. The default of the standard library keeps 2 per
-// host and dials for each further request.
+// maxIdleConns lets 16 workers and the resync keep a connection each. The standard library's default keeps 2 per host and
+// dials for each further request.
 const maxIdleConns = 32
 
 // endpoint is where the engine listens.
@@ -43,13 +43,13 @@ func parseHost(host string) (endpoint, error) {
 	return endpoint{url: host, network: u.Scheme, address: u.Host}, nil
 }
 
-// dial opens a connection of its own to the engine.
+// dial opens a separate connection to the engine.
 func (h endpoint) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, h.network, h.address)
 }
 
-// dialer builds the HTTP side of e; nothing is dialled yet.
+// dialer builds the HTTP client of e; it does not dial.
 func (e *Engine) dialer() error {
 	t := &http.Transport{
 		MaxIdleConns:        maxIdleConns,
@@ -65,9 +65,9 @@ func (e *Engine) dialer() error {
 	return err
 }
 
-// sdk returns an SDK client that speaks one API version over the shared connections.
+// sdk returns an SDK client for one API version over the shared connections.
 func (e *Engine) sdk(version string) (*client.Client, error) {
-	h := *e.http // the SDK wraps the transport of the one it is given
+	h := *e.http // the SDK modifies the client that it receives
 	c, err := client.NewClientWithOpts(client.WithHost(e.host.url), client.WithHTTPClient(&h), client.WithVersion(version))
 	if err != nil {
 		return nil, fmt.Errorf("docker host %q: %w: %w", e.host.url, err, errdefs.ErrInvalidArgument)
@@ -81,22 +81,22 @@ type negotiated struct {
 	offered string // the engine's Api-Version header: the newest that it speaks
 }
 
-// withClient calls f with a client that speaks the engine's language.
+// withClient calls f with a client for the negotiated API version.
 func (e *Engine) withClient(ctx context.Context, f func(context.Context, *client.Client) error) error {
 	c, err := e.negotiate(ctx)
 	if err != nil {
 		return err
 	}
 	err = f(ctx, c.Client)
-	// An engine refuses a version that it does not speak with 400, as it does a bad request.
+	// The engine answers 400 to a version that it does not support, as to a bad request.
 	if errdefs.IsInvalidArgument(err) && e.current.Load() != c {
 		return fmt.Errorf("the engine's API version is no longer %s: %w", c.offered, errdefs.ErrUnavailable)
 	}
 	return err
 }
 
-// negotiate returns the client in use, or asks the engine for its version and makes one. Several callers may ask at the
-// same time; no lock is held meanwhile.
+// negotiate returns the client in use, or asks the engine for its version and creates one. Concurrent callers may each ask;
+// no lock is held meanwhile.
 func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
 	if c := e.current.Load(); c != nil {
 		return c, nil
@@ -106,10 +106,10 @@ func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
 		return nil, err
 	}
 	if ping.APIVersion == "" {
-		return nil, fmt.Errorf("%s answers, but not as a Docker engine: %w", e.host.url, errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("%s answers, but is not a Docker engine; check docker.host: %w", e.host.url, errdefs.ErrUnavailable)
 	}
 	if versions.LessThan(ping.APIVersion, minAPIVersion) {
-		return nil, fmt.Errorf("the engine speaks API %s, at least %s (Docker 20.10) is needed: %w",
+		return nil, fmt.Errorf("the engine speaks API %s; agbox needs at least %s (Docker 20.10): %w",
 			ping.APIVersion, minAPIVersion, errdefs.ErrFailedPrecondition)
 	}
 	version := api.DefaultVersion
@@ -125,8 +125,8 @@ func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
 	return c, nil
 }
 
-// versionWatch drops the negotiated client when an answer carries another version than it was made for: the engine
-// sends its version with every answer, refusals of a version included (seen on 20.10).
+// versionWatch drops the negotiated client when a response carries another version than the client was created for: the
+// engine sends its version with every response, including refusals of a version (observed with 20.10).
 type versionWatch struct {
 	engine *Engine
 	base   *http.Transport
@@ -145,5 +145,5 @@ func (w *versionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (w *versionWatch) CloseIdleConnections() { w.base.CloseIdleConnections() }

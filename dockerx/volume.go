@@ -23,7 +23,7 @@ func (e *Engine) VolumeExists(ctx context.Context, name string) (bool, error) {
 	return exists, nil
 }
 
-// CreateVolume makes a local volume. One that exists is a success and keeps the labels that it has. Errors:
+// CreateVolume creates a local volume. An existing one is a success and keeps its labels. Errors:
 // ErrInvalidArgument, ErrUnavailable.
 func (e *Engine) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
 	err := e.do(ctx, OpCreateVolume, func(ctx context.Context, c *client.Client) error {
@@ -36,7 +36,7 @@ func (e *Engine) CreateVolume(ctx context.Context, name string, labels map[strin
 	return nil
 }
 
-// RemoveVolume removes a volume. One that is gone is a success. Errors: ErrFailedPrecondition when a container, running
+// RemoveVolume removes a volume. One that does not exist is a success. Errors: ErrFailedPrecondition when a container, running
 // or not, uses it; ErrUnavailable.
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 	err := e.do(ctx, OpRemoveVolume, func(ctx context.Context, c *client.Client) error {

@@ -14,56 +14,56 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// Subject is an engine whose objects the suite can also change behind its back.
+// Subject is an engine whose objects the suite can also change as another client would.
 type Subject interface {
 	Engine
 	// DisconnectOutside disconnects a running container from all its networks, and returns when that is done.
 	DisconnectOutside(id string)
 }
 
-// ConformImage is the image that Conform makes containers from; another one in each process, so that its owner can remove
-// it. It has /bin/sleep and says USER nobody, WORKDIR /tmp, ENV A=image C=image, ENTRYPOINT ["/bin/sleep"] and
+// ConformImage is the image of Conform's containers; unique per process, so that its owner can remove it. It has /bin/sleep
+// and sets USER nobody, WORKDIR /tmp, ENV A=image C=image, ENTRYPOINT ["/bin/sleep"] and
 // CMD ["900"].
 var ConformImage = "agbox-conform:" + itoa(int64(os.Getpid()))
 
-// Conform checks that an engine does what callers of dockerx build on. newEngine returns one that has ConformImage; it is
-// called for each check, and may return the same one or a new one. All objects carry names and labels of their own and
-// are gone afterwards, so the engine may be in use by others.
+// Conform checks the behaviour of an engine that callers of dockerx rely on. newEngine returns an engine that has
+// ConformImage; it is called for each check, and may return the same or a new one. All objects carry unique names and labels
+// and are removed afterwards, so the engine may be in use by others.
 func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 	checks := []struct {
 		name  string
 		check func(*world)
 	}{
-		{"info names one life of the engine", checkInfo},
-		{"a container goes through its life", checkLifecycle},
-		{"stop, kill and remove of what is gone succeed", checkGone},
-		{"a container's name is taken until it is removed", checkNameTaken},
-		{"a container is refused what it can't have", checkRefusals},
+		{"info identifies one run of the engine", checkInfo},
+		{"a container's lifecycle", checkLifecycle},
+		{"stop, kill and remove of a removed container succeed", checkGone},
+		{"a container's name is in use until it is removed", checkNameTaken},
+		{"invalid container specs are refused", checkRefusals},
 		{"a container without a network has none", checkNoNetwork},
-		{"limits are kept, changed and taken back", checkLimits},
+		{"limits are set, changed and removed", checkLimits},
 		{"ports are published while a container runs, and each once", checkPorts},
 		{"a container is frozen and thawed", checkPause},
 		{"a frozen container can be stopped, killed and removed", checkEndOfFrozen},
-		{"what does not run is not frozen", checkPauseRefusals},
-		{"a healthcheck's verdict stands while a container is frozen", checkFrozenHealth},
-		{"an inspection shows what a container was made from", checkConfig},
+		{"a container that does not run is not frozen", checkPauseRefusals},
+		{"a healthcheck's verdict holds while a container is frozen", checkFrozenHealth},
+		{"an inspection shows a container's configuration", checkConfig},
 		{"a healthcheck has a verdict while a container runs", checkHealth},
 		{"settings that the engine lacks are refused", checkSettings},
-		{"files are seen whether a container runs or not", checkFiles},
+		{"files are accessible in running and stopped containers", checkFiles},
 		{"an archive is unpacked into a container", checkWriteTar},
 		{"an archive that can't be unpacked is refused", checkWriteTarRefusals},
-		{"lists show what has the labels", checkLabels},
-		{"a network is there until it is removed, and not while it is in use", checkNetwork},
-		{"networks of one name are told apart by ID", checkDoubledNetworks},
+		{"lists show the objects with the labels", checkLabels},
+		{"a network exists until it is removed, which fails while it is in use", checkNetwork},
+		{"networks of one name are distinguished by ID", checkDoubledNetworks},
 		{"a network is found by ID and by name", checkInspectNetwork},
-		{"a container is connected to a network made again", checkConnect},
-		{"a disconnect is an event, also at the end of a container", checkDisconnect},
+		{"a container is connected to a recreated network", checkConnect},
+		{"a disconnect is an event, also at the exit of a container", checkDisconnect},
 		{"images are found or not", checkImages},
-		{"volumes are there until they are removed", checkVolumes},
-		{"events tell what happens to what has the labels", checkEvents},
-		{"events are replayed from a time on", checkReplay},
+		{"volumes exist until they are removed", checkVolumes},
+		{"events report changes of the objects with the labels", checkEvents},
+		{"events are replayed from a given time", checkReplay},
 		{"a stream ends with its context", checkStreamEnd},
-		{"a context that has ended ends a call", checkContext},
+		{"an expired context cancels a call", checkContext},
 	}
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.check(newWorld(t, newEngine(t))) })
@@ -72,7 +72,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 
 var worlds atomic.Int64
 
-// world is what one check works in: an engine, and a label that all its objects have.
+// world is the environment of one check: an engine, and a label that all its objects have.
 type world struct {
 	*testing.T
 	e      Subject
@@ -116,7 +116,7 @@ func (w *world) ok(err error) {
 	}
 }
 
-// refused wants an error of one class of errdefs, and no other of those that callers ask for.
+// refused wants an error of this class of errdefs, and of no other class that callers check.
 func (w *world) refused(err error, class error) {
 	w.Helper()
 	for c, is := range map[error]func(error) bool{

@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// configOf are the fields of d that say what it was made from, and nothing else.
+// configOf returns only the fields of d that derive from its spec and image.
 func configOf(d dockerx.ContainerDetail) dockerx.ContainerDetail {
 	return dockerx.ContainerDetail{
 		ImageRef: d.ImageRef, Entrypoint: d.Entrypoint, Cmd: d.Cmd, User: d.User, WorkingDir: d.WorkingDir, Env: d.Env,
@@ -19,7 +19,7 @@ func (w *world) wantConfig(id string, want dockerx.ContainerDetail) {
 	w.Helper()
 	d := w.inspect(id)
 	if got := configOf(d); !reflect.DeepEqual(got, want) {
-		w.Errorf("made from %+v\nwant %+v", got, want)
+		w.Errorf("created from %+v\nwant %+v", got, want)
 	}
 	if d.Image == "" || d.Image == d.ImageRef {
 		w.Errorf("image %q", d.Image)
@@ -48,6 +48,6 @@ func checkConfig(w *world) {
 	bare = w.spec("arguments", "")
 	bare.Entrypoint, bare.Cmd, bare.GPUs = nil, []string{"800"}, "2"
 	if d := w.inspect(w.create(bare)); !reflect.DeepEqual([][]string{d.Entrypoint, d.Cmd, {d.GPUs}}, [][]string{{"/bin/sleep"}, {"800"}, {"2"}}) {
-		w.Errorf("made from %+v", configOf(d))
+		w.Errorf("created from %+v", configOf(d))
 	}
 }

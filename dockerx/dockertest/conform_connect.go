@@ -26,12 +26,12 @@ func checkInspectNetwork(w *world) {
 	w.refused(err, errdefs.ErrNotFound)
 }
 
-// checkConnect takes a container's network away while it does not run, as `docker network prune` does.
+// checkConnect removes a container's network while the container does not run, as `docker network prune` does.
 func checkConnect(w *world) {
 	old := w.network(w.name)
 	id := w.create(w.spec("", old.ID))
 	w.ok(w.e.StartContainer(w.ctx, id))
-	w.ok(w.e.ConnectNetwork(w.ctx, old.ID, id, nil)) // it is
+	w.ok(w.e.ConnectNetwork(w.ctx, old.ID, id, nil)) // already connected
 	w.wantNetworks(id, old.ID)
 	w.ok(w.e.StopContainer(w.ctx, id, 0))
 	w.ok(w.e.RemoveNetwork(w.ctx, old.ID))
@@ -47,8 +47,8 @@ func checkConnect(w *world) {
 	w.refused(w.e.ConnectNetwork(w.ctx, made.ID, w.name+"-nobody", nil), errdefs.ErrNotFound)
 }
 
-// checkDisconnect disconnects a running container, and later has it end: the engine sends a disconnect for both. An inspection at the
-// event distinguishes them.
+// checkDisconnect disconnects a running container, and later stops it: the engine sends a disconnect for both. An inspection
+// at the event distinguishes them.
 func checkDisconnect(w *world) {
 	n := w.network(w.name)
 	id := w.create(w.spec("", n.ID))
@@ -68,7 +68,7 @@ func checkDisconnect(w *world) {
 		found = append(found, d)
 	})
 	defer w.stop(f)
-	// settled returns what the inspections found since the last call, once all events of before were handled.
+	// settled returns the inspections since the last call, once all earlier events were handled.
 	settled := func(marker string) []dockerx.ContainerDetail {
 		end := w.create(w.spec(marker, ""))
 		w.eventually("the event of "+marker, func() bool { return stories(f.events())[end] != nil })
@@ -82,7 +82,7 @@ func checkDisconnect(w *world) {
 	all := settled("-disconnected")
 	for _, d := range all {
 		if !d.Running || slices.Contains(d.Networks, n.ID) {
-			w.Errorf("at the disconnect it is %s, on %v", d.State, d.Networks)
+			w.Errorf("at the disconnect: state %s, networks %v", d.State, d.Networks)
 		}
 	}
 	w.ok(w.e.ConnectNetwork(w.ctx, n.ID, id, nil))
@@ -92,10 +92,10 @@ func checkDisconnect(w *world) {
 	ends := settled("-ended")
 	for _, d := range ends {
 		if d.Running {
-			w.Errorf("at the disconnect of an ended container it is %s, on %v", d.State, d.Networks)
+			w.Errorf("at the disconnect of an exited container: state %s, networks %v", d.State, d.Networks)
 		}
 	}
 	if len(all) == 0 || len(ends) == 0 {
-		w.Errorf("%d disconnects, and %d at the end", len(all), len(ends))
+		w.Errorf("%d disconnects, and %d at the exit", len(all), len(ends))
 	}
 }

@@ -21,7 +21,7 @@ func checkInfo(w *world) {
 	if apart := two.StartedAt.Sub(one.StartedAt).Abs(); apart > time.Second || one.StartedAt.After(time.Now()) {
 		w.Errorf("started at %s, then at %s", one.StartedAt, two.StartedAt)
 	}
-	two.StartedAt = one.StartedAt // the wall clock is never quite the same
+	two.StartedAt = one.StartedAt // StartedAt is derived from the wall clock and varies slightly
 	if !reflect.DeepEqual(one, two) || one.Run == "" || one.Version == "" || one.APIVersion == "" || one.EngineID == "" {
 		w.Errorf("info %+v, then %+v", one, two)
 	}
@@ -38,7 +38,7 @@ func checkLifecycle(w *world) {
 		w.Errorf("created: %+v", d)
 	}
 	w.ok(w.e.StartContainer(w.ctx, id))
-	w.ok(w.e.StartContainer(w.ctx, id)) // runs already
+	w.ok(w.e.StartContainer(w.ctx, id)) // already running
 	w.wantState(id, dockerx.StateRunning)
 	w.wantNetworks(id, n.ID)
 	first := w.inspect(id)
@@ -60,7 +60,7 @@ func checkLifecycle(w *world) {
 		w.Errorf("started at %s, and again at %s", first.StartedAt, d.StartedAt)
 	}
 	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("the killed container has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.eventually("the killed container has exited", func() bool { return w.inspect(id).State == dockerx.StateExited })
 	if d := w.inspect(id); d.ExitCode != 137 || d.EndedWell || w.listed(id).EndedWell {
 		w.Errorf("killed: %+v", d)
 	}
@@ -103,7 +103,7 @@ func (w *world) listed(id string) dockerx.Container {
 	return dockerx.Container{}
 }
 
-// eventually waits for what the engine reports a moment after the call that caused it.
+// eventually waits for a state that the engine reports shortly after the call that caused it.
 func (w *world) eventually(what string, cond func() bool) {
 	w.Helper()
 	for range 500 {
@@ -120,7 +120,7 @@ func checkGone(w *world) {
 	w.ok(w.e.KillContainer(w.ctx, id)) // never ran
 	w.ok(w.e.StopContainer(w.ctx, id, 0))
 	w.ok(w.e.StartContainer(w.ctx, id))
-	w.ok(w.e.RemoveContainer(w.ctx, id)) // runs
+	w.ok(w.e.RemoveContainer(w.ctx, id)) // running
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	w.ok(w.e.StopContainer(w.ctx, id, 0))
 	w.ok(w.e.KillContainer(w.ctx, id))

@@ -20,7 +20,7 @@ type follower struct {
 	seen []dockerx.Event
 }
 
-// follow subscribes and returns when the engine has accepted. also is called for each event.
+// follow subscribes and returns when the engine has accepted the subscription. also is called for each event.
 func (w *world) follow(since time.Time, also ...func(dockerx.Event)) *follower {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -50,7 +50,7 @@ func (f *follower) events() []dockerx.Event {
 	return slices.Clone(f.seen)
 }
 
-// stop ends the subscription and waits for it.
+// stop cancels the subscription and waits for its end.
 func (w *world) stop(f *follower) {
 	w.Helper()
 	f.cancel()
@@ -59,7 +59,7 @@ func (w *world) stop(f *follower) {
 	}
 }
 
-// stories are "action exitcode" by object, in order, without the disconnects, of which engines send one or two.
+// stories returns "type action exitcode" by object, in order, without the disconnects, of which engines send one or two.
 func stories(events []dockerx.Event) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range events {
@@ -80,7 +80,7 @@ var (
 	networkStory   = []string{"network destroy"}
 )
 
-// live leads a container and a network through their lives and returns their IDs.
+// live runs a container and a network through their lifecycles and returns their IDs.
 func (w *world) live(name string, labels map[string]string) (container, network string) {
 	w.Helper()
 	n, err := w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: w.name + name, Labels: labels})
@@ -90,7 +90,7 @@ func (w *world) live(name string, labels map[string]string) (container, network 
 	id := w.create(spec)
 	w.ok(w.e.StartContainer(w.ctx, id))
 	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("the killed container has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.eventually("the killed container has exited", func() bool { return w.inspect(id).State == dockerx.StateExited })
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	return id, n.ID
@@ -106,7 +106,7 @@ func checkEvents(w *world) {
 	w.wantStories(f, map[string][]string{container: containerStory, network: networkStory, before.ID: networkStory})
 	for _, e := range f.events() {
 		if e.ID == otherContainer || e.ID == otherNetwork {
-			w.Errorf("an event of somebody else: %+v", e)
+			w.Errorf("an event of another label: %+v", e)
 		}
 		if e.Labels[worldLabel] != w.name || e.Time.IsZero() {
 			w.Errorf("event without our label or a time: %+v", e)

@@ -69,7 +69,7 @@ func (w *world) wantPath(id, name string, want dockerx.PathInfo) {
 	}
 }
 
-// archiveOf makes an archive; the content of a regular file is in Linkname.
+// archiveOf builds an archive; the content of a regular file is in Linkname.
 func archiveOf(w *world, headers ...tar.Header) io.Reader {
 	w.Helper()
 	var buf bytes.Buffer
@@ -119,11 +119,11 @@ func checkWriteTar(w *world) {
 	write("/new/link", tar.Header{Name: "./more", Typeflag: tar.TypeReg, Mode: 0o600, Linkname: "four"})
 	w.wantContent(id, "/new/more", "four")
 	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("it has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.eventually("the container exits", func() bool { return w.inspect(id).State == dockerx.StateExited })
 	w.wantContent(id, "/new/more", "four")
 }
 
-// failing is a reader that fails after what it has.
+// failing is a reader that fails after its content.
 type failing struct {
 	io.Reader
 	err error
@@ -165,14 +165,14 @@ func checkWriteTarRefusals(w *world) {
 		{"/tmp", failing{strings.NewReader(""), errOwn}, errOwn},
 	} {
 		err := w.e.WriteTar(w.ctx, id, tc.dir, time.Minute, tc.archive)
-		// An engine of today calls a destination that is no directory a bad request.
+		// Current engines treat a destination that is not a directory as a bad request.
 		bad := errors.Is(tc.want, errdefs.ErrFailedPrecondition) && errdefs.IsInvalidArgument(err)
 		if !bad && !errors.Is(err, tc.want) || errdefs.IsUnavailable(err) {
 			w.Errorf("write to %s: %v, want %v", tc.dir, err, tc.want)
 		}
 	}
 	w.wantContent(id, "/tmp/dir/file", "content")
-	// Far more than any buffer between us and the engine holds: the refusal must get through.
+	// Far more than any buffer between the client and the engine holds: the refusal must still arrive.
 	err := w.e.WriteTar(w.ctx, id, "/no/such", time.Minute, io.LimitReader(zeros{}, 64<<20))
 	w.refused(err, errdefs.ErrNotFound)
 	w.ok(w.e.RemoveContainer(w.ctx, id))

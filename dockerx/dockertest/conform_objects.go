@@ -26,7 +26,7 @@ func checkNetwork(w *world) {
 	w.ok(w.e.StartContainer(w.ctx, id))
 	w.refused(w.e.RemoveNetwork(w.ctx, n.ID), errdefs.ErrFailedPrecondition)
 	w.ok(w.e.StopContainer(w.ctx, id, 0))
-	w.ok(w.e.RemoveNetwork(w.ctx, n.ID)) // a stopped container does not hold it
+	w.ok(w.e.RemoveNetwork(w.ctx, n.ID)) // a stopped container does not block the removal
 	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	w.refused(w.e.StartContainer(w.ctx, id), errdefs.ErrNotFound)
 	w.wantState(id, dockerx.StateExited)
@@ -35,8 +35,8 @@ func checkNetwork(w *world) {
 	}
 }
 
-// checkDoubledNetworks makes several at once. How many come of it is the engine's business; what matters is what a caller
-// can do then.
+// checkDoubledNetworks creates several networks of one name concurrently. How many succeed depends on the engine; the check
+// is about what a caller can do then.
 func checkDoubledNetworks(w *world) {
 	var wg sync.WaitGroup
 	made := make(chan dockerx.Network, 8)
@@ -59,9 +59,9 @@ func checkDoubledNetworks(w *world) {
 	list, err := w.e.ListNetworks(w.ctx, w.labels)
 	w.ok(err)
 	if len(networks) == 0 || len(list) != len(networks) {
-		w.Fatalf("%d networks made, %d listed", len(networks), len(list))
+		w.Fatalf("%d networks created, %d listed", len(networks), len(list))
 	}
-	w.Logf("8 creates of one name at once made %d networks", len(networks))
+	w.Logf("8 concurrent creates of one name created %d networks", len(networks))
 	keep := networks[len(networks)-1]
 	id := w.create(w.spec("", keep.ID))
 	w.wantNetworks(id, keep.ID)

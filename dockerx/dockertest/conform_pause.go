@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// frozen returns a container that is.
+// frozen returns a frozen container.
 func (w *world) frozen(name string) string {
 	w.Helper()
 	id := w.create(w.spec(name, ""))
@@ -26,7 +26,7 @@ func checkPause(w *world) {
 	before := w.inspect(id)
 
 	w.ok(w.e.PauseContainer(w.ctx, id))
-	w.ok(w.e.PauseContainer(w.ctx, id)) // is already
+	w.ok(w.e.PauseContainer(w.ctx, id)) // already frozen
 	w.wantState(id, dockerx.StatePaused)
 	w.wantNetworks(id, n.ID)
 	d := w.inspect(id)
@@ -52,7 +52,7 @@ func checkEndOfFrozen(w *world) {
 	defer w.stop(f)
 	ended := func(id string) {
 		w.Helper()
-		w.eventually("it has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
+		w.eventually("the container exits", func() bool { return w.inspect(id).State == dockerx.StateExited })
 		d := w.inspect(id)
 		if d.Running || d.Paused || d.Pid != 0 || d.EndedWell || d.ExitCode != 137 && d.ExitCode != 143 || w.listed(id).EndedWell {
 			w.Errorf("ended: %+v", d)
@@ -82,11 +82,11 @@ func checkEndOfFrozen(w *world) {
 	w.dieOf(f, removed)
 }
 
-// dieOf waits for the end of a container's first run.
+// dieOf waits for the die event of a container's first run.
 func (w *world) dieOf(f *follower, id string) dockerx.Event {
 	w.Helper()
 	var die dockerx.Event
-	w.eventually("the end is told", func() bool {
+	w.eventually("the die event arrives", func() bool {
 		for _, e := range f.events() {
 			if e.ID == id && e.Action == dockerx.ActionDie {
 				die = e
@@ -114,7 +114,7 @@ func checkPauseRefusals(w *world) {
 	refused(errdefs.ErrNotFound)
 }
 
-// checkFrozenHealth: the engine has its own idea of a verdict for what is frozen, and until the next probe.
+// checkFrozenHealth: the engine reports another verdict for a frozen container, until the next probe.
 func checkFrozenHealth(w *world) {
 	f := w.follow(time.Time{})
 	defer w.stop(f)
@@ -138,10 +138,10 @@ func checkFrozenHealth(w *world) {
 		}
 		w.ok(w.e.UnpauseContainer(w.ctx, id))
 		stands("thawed")
-		w.eventually("a list has it again", func() bool { return w.listed(id).Health == tc.verdict })
+		w.eventually("the list has the verdict again", func() bool { return w.listed(id).Health == tc.verdict })
 		stands("after the next probe")
 		story := []string{"container create", "container start", "container health_status", "container pause", "container unpause"}
-		if tc.verdict == dockerx.HealthHealthy { // as if it had been unhealthy meanwhile
+		if tc.verdict == dockerx.HealthHealthy { // the engine treats it as unhealthy before
 			story = append(story, "container health_status")
 		}
 		w.wantStories(f, map[string][]string{id: story})

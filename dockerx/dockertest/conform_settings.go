@@ -42,7 +42,7 @@ func checkLimits(w *world) {
 	w.wantLimits(id, dockerx.Limits{Pids: 20})
 
 	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("it has ended", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.eventually("the container exits", func() bool { return w.inspect(id).State == dockerx.StateExited })
 	for _, l := range []dockerx.Limits{{NanoCPUs: 500_000_000, MemoryBytes: 64 << 20, Pids: 9}, {}} {
 		w.ok(w.e.UpdateContainer(w.ctx, id, l))
 		w.ok(w.e.StartContainer(w.ctx, id))
@@ -55,7 +55,7 @@ func checkLimits(w *world) {
 	w.ok(w.e.StartContainer(w.ctx, w.create(w.spec("", "")))) // with no limits at all
 }
 
-// freePort returns a TCP port of the host that nothing used a moment ago.
+// freePort returns a TCP port of the host that was free a moment ago.
 func (w *world) freePort() uint16 {
 	w.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -96,7 +96,7 @@ func checkPorts(w *world) {
 	w.refused(w.e.StartContainer(w.ctx, b), errdefs.ErrFailedPrecondition)
 	w.ok(w.e.StopContainer(w.ctx, a, 0))
 	if p := w.inspect(a).Ports; len(p) != 0 {
-		w.Errorf("after the end: %v", p)
+		w.Errorf("after the exit: %v", p)
 	}
 	w.ok(w.e.StartContainer(w.ctx, b))
 	if p := w.inspect(b).Ports; !slices.Equal(p, spec.Ports) {
@@ -147,12 +147,12 @@ func checkHealth(w *world) {
 	}
 	w.ok(w.e.StopContainer(w.ctx, sick, 0))
 	if d := w.inspect(sick); d.Health != dockerx.HealthNone || d.HealthOutput == "" {
-		w.Errorf("after the end: %q %q", d.Health, d.HealthOutput)
+		w.Errorf("after the exit: %q %q", d.Health, d.HealthOutput)
 	}
 	w.wantStories(f, map[string][]string{none: {"container create", "container start"}})
 }
 
-// checkSettings asks the engine for what it has not got, as its Info says.
+// checkSettings requests settings that the engine's Info reports as unsupported.
 func checkSettings(w *world) {
 	info, err := w.e.Info(w.ctx)
 	w.ok(err)
@@ -191,13 +191,13 @@ func checkSettings(w *world) {
 	}
 	spec = w.spec("disk", "")
 	spec.DiskBytes = 1 << 30
-	dropped := info.StorageDriver == "overlayfs" // of containerd, which drops it; callers look at DiskLimit
+	dropped := info.StorageDriver == "overlayfs" // of containerd, which ignores the limit; callers check DiskLimit
 	if _, err := w.e.CreateContainer(w.ctx, spec); !info.DiskLimit && !dropped && (err == nil || errdefs.IsUnavailable(err)) {
 		w.Errorf("a disk limit on %s: %v", info.StorageDriver, err)
 	}
 	spec = w.spec("gpu", "")
 	spec.GPUs = "all"
 	if err := w.e.StartContainer(w.ctx, w.create(spec)); !info.GPUs && (err == nil || errdefs.IsUnavailable(err)) {
-		w.Errorf("GPUs that are not there: %v", err)
+		w.Errorf("GPUs on an engine without: %v", err)
 	}
 }

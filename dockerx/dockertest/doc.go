@@ -1,3 +1,3 @@
-// Package dockertest is for tests of what stands on dockerx: Fake, a Docker engine in memory, and Conform, the suite that
-// both it and the real one pass.
+// Package dockertest supports tests of packages that use dockerx: Fake, a Docker engine in memory, and Conform, the suite that
+// both Fake and the real engine pass.
 package dockertest

@@ -22,7 +22,7 @@ func TestDockerConforms(t *testing.T) {
 	})
 }
 
-// subject is Docker, changed with the docker command.
+// subject is Docker, modified with the docker command.
 type subject struct {
 	*dockerx.Engine
 	t testing.TB

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// Engine is everything that dockerx.Engine and Fake have in common. It is for the suite: callers declare the few methods
+// Engine is the common interface of dockerx.Engine and Fake. It is for the suite: callers declare the few methods
 // that they need.
 type Engine interface {
 	Info(ctx context.Context) (dockerx.Info, error)

@@ -15,34 +15,34 @@ import (
 	"github.com/agbox/agbox/dockerx/internal/flight"
 )
 
-// Fake is a Docker engine in memory. It keeps state, refuses what Docker refuses with the same class of error, and tells
-// the same events. What goes wrong with a real engine can be ordered: see Fail, Late, Delay, Down, RestartEngine, Replace,
-// and the methods named Outside for what others do to our objects.
+// Fake is a Docker engine in memory. It keeps state, refuses what Docker refuses with the same class of error, and sends
+// the same events. Failures of a real engine can be injected: see Fail, Late, Delay, Down, RestartEngine, Replace, and the
+// methods named Outside for actions of other clients on agbox's objects.
 //
 // It works in a testing/synctest bubble: it uses the clock, timers, channels and mutexes, and no I/O. All of its methods
 // may be called from any goroutine, hooks included. Values go in and out as copies.
 //
-// A container "runs" until something ends it. OnStart, OnStop, OnPause and StopBehavior let a test play its PID 1.
+// A container runs until it is ended. OnStart, OnStop, OnPause and StopBehavior let a test play its PID 1.
 type Fake struct {
-	// StopBehavior says how long a container takes to end after the signal of a stop. Nil, or a duration of 0: it ends at
+	// StopBehavior returns how long a container takes to exit after a stop's signal. Nil, or a duration of 0: it exits at
 	// once, with exit code 143. Longer than the grace period: it is killed then, with 137. Called without locks; it may
-	// also have the container end by itself with ExitContainer. Set it before use.
+	// also end the container itself with ExitContainer. Set it before use.
 	StopBehavior func(id string) time.Duration
-	// HealthBehavior says what the healthcheck of a container finds, and how long after its start. Nil: HealthHealthy, at
-	// once. HealthStarting: never anything. Called without locks. Set it before use.
+	// HealthBehavior returns the verdict of a container's healthcheck, and its delay after the start. Nil: HealthHealthy, at
+	// once. HealthStarting: no verdict ever. Called without locks. Set it before use.
 	HealthBehavior func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration)
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
-	// PullSteps is what a pull tells of its progress, spread evenly over PullDelay, the last one at its end. Set it before
+	// PullSteps is the progress that a pull reports, spread evenly over PullDelay, the last one at its end. Set it before
 	// use.
 	PullSteps []dockerx.PullProgress
-	// ListLag is for how long lists still show a container that ended as running. Docker tells of the end before its lists
-	// know of it; an inspect waits for the truth. Set it before use.
+	// ListLag is how long lists report an exited container as running. Docker sends the event before its lists are updated;
+	// an inspect waits for the true state. Set it before use.
 	ListLag time.Duration
-	// Now is the wall clock of the host, by which containers begin and end; nil: time.Now. Set it before use.
+	// Now is the host's wall clock, for the containers' start and exit times; nil: time.Now. Set it before use.
 	Now func() time.Time
-	// RefuseDoubledNames has a network's create refused with ErrAlreadyExists when the name is taken, as Docker does
-	// when nothing goes on at the same time. Without it names double, as they do in Docker when it does. Set it before use.
+	// RefuseDoubledNames makes a network's create fail with ErrAlreadyExists when the name is in use, as Docker does
+	// without concurrency. Otherwise two networks can get one name, as with concurrent creates in Docker. Set it before use.
 	RefuseDoubledNames bool
 
 	inFlight sync.WaitGroup
@@ -51,26 +51,26 @@ type Fake struct {
 	mu         sync.Mutex
 	closed     bool
 	down       bool
-	life       int           // of the engine's process
-	begun      time.Time     // that life
-	lost       chan struct{} // closed when the calls under way lose their connections
+	life       int           // counts the runs of the engine's process
+	startedAt  time.Time     // start of that run
+	lost       chan struct{} // closed when the calls in progress lose their connections
 	live       bool
-	driver     string          // storage; containers of another one are not seen
-	emptied    map[string]bool // lists that are answered empty, by operation
+	driver     string          // storage; containers of another driver are not visible
+	emptied    map[string]bool // list operations that return nothing
 	lastID     int
 	containers map[string]*fakeContainer
 	networks   map[string]*dockerx.Network
 	volumes    map[string]map[string]string
 	images     map[string]dockerx.Image // local, by reference
-	registry   map[string]dockerx.Image // to be pulled
+	registry   map[string]dockerx.Image // available for pulls
 	refusals   map[string]error         // of pulls, by reference
 	missing    map[string]bool          // host paths that do not exist
-	taken      map[hostPort]bool        // by others
+	taken      map[hostPort]bool        // by processes outside of the engine
 	imageFiles map[string]tree          // by image ID
 	editInfo   func(*dockerx.Info)
 
 	history []dockerx.Event
-	untold  []dockerx.Event // since the last hooks ran
+	pending []dockerx.Event // emitted since the last hooks ran
 	streams map[*stream]bool
 
 	faults map[string][]fault
@@ -87,7 +87,7 @@ func NewFake() *Fake {
 	f := &Fake{
 		pulls:      flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
 		life:       1,
-		begun:      time.Now().UTC(),
+		startedAt:  time.Now().UTC(),
 		lost:       make(chan struct{}),
 		live:       true,
 		driver:     "overlay2",
@@ -106,16 +106,16 @@ func NewFake() *Fake {
 	return f
 }
 
-// empty drops everything that an engine's data directory holds. Called with mu held, or before use.
+// empty drops the engine's stored state. Called with mu held, or before use.
 func (f *Fake) empty() {
 	f.containers = map[string]*fakeContainer{}
 	f.networks = map[string]*dockerx.Network{}
 	f.volumes = map[string]map[string]string{}
 	f.images = map[string]dockerx.Image{}
-	f.history, f.untold = nil, nil
+	f.history, f.pending = nil, nil
 }
 
-// Close ends pulls and streams, drops late operations, and waits for those under way.
+// Close cancels pulls and streams, drops late operations, and waits for those in progress.
 func (f *Fake) Close() error {
 	_ = f.locked(func() error {
 		f.closed = true
@@ -127,7 +127,7 @@ func (f *Fake) Close() error {
 	return nil
 }
 
-// locked runs body with mu held, then the hooks that it ordered.
+// locked runs body with mu held, then the hooks that it queued.
 func (f *Fake) locked(body func() error) error {
 	f.mu.Lock()
 	err := body()
@@ -136,8 +136,8 @@ func (f *Fake) locked(body func() error) error {
 	return err
 }
 
-// runHooks runs the ordered hooks one after the other. When another goroutine is at it, or a hook calls the Fake, that
-// one goes on with ours.
+// runHooks runs the queued hooks one after the other. When another goroutine is running hooks, or a hook calls the Fake,
+// that goroutine runs these, too.
 func (f *Fake) runHooks() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -153,10 +153,10 @@ func (f *Fake) runHooks() {
 		f.mu.Lock()
 	}
 	f.hooking = false
-	f.spread()
+	f.deliver()
 }
 
-// newID returns one that looks like Docker's: 64 hex digits. Called with mu held.
+// newID returns an ID in Docker's format: 64 hex digits. Called with mu held.
 func (f *Fake) newID() string {
 	f.lastID++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d", f.lastID))

@@ -9,16 +9,16 @@ import (
 )
 
 func errUnreachable() error {
-	return fmt.Errorf("the engine can't be reached: %w", errdefs.ErrUnavailable)
+	return fmt.Errorf("the engine cannot be reached: %w", errdefs.ErrUnavailable)
 }
 
-// call runs the effect of one operation, with mu held, and whatever was ordered to go wrong with it.
+// call runs the effect of one operation, with mu held, and applies the injected faults.
 func (f *Fake) call(ctx context.Context, op string, effect func() error) error {
 	return f.callUnlocked(ctx, op, func(context.Context) error { return f.locked(effect) })
 }
 
-// callUnlocked is call for an effect that takes its time and locks for itself. Its context is the caller's, except where
-// the caller is not waiting for it.
+// callUnlocked is call for an effect that takes time and locks by itself. Its context is the caller's, except where the
+// caller does not wait for it.
 func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -29,7 +29,7 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 		return err
 	case flt.late > 0:
 		time.AfterFunc(flt.late, func() {
-			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // its answer is discarded
+			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // its result is discarded
 		})
 		return flt.err
 	case flt.err != nil && !flt.after:
@@ -45,7 +45,7 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 	return link.reply(err)
 }
 
-// admit counts a call of op and returns what is to go wrong with it.
+// admit counts a call of op and returns the faults to apply.
 func (f *Fake) admit(op string) (flt fault, delay time.Duration, link link, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +75,7 @@ func (f *Fake) delayed(ctx context.Context, d time.Duration, link link, effect f
 	}
 }
 
-// inLife runs effect if the engine is still that of the given life.
+// inLife runs effect unless the engine was restarted since the given run.
 func (f *Fake) inLife(life int, effect func() error) error {
 	f.mu.Lock()
 	gone := f.closed || f.life != life
@@ -99,7 +99,7 @@ type link struct {
 // link is called with mu held.
 func (f *Fake) link() link { return link{f.life, f.lost} }
 
-// reply is err, unless the connection was lost before it could be sent.
+// reply returns err, or the loss of the connection if that came first.
 func (l link) reply(err error) error {
 	select {
 	case <-l.lost:
@@ -109,7 +109,7 @@ func (l link) reply(err error) error {
 	}
 }
 
-// cutConnections ends streams and has the calls under way lose their replies. Called with mu held.
+// cutConnections closes streams and makes the calls in progress lose their replies. Called with mu held.
 func (f *Fake) cutConnections() {
 	for s := range f.streams {
 		s.ended = true

@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-func TestContainersBeginAndEndByTheHostsWallClock(t *testing.T) {
+func TestContainerTimesUseTheHostsWallClock(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		step := time.Hour
 		f.ListLag, f.Now = time.Second, func() time.Time { return time.Now().Add(step) }
@@ -20,7 +20,7 @@ func TestContainersBeginAndEndByTheHostsWallClock(t *testing.T) {
 		if d := state(t, f, id); !d.FinishedAt.Equal(f.Now()) {
 			t.Errorf("%+v", d)
 		}
-		for _, want := range []dockerx.State{dockerx.StateRunning, dockerx.StateExited} { // the lag is no wall clock's
+		for _, want := range []dockerx.State{dockerx.StateRunning, dockerx.StateExited} { // the lag is not measured by the wall clock
 			list, err := f.ListContainers(t.Context(), nil)
 			if err != nil || list[0].State != want {
 				t.Errorf("listed %+v, %v; want %s", list, err, want)

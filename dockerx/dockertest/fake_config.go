@@ -8,10 +8,10 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// defaultRuntime is what a container gets that asks for none.
+// defaultRuntime is used for a container whose spec names none.
 const defaultRuntime = "runc"
 
-// configure fills in what an inspection shows of the spec, and of the image where the spec says nothing.
+// configure sets the fields that an inspection shows from the spec, or from the image where the spec sets none.
 func (c *fakeContainer) configure(image dockerx.Image) {
 	d, s := &c.detail, copySpec(c.spec)
 	d.ImageRef, d.DiskBytes, d.GPUs, d.Healthcheck = s.Image, s.DiskBytes, s.GPUs, s.Healthcheck
@@ -21,7 +21,7 @@ func (c *fakeContainer) configure(image dockerx.Image) {
 	d.Hostname, d.Runtime = cmp.Or(s.Hostname, d.ID[:12]), cmp.Or(s.Runtime, defaultRuntime)
 }
 
-// command is Docker's rule: a set entrypoint drops the image's command.
+// command applies Docker's rule: a set entrypoint drops the image's command.
 func command(s dockerx.ContainerSpec, image dockerx.Image) (entrypoint, cmd []string) {
 	if len(s.Entrypoint) > 0 {
 		return s.Entrypoint, s.Cmd
@@ -32,7 +32,7 @@ func command(s dockerx.ContainerSpec, image dockerx.Image) (entrypoint, cmd []st
 	return image.Entrypoint, s.Cmd
 }
 
-// mergeEnv returns own, then those of image whose keys are not in own.
+// mergeEnv returns own, followed by the variables of image whose keys are not in own.
 func mergeEnv(own, image []string) []string {
 	keys := map[string]bool{}
 	for _, e := range own {

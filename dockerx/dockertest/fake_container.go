@@ -17,20 +17,20 @@ import (
 type fakeContainer struct {
 	detail dockerx.ContainerDetail
 	spec   dockerx.ContainerSpec
-	// driver is the storage driver that keeps it.
+	// driver is the storage driver that stores it.
 	driver string
 	hidden bool
-	// lostSight and inSight are when the engine last began and ceased to deny it, by the test's own clock; zero: never.
+	// lostSight and inSight are when the engine last started and stopped hiding it, by the test's own clock; zero: never.
 	lostSight, inSight time.Time
-	// network is what Docker 20.10 keeps: the name of the network that it was created on, not the ID.
+	// network is, as in Docker 20.10, the name of the network that it was created on, not the ID.
 	network string
-	// ended is closed when the present run ends; nil while it does not run.
+	// ended is closed when the present run ends; nil when not running.
 	ended chan struct{}
-	// endedAt is when the last run ended by the test's own clock, whatever Fake.Now says.
+	// endedAt is when the last run ended by the test's own clock, not Fake.Now.
 	endedAt time.Time
 	files   tree
-	// due is a verdict that came while it was frozen, for the first probe afterwards; thaws counts those. listedSick: there
-	// was no probe since the last one.
+	// due is a verdict that came during a freeze, for the first probe afterwards; thaws counts the thaws. listedSick: no
+	// probe has run since the last thaw.
 	due        dockerx.Health
 	thaws      int
 	listedSick bool
@@ -47,7 +47,7 @@ func (c *fakeContainer) copy() dockerx.ContainerDetail {
 	return d
 }
 
-// listed is the container as a list shows it, lag behind its end.
+// listed returns the container as a list shows it, which lags behind its exit.
 func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	ct := c.copy().Container
 	if ct.State == dockerx.StateExited && time.Since(c.endedAt) < lag {
@@ -132,7 +132,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 	}
 	for _, c := range f.containers {
 		if c.driver == f.driver && c.detail.Name == spec.Name {
-			return nil, fmt.Errorf("the name %s is taken by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
+			return nil, fmt.Errorf("the name %s is in use by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
 		}
 	}
 	if err := f.checkSpec(&spec); err != nil {
@@ -157,7 +157,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		c.network = n.Name
 	}
 	f.containers[c.detail.ID] = c
-	f.tellContainer(c, dockerx.ActionCreate)
+	f.emitContainer(c, dockerx.ActionCreate)
 	return c, nil
 }
 
@@ -183,7 +183,7 @@ func (f *Fake) find(id string) (*fakeContainer, error) {
 	return nil, fmt.Errorf("no such container: %s: %w", id, errdefs.ErrNotFound)
 }
 
-// sees reports whether the engine's present storage driver keeps c, and it is not hidden. Called with mu held.
+// sees reports whether the engine's present storage driver stores c, and c is not hidden. Called with mu held.
 func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver && !c.hidden }
 
 // RemoveContainer implements Engine.
@@ -202,5 +202,5 @@ func (f *Fake) remove(id string) {
 	}
 	f.end(c, 137, false, true)
 	delete(f.containers, c.detail.ID)
-	f.tellContainer(c, dockerx.ActionDestroy)
+	f.emitContainer(c, dockerx.ActionDestroy)
 }

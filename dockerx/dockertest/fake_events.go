@@ -26,7 +26,7 @@ func (s *stream) signal() {
 	}
 }
 
-// Events implements Engine. A network's event carries its labels whoever made it.
+// Events implements Engine. A network's event carries its labels, even if another client created it.
 func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
 	s := &stream{wake: make(chan struct{}, 1)}
 	if since.IsZero() {
@@ -39,7 +39,7 @@ func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]st
 	defer f.unsubscribe(s)
 	ready()
 	for {
-		batch, ended := f.take(s)
+		batch, ended := f.drain(s)
 		for _, e := range batch {
 			if labelsMatch(e.Labels, labels) {
 				e.Labels = maps.Clone(e.Labels)
@@ -78,7 +78,7 @@ func (f *Fake) unsubscribe(s *stream) {
 	delete(f.streams, s)
 }
 
-func (f *Fake) take(s *stream) (batch []dockerx.Event, ended bool) {
+func (f *Fake) drain(s *stream) (batch []dockerx.Event, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	batch, s.queue = s.queue, nil
@@ -86,27 +86,27 @@ func (f *Fake) take(s *stream) (batch []dockerx.Event, ended bool) {
 }
 
 // tell is called with mu held.
-func (f *Fake) tell(e dockerx.Event) {
+func (f *Fake) emit(e dockerx.Event) {
 	if !f.down {
-		f.untold = append(f.untold, e)
+		f.pending = append(f.pending, e)
 	}
 }
 
-// spread has the streams see what happened. The hooks have run by then: a container's processes are gone, locks and all, before
-// its engine tells of its end. Called with mu held.
-func (f *Fake) spread() {
-	f.history = append(f.history, f.untold...)
+// deliver sends the pending events to the streams. The hooks have run before, so a container's processes have exited and
+// released their locks before the engine reports the exit. Called with mu held.
+func (f *Fake) deliver() {
+	f.history = append(f.history, f.pending...)
 	if over := len(f.history) - historyLimit; over > 0 {
 		f.history = f.history[over:]
 	}
 	for s := range f.streams {
-		s.queue = append(s.queue, f.untold...)
+		s.queue = append(s.queue, f.pending...)
 		s.signal()
 	}
-	f.untold = nil
+	f.pending = nil
 }
 
-func (f *Fake) tellContainer(c *fakeContainer, action string) {
+func (f *Fake) emitContainer(c *fakeContainer, action string) {
 	e := dockerx.Event{
 		Type: dockerx.TypeContainer, Action: action, ID: c.detail.ID, Labels: maps.Clone(c.detail.Labels), Time: time.Now().UTC(),
 	}
@@ -116,10 +116,10 @@ func (f *Fake) tellContainer(c *fakeContainer, action string) {
 	if action == dockerx.ActionDie {
 		e.ExitCode = c.detail.ExitCode
 	}
-	f.tell(e)
+	f.emit(e)
 }
 
-// labelsMatch is the engine's label filter: all pairs must match, an empty value asks for the key alone.
+// labelsMatch is the engine's label filter: all pairs must match, an empty value matches the key alone.
 func labelsMatch(have, want map[string]string) bool {
 	for k, v := range want {
 		got, ok := have[k]

@@ -8,15 +8,15 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// fault is what goes wrong with one call.
+// fault is an injected failure of one call.
 type fault struct {
 	err   error
-	after bool          // the effect takes place, its reply is lost
-	late  time.Duration // > 0: the reply is lost at once, the effect takes place this much later
+	after bool          // the effect happens, its reply is lost
+	late  time.Duration // > 0: the reply is lost at once, the effect happens this much later
 }
 
-// Fail has the next n calls of op, a name of dockerx.Ops, return err: before they have an effect, or, with after, when
-// they have had it: a lost reply. A nil err is ErrUnavailable. Faults of one op are used up in the order they were given.
+// Fail makes the next n calls of op, a name of dockerx.Ops, return err: before their effect or, with after, after it, as with
+// a lost reply. A nil err is ErrUnavailable. Faults of one op apply in the order of the Fail calls.
 func (f *Fake) Fail(op string, n int, err error, after bool) {
 	if err == nil {
 		err = errUnreachable()
@@ -24,8 +24,8 @@ func (f *Fake) Fail(op string, n int, err error, after bool) {
 	f.addFaults(op, n, fault{err: err, after: after})
 }
 
-// Late has the next n calls of op return ErrUnavailable at once and take effect d later, unless the engine is restarted,
-// replaced or closed before. A caller that has given up knows nothing of it.
+// Late makes the next n calls of op return ErrUnavailable at once and take effect d later, unless the engine is restarted,
+// replaced or closed before. The caller does not learn about the effect.
 func (f *Fake) Late(op string, n int, d time.Duration) {
 	f.addFaults(op, n, fault{err: errUnreachable(), late: d})
 }
@@ -38,7 +38,7 @@ func (f *Fake) addFaults(op string, n int, one fault) {
 	}
 }
 
-// Heal drops all faults and delays that were ordered and not yet used. Late operations that began go on.
+// Heal drops all pending faults and delays. Late operations that were called continue.
 func (f *Fake) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,8 +46,8 @@ func (f *Fake) Heal() {
 	clear(f.delays)
 }
 
-// Delay has every call of op take d before it takes effect; 0 ends that. A caller whose context ends meanwhile leaves;
-// the effect takes place all the same.
+// Delay makes every call of op take d before its effect; 0 removes the delay. A caller whose context ends meanwhile returns;
+// the effect still happens.
 func (f *Fake) Delay(op string, d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *Fake) Delay(op string, d time.Duration) {
 }
 
 // Down makes the engine unreachable, or reachable again: calls return ErrUnavailable and event streams end. Containers
-// run on, and what happens to them leaves no event.
+// keep running, and their changes leave no event.
 func (f *Fake) Down(down bool) {
 	_ = f.locked(func() error {
 		f.down = down
@@ -66,15 +66,15 @@ func (f *Fake) Down(down bool) {
 	})
 }
 
-// RestartEngine kills the engine's process and starts it again, with or without live-restore. Calls under way are lost,
-// streams end, past events are forgotten, Info.Run and Info.StartedAt change. Without live-restore all running containers,
-// frozen ones too, end with exit code 137, and no event tells of it.
+// RestartEngine kills and restarts the engine's process, with or without live-restore. Calls in progress are lost,
+// streams end, past events are dropped, Info.Run and Info.StartedAt change. Without live-restore all running containers,
+// frozen ones too, exit with code 137, without an event.
 func (f *Fake) RestartEngine(liveRestore bool) {
 	_ = f.locked(func() error {
-		f.life, f.begun = f.life+1, f.clock().UTC()
+		f.life, f.startedAt = f.life+1, f.clock().UTC()
 		f.live = liveRestore
 		f.cutConnections()
-		f.history, f.untold = nil, nil
+		f.history, f.pending = nil, nil
 		if liveRestore {
 			return nil
 		}
@@ -85,11 +85,10 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 	})
 }
 
-// Replace puts another engine behind the same socket: nothing of the old one is there. What AddRemoteImage offered is
-// still offered.
+// Replace replaces the engine behind the socket by an empty one. Images of AddRemoteImage can still be pulled.
 func (f *Fake) Replace() {
 	_ = f.locked(func() error {
-		f.life, f.begun = f.life+1, f.clock().UTC()
+		f.life, f.startedAt = f.life+1, f.clock().UTC()
 		f.cutConnections()
 		for _, id := range slices.Sorted(maps.Keys(f.containers)) {
 			f.end(f.containers[id], 137, false, false)
@@ -99,21 +98,21 @@ func (f *Fake) Replace() {
 	})
 }
 
-// SwapStorage restarts the engine with another storage driver, with live-restore: containers that another driver keeps run on
-// and are not seen until it is back; networks and volumes are.
+// SwapStorage restarts the engine with another storage driver and live-restore: containers of another driver keep running,
+// but are not visible until that driver is back; networks and volumes are.
 func (f *Fake) SwapStorage(driver string) {
 	_ = f.locked(func() error {
-		f.life, f.begun = f.life+1, f.clock().UTC()
+		f.life, f.startedAt = f.life+1, f.clock().UTC()
 		for _, c := range f.containers {
 			f.shows(c, driver, c.hidden)
 		}
-		f.driver, f.history, f.untold = driver, nil, nil
+		f.driver, f.history, f.pending = driver, nil, nil
 		f.cutConnections()
 		return nil
 	})
 }
 
-// HideContainer has a container run on and not be seen, by ID, name or list; or be seen again. It keeps its name.
+// HideContainer hides a running container from lookups by ID or name and from lists, or shows it again. It keeps its name.
 func (f *Fake) HideContainer(id string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +122,7 @@ func (f *Fake) HideContainer(id string, hidden bool) {
 	}
 }
 
-// shows notes whether the engine shows c once the driver is in use and c is hidden or not. Called with mu held, before the change.
+// shows records whether c will be visible with the given driver and hidden flag. Called with mu held, before the change.
 func (f *Fake) shows(c *fakeContainer, driver string, hidden bool) {
 	was, is := f.sees(c), c.driver == driver && !hidden
 	switch {
@@ -134,16 +133,16 @@ func (f *Fake) shows(c *fakeContainer, driver string, hidden bool) {
 	}
 }
 
-// Kept is a container that exists, whether or not the engine shows it.
+// Kept is an existing container, visible or not.
 type Kept struct {
 	dockerx.ContainerDetail
-	// Shown: the engine shows it now.
+	// Shown: the container is visible now.
 	Shown bool
-	// Denied and Seen are when the engine last began and ceased to deny it, by time.Now; zero: never.
+	// Denied and Seen are when the engine last started and stopped hiding it, by time.Now; zero: never.
 	Denied, Seen time.Time
 }
 
-// Keeps returns all containers that exist, by ID, whatever the engine says of them: for the checks of a test.
+// Keeps returns all existing containers by ID, visible or not, for the checks of a test.
 func (f *Fake) Keeps() map[string]Kept {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,7 +153,7 @@ func (f *Fake) Keeps() map[string]Kept {
 	return all
 }
 
-// EmptyLists has every call of the given list operations answer that there is nothing, until it is called again.
+// EmptyLists makes every call of the given list operations return an empty list, until EmptyLists is called again.
 func (f *Fake) EmptyLists(ops ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,15 +170,15 @@ func (f *Fake) Calls(op string) int {
 	return f.calls[op]
 }
 
-// OnStart has hook called after each start of a container, by whomever. Hooks are called one at a time, in order, without
-// locks; a hook may call the Fake, and should leave anything long to a goroutine of its own.
+// OnStart registers hook, which is called after each start of a container, by any client. Hooks are called one at a time, in
+// order, without locks; a hook may call the Fake, and should run anything slow in a goroutine of its own.
 func (f *Fake) OnStart(hook func(dockerx.ContainerDetail)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onStart = hook
 }
 
-// OnStop is the same for each end of a container.
+// OnStop registers the same for each exit of a container.
 func (f *Fake) OnStop(hook func(dockerx.ContainerDetail)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -89,7 +89,7 @@ func TestLateOperationTakesEffectLater(t *testing.T) {
 	})
 }
 
-func TestLateOperationDiesWithItsEngine(t *testing.T) {
+func TestLateOperationIsLostWithItsEngine(t *testing.T) {
 	for name, end := range map[string]func(*Fake){
 		"restart": func(f *Fake) { f.RestartEngine(true) },
 		"close":   func(f *Fake) { f.Close() },
@@ -109,7 +109,7 @@ func TestLateOperationDiesWithItsEngine(t *testing.T) {
 	}
 }
 
-func TestDelayedOperationGoesOnWithoutItsCaller(t *testing.T) {
+func TestDelayedOperationCompletesWithoutItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.Delay(dockerx.OpCreateContainer, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -129,7 +129,7 @@ func TestDelayedOperationGoesOnWithoutItsCaller(t *testing.T) {
 	})
 }
 
-func TestEngineThatIsDownLosesCallsAndStreams(t *testing.T) {
+func TestDownEngineLosesCallsAndStreams(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		id := startOne(t, f)
 		lost := make(chan error, 2)
@@ -205,7 +205,7 @@ func TestReplacedEngineIsEmpty(t *testing.T) {
 	})
 }
 
-func TestStopTakesAsLongAsTheContainer(t *testing.T) {
+func TestStopWaitsForTheContainer(t *testing.T) {
 	for _, tc := range []struct {
 		takes, grace, want time.Duration
 		code               int
@@ -287,7 +287,7 @@ func startedOnNetwork(t *testing.T, f *Fake) (network, container string) {
 	return n.ID, container
 }
 
-// As Docker 20.10 does: containers of another driver run on, are not seen, and keep no network from being removed.
+// As with Docker 20.10: containers of another driver keep running, are not visible, and do not block a network's removal.
 func TestSwapStorage(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		ctx := t.Context()
@@ -320,7 +320,7 @@ func TestAHiddenContainerKeepsItsName(t *testing.T) {
 			t.Errorf("a hidden container: %v", err)
 		}
 		if _, err := f.CreateOutside(running); !errdefs.IsAlreadyExists(err) {
-			t.Errorf("another one of its name: %v", err)
+			t.Errorf("another container of its name: %v", err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// AddImageFile puts a file, and the directories above it, into an image that AddImage or AddRemoteImage has named.
+// AddImageFile adds a file, and the directories above it, to an image that AddImage or AddRemoteImage has added.
 // Containers get it when they are created. Every image has /etc and /tmp.
 func (f *Fake) AddImageFile(ref, name, content string) {
 	f.mu.Lock()
@@ -42,14 +42,14 @@ func (f *Fake) files(imageID string) tree {
 	return newTree()
 }
 
-// File returns the content of a regular file in a container's own filesystem, by ID or name. Links are followed, mounts
-// are not looked at: what is written below one is kept with the container.
+// File returns the content of a regular file in a container's own filesystem, by ID or name. Links are followed; mounts
+// are ignored: writes below a mount's target are kept with the container.
 func (f *Fake) File(id, name string) ([]byte, bool) {
 	n, ok := f.fileNode(id, name)
 	return slices.Clone(n.content), ok && n.mode.IsRegular()
 }
 
-// Owner returns whose a file, link or directory is.
+// Owner returns the owner of a file, link or directory.
 func (f *Fake) Owner(id, name string) (uid, gid int, ok bool) {
 	n, ok := f.fileNode(id, name)
 	return n.uid, n.gid, ok
@@ -112,7 +112,7 @@ func (f *Fake) ReadContainerFile(ctx context.Context, id, name string, limit int
 	return content, nil
 }
 
-// WriteTar implements Engine. A reader that hangs is waited for; the deadline is looked at between its entries.
+// WriteTar implements Engine. It waits for a reader that hangs; the deadline is checked between entries.
 func (f *Fake) WriteTar(ctx context.Context, id, dir string, within time.Duration, archive io.Reader) error {
 	if within <= 0 {
 		within = dockerx.Deadline(dockerx.OpWriteTar)

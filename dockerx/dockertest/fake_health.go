@@ -7,8 +7,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// SetHealth has the healthcheck of a running container come to a verdict, with its event if it is a new one. A frozen
-// container has it with its first probe after the thaw. Nothing happens to one that does not run or has no healthcheck.
+// SetHealth sets the verdict of a running container's healthcheck, with its event if it is a new one. A frozen container
+// gets it with the first probe after the thaw. It does nothing for a container that does not run or has no healthcheck.
 func (f *Fake) SetHealth(id string, h dockerx.Health) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil && c.detail.Running && c.checked() {
@@ -39,32 +39,32 @@ func (f *Fake) setHealth(c *fakeContainer, h dockerx.Health) {
 		return
 	}
 	c.detail.HealthOutput = fmt.Sprintf("the probe says %s\n", h)
-	f.tellContainer(c, dockerx.ActionHealth)
+	f.emitContainer(c, dockerx.ActionHealth)
 }
 
-// beginHealth starts the healthcheck of the run that begins. Called with mu held.
-func (*Fake) beginHealth(c *fakeContainer) {
+// startHealth starts the healthcheck of a run that starts. Called with mu held.
+func (*Fake) startHealth(c *fakeContainer) {
 	c.detail.Health, c.detail.HealthOutput = dockerx.HealthNone, ""
 	if c.checked() {
 		c.detail.Health = dockerx.HealthStarting
 	}
 }
 
-// orderVerdict has the verdict on that run come, after the hook of its start. Called with mu held.
-func (f *Fake) orderVerdict(c *fakeContainer) {
+// scheduleVerdict schedules the first verdict of the run after the start hook. Called with mu held.
+func (f *Fake) scheduleVerdict(c *fakeContainer) {
 	if c.checked() {
 		spec, run := copySpec(c.spec), c.ended
-		f.hooks = append(f.hooks, func() { f.judge(c, spec, run) })
+		f.hooks = append(f.hooks, func() { f.probeOnce(c, spec, run) })
 	}
 }
 
-// judge asks HealthBehavior and does as it says, if the run has not ended by then.
-func (f *Fake) judge(c *fakeContainer, spec dockerx.ContainerSpec, run chan struct{}) {
+// probeOnce applies the verdict of HealthBehavior, unless the run has ended by then.
+func (f *Fake) probeOnce(c *fakeContainer, spec dockerx.ContainerSpec, run chan struct{}) {
 	verdict, delay := dockerx.HealthHealthy, time.Duration(0)
 	if f.HealthBehavior != nil {
 		verdict, delay = f.HealthBehavior(spec)
 	}
-	say := func() {
+	apply := func() {
 		_ = f.locked(func() error {
 			if c.ended == run && c.detail.Running {
 				f.setHealth(c, verdict)
@@ -73,8 +73,8 @@ func (f *Fake) judge(c *fakeContainer, spec dockerx.ContainerSpec, run chan stru
 		})
 	}
 	if delay <= 0 {
-		say()
+		apply()
 		return
 	}
-	time.AfterFunc(delay, say)
+	time.AfterFunc(delay, apply)
 }

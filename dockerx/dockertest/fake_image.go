@@ -15,29 +15,29 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// AddImage puts an image into the engine. An empty ID is made up.
+// AddImage adds a local image. An empty ID is generated.
 func (f *Fake) AddImage(ref string, img dockerx.Image) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images[ref] = f.withID(img)
 }
 
-// AddRemoteImage offers an image to be pulled. An empty ID is made up.
+// AddRemoteImage makes an image available for pulls. An empty ID is generated.
 func (f *Fake) AddRemoteImage(ref string, img dockerx.Image) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.registry[ref] = f.withID(img)
 }
 
-// FailPulls has every pull of ref end with err, after PullDelay; nil ends that. The messages of the real engine are found
-// in dockerx.EnsureImage's errors, their classes are what counts.
+// FailPulls makes every pull of ref fail with err, after PullDelay; nil stops that. The messages of the real engine are in
+// dockerx.EnsureImage's errors; only their classes matter.
 func (f *Fake) FailPulls(ref string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refusals[ref] = err
 }
 
-// RemoveImage takes an image out of the engine; containers made from it stay.
+// RemoveImage removes a local image; containers created from it stay.
 func (f *Fake) RemoveImage(ref string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, err
 	return out, nil
 }
 
-// EnsureImage implements Engine: pulls what AddRemoteImage offered, in PullDelay, shared as dockerx.Engine shares them.
+// EnsureImage implements Engine: it pulls images from AddRemoteImage, in PullDelay, and shares pulls as dockerx.Engine does.
 func (f *Fake) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
 	if !o.Always || strings.HasPrefix(ref, "sha256:") {
 		if img, err := f.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {
@@ -124,7 +124,7 @@ func (f *Fake) pull(ctx context.Context, ref string, report func(dockerx.PullPro
 	return img, nil
 }
 
-// download takes PullDelay and tells of PullSteps meanwhile.
+// download takes PullDelay and reports PullSteps meanwhile.
 func (f *Fake) download(ctx context.Context, report func(dockerx.PullProgress)) error {
 	if len(f.PullSteps) == 0 {
 		return wait.For(ctx, f.PullDelay)
@@ -139,7 +139,7 @@ func (f *Fake) download(ctx context.Context, report func(dockerx.PullProgress)) 
 	return nil
 }
 
-// fetch makes what the registry offers a local image. Called with mu held.
+// fetch makes the registry's image a local one. Called with mu held.
 func (f *Fake) fetch(ref string) (dockerx.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(ref); err != nil {
 		return dockerx.Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)

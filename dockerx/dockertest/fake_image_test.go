@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-func TestPullsTellOfTheirSteps(t *testing.T) {
+func TestPullsReportTheirSteps(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.PullDelay = 2 * time.Second
 		f.PullSteps = []dockerx.PullProgress{{Current: 1, Total: 2, Layers: 1}, {Current: 2, Total: 2, Done: 1, Layers: 1}}
@@ -55,7 +55,7 @@ func TestPullsThatFailByReference(t *testing.T) {
 	})
 }
 
-func TestAlwaysSeesWhatTheRegistryHasByNow(t *testing.T) {
+func TestAlwaysPullsTheRegistrysNewImage(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.AddImage("r:1", dockerx.Image{User: "old"})
 		f.AddRemoteImage("r:1", dockerx.Image{User: "new"})

@@ -66,7 +66,7 @@ func (f *Fake) InspectNetwork(ctx context.Context, id string) (dockerx.Network, 
 	return out, err
 }
 
-// ConnectNetwork implements Engine. As with Docker 20.10, what does not run has no ID of the network before its next start.
+// ConnectNetwork implements Engine. As with Docker 20.10, a stopped container has no ID of the network before its next start.
 func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string, _ []string) error {
 	return f.call(ctx, dockerx.OpConnectNetwork, func() error {
 		n, ok := f.networks[networkID]
@@ -81,7 +81,7 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 			return nil
 		}
 		if c.network == n.Name {
-			f.tellNetwork(n.ID, dockerx.ActionDisconnect) // from what the container kept under this name
+			f.emitNetwork(n.ID, dockerx.ActionDisconnect) // for the endpoint that the container kept under this name
 		}
 		c.network, c.detail.Networks = n.Name, nil
 		if c.detail.Running {
@@ -91,7 +91,7 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 	})
 }
 
-// CreateNetwork implements Engine. Subnets are made up and never used up.
+// CreateNetwork implements Engine. Subnets are invented and never exhausted.
 func (f *Fake) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
 	labels := maps.Clone(spec.Labels)
 	var out dockerx.Network
@@ -127,7 +127,7 @@ func (f *Fake) nameTaken(name string) bool {
 func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpRemoveNetwork, func() error {
 		for _, c := range f.containers {
-			// An engine that starts drops the endpoints of containers that it does not know.
+			// A starting engine drops the endpoints of containers that it does not know.
 			if c.driver == f.driver && c.detail.Running && slices.Contains(c.detail.Networks, id) {
 				return fmt.Errorf("network %s is used by %s: %w", id, c.detail.Name, errdefs.ErrFailedPrecondition)
 			}
@@ -139,20 +139,20 @@ func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 
 // removeNetwork is called with mu held.
 func (f *Fake) removeNetwork(id string) {
-	f.tellNetwork(id, dockerx.ActionDestroy)
+	f.emitNetwork(id, dockerx.ActionDestroy)
 	delete(f.networks, id)
 }
 
-// tellNetwork sends an event of a network that exists. Called with mu held.
-func (f *Fake) tellNetwork(id, action string) {
+// emitNetwork sends an event of an existing network. Called with mu held.
+func (f *Fake) emitNetwork(id, action string) {
 	if n, ok := f.networks[id]; ok {
-		f.tell(dockerx.Event{Type: dockerx.TypeNetwork, Action: action, ID: id, Labels: maps.Clone(n.Labels), Time: time.Now().UTC()})
+		f.emit(dockerx.Event{Type: dockerx.TypeNetwork, Action: action, ID: id, Labels: maps.Clone(n.Labels), Time: time.Now().UTC()})
 	}
 }
 
-// tellDisconnected sends the event of each network that c leaves. Called with mu held.
-func (f *Fake) tellDisconnected(c *fakeContainer) {
+// emitDisconnects sends the event of each network that c leaves. Called with mu held.
+func (f *Fake) emitDisconnects(c *fakeContainer) {
 	for _, id := range c.detail.Networks {
-		f.tellNetwork(id, dockerx.ActionDisconnect)
+		f.emitNetwork(id, dockerx.ActionDisconnect)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// The methods of this file are what others do: operators with the docker command, processes in containers, the kernel.
-// They work while the engine is down, need no reply, and are met by no ordered fault.
+// The methods of this file are actions outside of agbox: of operators with the docker command, of processes in containers,
+// of the kernel. They work while the engine is down, need no reply, and injected faults don't apply.
 
-// ExitContainer has the PID 1 of a container end with an exit code; oom says that the OOM killer did it. Nothing happens
-// when it does not run.
+// ExitContainer ends the PID 1 of a container with an exit code; oom marks it as killed by the OOM killer. It does nothing
+// for a container that does not run.
 func (f *Fake) ExitContainer(id string, code int, oom bool) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil {
@@ -23,12 +23,12 @@ func (f *Fake) ExitContainer(id string, code int, oom bool) {
 	})
 }
 
-// MarkOOM sets the flag of a container that runs on: the OOM killer met another of its processes.
+// MarkOOM sets the flag of a container that keeps running: the OOM killer killed another of its processes.
 func (f *Fake) MarkOOM(id string) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil && c.detail.Running {
 			c.detail.OOMKilled = true
-			f.tellContainer(c, dockerx.ActionOOM)
+			f.emitContainer(c, dockerx.ActionOOM)
 		}
 		return nil
 	})
@@ -65,13 +65,13 @@ func (f *Fake) RemoveContainerOutside(id string) {
 	})
 }
 
-// RemoveNetworkOutside is docker network rm, after docker network disconnect -f of whatever is attached.
+// RemoveNetworkOutside is docker network rm, after docker network disconnect -f of all attached containers.
 func (f *Fake) RemoveNetworkOutside(id string) {
 	_ = f.locked(func() error {
 		for _, c := range f.containers {
 			if c.detail.Running && slices.Contains(c.detail.Networks, id) {
 				c.detail.Networks = slices.DeleteFunc(c.detail.Networks, func(n string) bool { return n == id })
-				f.tellNetwork(id, dockerx.ActionDisconnect)
+				f.emitNetwork(id, dockerx.ActionDisconnect)
 			}
 		}
 		f.removeNetwork(id)
@@ -83,7 +83,7 @@ func (f *Fake) RemoveNetworkOutside(id string) {
 func (f *Fake) DisconnectOutside(id string) {
 	_ = f.locked(func() error {
 		if c, err := f.find(id); err == nil {
-			f.tellDisconnected(c)
+			f.emitDisconnects(c)
 			c.network, c.detail.Networks = "", nil
 		}
 		return nil
@@ -100,14 +100,14 @@ func (f *Fake) RenameOutside(id, name string) {
 	})
 }
 
-// HideSource makes a host path not exist, or exist again, for mounts. All others exist.
+// HideSource makes a host path missing, or existing again, for mounts. All other paths exist.
 func (f *Fake) HideSource(path string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.missing[path] = hidden
 }
 
-// Spec returns what a container was created from, by ID or name.
+// Spec returns the spec of a container by ID or name.
 func (f *Fake) Spec(id string) (dockerx.ContainerSpec, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *Fake) Spec(id string) (dockerx.ContainerSpec, bool) {
 	return copySpec(c.spec), true
 }
 
-// Containers returns all containers that the present storage driver keeps, hidden ones too, and Networks all networks, without a
+// Containers returns all containers of the present storage driver, hidden ones too, and Networks all networks, without a
 // call that could fail: for the checks of a test.
 func (f *Fake) Containers() []dockerx.ContainerDetail {
 	f.mu.Lock()

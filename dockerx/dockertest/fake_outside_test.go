@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-func TestWhatOthersDo(t *testing.T) {
+func TestActionsOutsideOfAgbox(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestWhatOthersDo(t *testing.T) {
 	})
 }
 
-func TestHistoryIsAsShortAsDockers(t *testing.T) {
+func TestEventHistoryHasDockersLength(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		begin := time.Now()
 		id := startOne(t, f)
@@ -103,7 +103,7 @@ func TestDoubledNetworkNames(t *testing.T) {
 	})
 }
 
-func TestPullsAreSharedAndTakeTheirTime(t *testing.T) {
+func TestPullsAreSharedAndTakePullDelay(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.PullDelay = time.Minute
 		f.AddRemoteImage("r:1", dockerx.Image{User: "u"})
@@ -131,7 +131,7 @@ func TestPullsAreSharedAndTakeTheirTime(t *testing.T) {
 	})
 }
 
-// Many goroutines at once, for the race detector.
+// Many concurrent goroutines, for the race detector.
 func TestFakeUnderLoad(t *testing.T) {
 	f := conformFake(t)
 	f.OnStart(func(d dockerx.ContainerDetail) { f.ExitContainer(d.ID, 0, false) })

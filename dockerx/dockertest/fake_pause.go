@@ -10,11 +10,11 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// defaultInterval is Docker's between two probes.
+// defaultInterval is Docker's default interval between probes.
 const defaultInterval = 30 * time.Second
 
-// OnPause has hook called after each freeze and thaw of a container, by whomever, with the container as it is then; its
-// Paused says which of the two. A stop thaws, a kill and a removal don't. Hooks are called as those of OnStart are.
+// OnPause registers hook, which is called after each freeze and thaw of a container, by any client, with the container's new
+// state; its Paused distinguishes the two. A stop thaws, a kill and a removal don't. Hooks are called as for OnStart.
 func (f *Fake) OnPause(hook func(dockerx.ContainerDetail)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,18 +48,18 @@ func (f *Fake) freeze(id string, paused bool) error {
 		return nil
 	case paused:
 		c.detail.Paused, c.detail.State = true, dockerx.StatePaused
-		f.tellContainer(c, dockerx.ActionPause)
+		f.emitContainer(c, dockerx.ActionPause)
 	default:
 		c.detail.Paused, c.detail.State = false, dockerx.StateRunning
-		f.tellContainer(c, dockerx.ActionUnpause)
+		f.emitContainer(c, dockerx.ActionUnpause)
 		f.probeAgain(c)
 	}
-	f.orderHook(f.onPause, c)
+	f.queueHook(f.onPause, c)
 	return nil
 }
 
-// probeAgain has the healthcheck of a thawed container go on: lists say unhealthy until the next probe, which finds what
-// came up while it was frozen, or what the last one found. Called with mu held.
+// probeAgain resumes the healthcheck of a thawed container: lists report unhealthy until the next probe, which yields the
+// verdict that came up during the freeze, or else the previous one. Called with mu held.
 func (f *Fake) probeAgain(c *fakeContainer) {
 	if !c.checked() {
 		return
@@ -81,7 +81,7 @@ func (f *Fake) probeAgain(c *fakeContainer) {
 	})
 }
 
-// probe is the first one after a thaw. Called with mu held.
+// probe runs the first probe after a thaw. Called with mu held.
 func (f *Fake) probe(c *fakeContainer) {
 	verdict := c.detail.Health
 	if c.due != dockerx.HealthNone {

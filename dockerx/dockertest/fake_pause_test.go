@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-func TestFrozenContainerOutlivesTheEngineWithLiveRestoreOnly(t *testing.T) {
+func TestFrozenContainerSurvivesTheEngineOnlyWithLiveRestore(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		id := startOne(t, f)
 		if err := f.PauseContainer(t.Context(), id); err != nil {
@@ -26,7 +26,7 @@ func TestFrozenContainerOutlivesTheEngineWithLiveRestoreOnly(t *testing.T) {
 	})
 }
 
-func TestOnPauseIsToldOfEachFreezeAndThaw(t *testing.T) {
+func TestOnPauseIsCalledForEachFreezeAndThaw(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		var told []bool
 		f.OnPause(func(d dockerx.ContainerDetail) { told = append(told, d.Paused) })
@@ -60,7 +60,7 @@ func TestOnPauseIsToldOfEachFreezeAndThaw(t *testing.T) {
 	})
 }
 
-func TestStopOfAFrozenContainerGivesItItsGrace(t *testing.T) {
+func TestStopOfAFrozenContainerWaitsForTheGracePeriod(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.StopBehavior = func(id string) time.Duration {
 			if state(t, f, id).Paused {
@@ -93,7 +93,7 @@ func TestVerdictOnAFrozenContainerComesWithTheNextProbe(t *testing.T) {
 			}
 		}
 		f.PauseOutside(id, true)
-		time.Sleep(time.Hour) // and with it the verdict of the start
+		time.Sleep(time.Hour) // the verdict of the start arrives meanwhile
 		want(dockerx.HealthStarting, dockerx.HealthNone)
 		f.PauseOutside(id, false)
 		want(dockerx.HealthStarting, dockerx.HealthUnhealthy)
@@ -105,7 +105,7 @@ func TestVerdictOnAFrozenContainerComesWithTheNextProbe(t *testing.T) {
 		f.PauseOutside(id, false)
 		want(dockerx.HealthHealthy, dockerx.HealthUnhealthy)
 		time.Sleep(defaultInterval - 1)
-		f.PauseOutside(id, true) // and no probe of the thaw before
+		f.PauseOutside(id, true) // before the probe of the previous thaw
 		time.Sleep(time.Hour)
 		f.PauseOutside(id, false)
 		want(dockerx.HealthHealthy, dockerx.HealthUnhealthy)

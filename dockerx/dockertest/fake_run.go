@@ -27,7 +27,7 @@ func (f *Fake) start(id string) error {
 		return nil
 	}
 	if err := f.setUp(c); err != nil {
-		f.tellDisconnected(c) // the engine undoes what it did of the start
+		f.emitDisconnects(c) // the engine rolls back the start
 		return err
 	}
 	f.lastID++
@@ -35,14 +35,14 @@ func (f *Fake) start(id string) error {
 	d.State, d.Running, d.OOMKilled, d.ExitCode, d.Error = dockerx.StateRunning, true, false, 0, ""
 	d.StartedAt, d.Pid = f.clock().UTC(), f.lastID
 	c.ended = make(chan struct{})
-	f.beginHealth(c)
-	f.tellContainer(c, dockerx.ActionStart)
-	f.orderHook(f.onStart, c)
-	f.orderVerdict(c)
+	f.startHealth(c)
+	f.emitContainer(c, dockerx.ActionStart)
+	f.queueHook(f.onStart, c)
+	f.scheduleVerdict(c)
 	return nil
 }
 
-// setUp is what a start can be refused for. Called with mu held.
+// setUp returns the reasons to refuse a start. Called with mu held.
 func (f *Fake) setUp(c *fakeContainer) error {
 	if err := f.checkSources(c.spec.Mounts); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (f *Fake) attach(c *fakeContainer) error {
 }
 
 // end ends the present run of c, if there is one. Called with mu held.
-func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
+func (f *Fake) end(c *fakeContainer, code int, oom, emit bool) {
 	if !c.detail.Running {
 		return
 	}
@@ -89,17 +89,17 @@ func (f *Fake) end(c *fakeContainer, code int, oom, tell bool) {
 	c.due, c.listedSick = dockerx.HealthNone, false
 	c.endedAt = time.Now()
 	close(c.ended)
-	if tell && oom {
-		f.tellContainer(c, dockerx.ActionOOM)
+	if emit && oom {
+		f.emitContainer(c, dockerx.ActionOOM)
 	}
-	if tell {
-		f.tellDisconnected(c) // as current engines do; Docker 20.10 sends it after the end
-		f.tellContainer(c, dockerx.ActionDie)
+	if emit {
+		f.emitDisconnects(c) // as current engines do; Docker 20.10 sends it after the die event
+		f.emitContainer(c, dockerx.ActionDie)
 	}
-	f.orderHook(f.onStop, c)
+	f.queueHook(f.onStop, c)
 }
 
-func (f *Fake) orderHook(hook func(dockerx.ContainerDetail), c *fakeContainer) {
+func (f *Fake) queueHook(hook func(dockerx.ContainerDetail), c *fakeContainer) {
 	if hook != nil {
 		d := c.copy()
 		f.hooks = append(f.hooks, func() { hook(d) })
@@ -119,7 +119,7 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 		f.mu.Unlock()
 		return nil
 	}
-	_ = f.freeze(c.detail.ID, false) // to take the signal
+	_ = f.freeze(c.detail.ID, false) // so that the container receives the signal
 	ended, link := c.ended, f.link()
 	f.mu.Unlock()
 	f.runHooks()
@@ -129,7 +129,7 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 	}
 	end := func() {
 		_ = f.locked(func() error {
-			// An engine that died meanwhile has sent its TERM, but will send no KILL.
+			// A restarted engine has sent its TERM, but will send no KILL.
 			if c.ended == ended && (code == 143 || f.life == link.life) {
 				f.end(c, code, false, true)
 			}
@@ -140,7 +140,7 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 		end()
 		return nil
 	}
-	time.AfterFunc(takes, end) // the engine goes on even if the caller does not wait
+	time.AfterFunc(takes, end) // the engine continues even if the caller does not wait
 	select {
 	case <-ended:
 		return nil
@@ -163,7 +163,7 @@ func (f *Fake) KillContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpKillContainer, func() error {
 		if c, err := f.find(id); err == nil {
 			if c.detail.Running {
-				f.tellContainer(c, dockerx.ActionKill)
+				f.emitContainer(c, dockerx.ActionKill)
 			}
 			f.end(c, 137, false, true)
 		}

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// minMemoryBytes is the engine's least memory limit.
+	// minMemoryBytes is the engine's minimum memory limit.
 	minMemoryBytes = 6 << 20
-	// firstChosenPort is where the search for a free host port begins.
+	// firstChosenPort is where the search for a free host port starts.
 	firstChosenPort = 32768
 )
 
-// SetInfo has edit change what Info answers from now on, and with it what the engine refuses: runtimes, GPUs, limits,
-// start intervals. It is called each time, must only change its argument, and may be nil.
+// SetInfo installs edit, which changes the result of Info from now on, and thereby what the engine refuses: runtimes, GPUs,
+// limits, start intervals. It is called each time, must only change its argument, and may be nil.
 func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *Fake) info() dockerx.Info {
 		Driver:         f.driver,
 		DataRoot:       "/var/lib/docker",
 		Run:            fmt.Sprintf("life %d", f.life),
-		StartedAt:      f.begun,
+		StartedAt:      f.startedAt,
 	}
 	if f.editInfo != nil {
 		f.editInfo(&info)
@@ -50,7 +50,7 @@ func (f *Fake) info() dockerx.Info {
 	return info
 }
 
-// checkSpec refuses what the engine refuses at the create. Called with mu held.
+// checkSpec applies the engine's checks at the create. Called with mu held.
 func (f *Fake) checkSpec(spec *dockerx.ContainerSpec) error {
 	info := f.info()
 	switch h := spec.Healthcheck; {
@@ -71,7 +71,7 @@ func checkMemory(l dockerx.Limits) error {
 	return nil
 }
 
-// UpdateContainer implements Engine. What the kernel refuses can be ordered with Fail.
+// UpdateContainer implements Engine. Refusals of the kernel can be injected with Fail.
 func (f *Fake) UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error {
 	if err := limits.Check(); err != nil {
 		return fmt.Errorf("update container %s: %w", id, err)
@@ -88,7 +88,7 @@ func (f *Fake) UpdateContainer(ctx context.Context, id string, limits dockerx.Li
 	})
 }
 
-// TakePort has something outside of the engine hold a port of the host, or give it back.
+// TakePort binds a port of the host as a process outside of the engine would, or releases it.
 func (f *Fake) TakePort(port uint16, protocol string, taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ type hostPort struct {
 	protocol string
 }
 
-// publish gives c its ports for the run that begins. Called with mu held.
+// publish assigns c its ports for the run that starts. Called with mu held.
 func (f *Fake) publish(c *fakeContainer) error {
 	inUse := f.portsInUse()
 	var ports []dockerx.Port

@@ -31,7 +31,7 @@ func startSpec(t *testing.T, f *Fake, spec dockerx.ContainerSpec) string {
 	return id
 }
 
-func TestHealthyAtOnceUnlessATestSaysOtherwise(t *testing.T) {
+func TestHealthyAtOnceByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.HealthBehavior = nil
 		if h := state(t, f, startSpec(t, f, checkedContainer)).Health; h != dockerx.HealthHealthy {
@@ -64,10 +64,10 @@ func TestHealthBehavior(t *testing.T) {
 		want(dockerx.HealthHealthy)
 		f.ExitContainer(id, 1, false)
 		want(dockerx.HealthNone)
-		f.SetHealth(id, dockerx.HealthHealthy) // a corpse
+		f.SetHealth(id, dockerx.HealthHealthy) // an exited container
 		want(dockerx.HealthNone)
 
-		// A verdict on a run that has ended is none on the next one.
+		// A verdict on an ended run does not apply to the next one.
 		if err := f.StartContainer(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestHealthBehavior(t *testing.T) {
 	})
 }
 
-func TestEngineThatHasMore(t *testing.T) {
+func TestSetInfoAddsCapabilities(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		f.SetInfo(func(i *dockerx.Info) {
 			i.Runtimes = append(i.Runtimes, "runsc")
@@ -99,7 +99,7 @@ func TestEngineThatHasMore(t *testing.T) {
 	})
 }
 
-func TestPortThatIsTakenOutside(t *testing.T) {
+func TestPortInUseOutsideOfTheEngine(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		n, err := f.CreateNetwork(t.Context(), dockerx.NetworkSpec{Name: "n"})
 		if err != nil {
@@ -165,7 +165,7 @@ func TestFilesOfImagesAndContainers(t *testing.T) {
 	})
 }
 
-func TestWriteTarThatTakesTooLong(t *testing.T) {
+func TestWriteTarExceedsItsDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		id := startOne(t, f)
 		f.Delay(dockerx.OpWriteTar, time.Minute)
@@ -182,7 +182,7 @@ func TestWriteTarThatTakesTooLong(t *testing.T) {
 	})
 }
 
-func TestLimitsThatTheKernelRefuses(t *testing.T) {
+func TestLimitsRefusedByTheKernel(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
 		id := startOne(t, f)
 		f.Fail(dockerx.OpUpdateContainer, 1, errdefs.ErrInternal, false)

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// maxLinks is how many links one path may go through, as in the kernel.
+// maxLinks is how many links a path may traverse, as in the kernel.
 const maxLinks = 40
 
 // node is one file of a tree. Nodes are never changed, only replaced.
@@ -21,10 +21,10 @@ type node struct {
 	uid, gid int
 }
 
-// tree is a filesystem: nodes by absolute path without links. The root is always there.
+// tree is a filesystem: nodes by absolute path without links. The root always exists.
 type tree map[string]node
 
-// newTree has what every image has.
+// newTree returns the files that every image has.
 func newTree() tree {
 	t := tree{}
 	for _, dir := range []string{"/etc", "/tmp"} {
@@ -44,7 +44,7 @@ func (t tree) at(name string) (node, bool) {
 	return n, ok
 }
 
-// resolve returns name without links in its directories, and with last without one at its end. The path that it returns
+// resolve returns name with the links in its directories resolved and, with last, a link at its end. The returned path
 // may not exist; its directory does, unless ok is false.
 func (t tree) resolve(name string, last bool) (place string, ok bool) {
 	todo, done := path.Join("/", name), "/"
@@ -72,7 +72,7 @@ func (t tree) resolve(name string, last bool) (place string, ok bool) {
 	return "", false
 }
 
-// stat returns what is at name, and where that is.
+// stat returns the node at name, and its resolved path.
 func (t tree) stat(name string, followLast bool) (node, string, error) {
 	place, ok := t.resolve(name, followLast)
 	n, there := t.at(place)
@@ -82,7 +82,7 @@ func (t tree) stat(name string, followLast bool) (node, string, error) {
 	return n, place, nil
 }
 
-// mkdirs makes the directories above a path without links.
+// mkdirs creates the directories above a path without links.
 func (t tree) mkdirs(name string) error {
 	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
 		if n, there := t.at(dir); !there {
@@ -94,7 +94,7 @@ func (t tree) mkdirs(name string) error {
 	return nil
 }
 
-// unpack puts one entry of an archive below dir, a path without links. A global header says nothing to the engine.
+// unpack puts one entry of an archive below dir, a path without links. A global header is ignored.
 func (t tree) unpack(dir string, h *tar.Header, content []byte) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil

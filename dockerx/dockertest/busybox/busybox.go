@@ -1,4 +1,4 @@
-// Package busybox makes images for tests from the static busybox of the host, without a registry.
+// Package busybox creates images for tests from the host's static busybox, without a registry.
 package busybox
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// passwd has the users that tests name.
+// passwd has the users that tests use.
 const passwd = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
 
-// cleanTimeout bounds the removal of an image, from an engine that the test may have killed.
+// cleanTimeout bounds the removal of an image, since the test may have killed the engine.
 const cleanTimeout = 20 * time.Second
 
-// Import puts an image named ref, made with changes (lines of a Dockerfile), into the engine at host (empty: that of the
-// environment), and removes it when the test ends. Nothing else may have an image of that name there.
+// Import imports an image named ref, with changes (lines of a Dockerfile), into the engine at host (empty: that of the
+// environment), and removes it when the test ends. No other image may have that name there.
 func Import(t testing.TB, host, ref string, changes ...string) {
 	t.Helper()
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
@@ -59,7 +59,7 @@ func Root(t testing.TB) []byte {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		t.Fatal("a static busybox is needed (Debian: busybox-static)")
+		t.Fatal("a static busybox is required; install it (Debian: busybox-static)")
 	}
 	binary, err := os.ReadFile(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clean ends the engine, what it left running, its mounts, and its namespace.
+// clean stops the engine, kills its remaining processes, and removes its mounts and namespace.
 func (e *Engine) clean() {
 	if e.proc != nil {
 		e.Thaw()
@@ -30,8 +30,8 @@ func (e *Engine) clean() {
 	}
 }
 
-// killLeftovers kills the processes whose command line names our directory (containerd and its shims), and what they have
-// started, which are our containers. Only processes of ours can name it.
+// killLeftovers kills the processes whose command line names the engine's directory (containerd and its shims), and their
+// descendants, which are the containers.
 func (e *Engine) killLeftovers() {
 	for end := time.Now().Add(killTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		pids := e.leftovers()
@@ -42,7 +42,7 @@ func (e *Engine) killLeftovers() {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	e.t.Errorf("processes of %s are still there: %v", e.dir, e.leftovers())
+	e.t.Errorf("processes of %s still run: %v", e.dir, e.leftovers())
 }
 
 func (e *Engine) leftovers() []int {
@@ -62,7 +62,7 @@ func (e *Engine) leftovers() []int {
 			children[ppid] = append(children[ppid], pid)
 		}
 	}
-	for i := 0; i < len(ours); i++ { // ours grows: the children of children too
+	for i := 0; i < len(ours); i++ { // ours grows, to cover all descendants
 		ours = append(ours, children[ours[i]]...)
 	}
 	return ours
@@ -82,7 +82,7 @@ func parent(pid int) int {
 	return ppid
 }
 
-// unmount detaches what is mounted below our directory, the innermost first.
+// unmount detaches the mounts below the engine's directory, the innermost first.
 func (e *Engine) unmount() {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -101,12 +101,12 @@ func (e *Engine) unmount() {
 	}
 }
 
-// removeShimSockets removes the sockets of killed shims, which lie outside our directory; their addresses lie in it.
+// removeShimSockets removes the sockets of killed shims, which lie outside the engine's directory; the files with their addresses lie in it.
 func (e *Engine) removeShimSockets() {
 	addresses, _ := filepath.Glob(filepath.Join(e.dir, "exec/containerd/daemon/io.containerd.runtime.v2.task/*/*/address"))
 	for _, file := range addresses {
 		if raw, err := os.ReadFile(file); err == nil {
-			_ = os.Remove(strings.TrimPrefix(string(raw), "unix://")) // gone already when the shim ended in order
+			_ = os.Remove(strings.TrimPrefix(string(raw), "unix://")) // already removed by a shim that exited orderly
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package dockerd starts private Docker engines for tests that kill, freeze or restart one: each with its own data, exec
 // and PID paths, on its own socket, and in its own network namespace, since a second dockerd in the host's namespace
-// deletes the bridge of the first. It needs root, dockerd and iproute2, and leaves nothing behind.
+// deletes the bridge of the first. It needs root, dockerd and iproute2, and removes everything it created.
 package dockerd
 
 import (
@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTimeout is how long an engine may take until it answers; killTimeout how long until a killed process is gone.
+// startTimeout bounds the wait for an engine's first answer; killTimeout the wait for a killed process to exit.
 const (
 	startTimeout = time.Minute
 	killTimeout  = 30 * time.Second
@@ -29,7 +29,7 @@ const (
 
 var engines atomic.Int64
 
-// Engine is one private engine. Its methods are for one goroutine.
+// Engine is one private engine. Its methods must be called from one goroutine.
 type Engine struct {
 	t     testing.TB
 	dir   string
@@ -39,13 +39,13 @@ type Engine struct {
 }
 
 // Start starts an engine and waits until it answers. args are added to its command line, such as "--live-restore". When
-// the test ends, the engine, its containers and its namespace go.
+// the test ends, the engine, its containers and its namespace are removed.
 func Start(t testing.TB, args ...string) *Engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("a private engine needs root")
 	}
-	// Socket paths are short, and a path of t.TempDir is not.
+	// A socket path is limited to 107 bytes; t.TempDir may be longer.
 	dir, err := os.MkdirTemp("", "agboxd-")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func (e *Engine) Start(args ...string) {
 		"--cgroup-parent", "/" + e.netns,
 	}, e.args...), args...)...)
 	e.proc.Stdout, e.proc.Stderr = log, log
-	// In a process group of its own, so that the interrupt of a terminal does not end it before the test's cleanup.
+	// In a process group of its own, so that a terminal's interrupt does not end the engine before the test's cleanup.
 	e.proc.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := e.proc.Start(); err != nil {
 		e.t.Fatalf("start dockerd: %v", err)
@@ -97,8 +97,8 @@ func (e *Engine) Start(args ...string) {
 	e.waitUntilUp()
 }
 
-// dropStalePidFiles removes what a killed engine left: its own PID file, and that of its containerd, whose process is
-// dead but may still be a zombie, which dockerd takes for a running one.
+// dropStalePidFiles removes the PID files of a killed engine: its own, and that of its containerd, whose dead process may
+// still be a zombie, which dockerd would mistake for a running one.
 func (e *Engine) dropStalePidFiles() {
 	for _, f := range []string{"pid", "exec/containerd/containerd.pid"} {
 		path := filepath.Join(e.dir, f)
@@ -111,7 +111,7 @@ func (e *Engine) dropStalePidFiles() {
 	}
 }
 
-// waitGone waits until a process is gone or a zombie.
+// waitGone waits until a process has exited or is a zombie.
 func waitGone(pid int) {
 	for end := time.Now().Add(killTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -142,10 +142,10 @@ func (e *Engine) waitUntilUp() {
 	e.t.Fatalf("dockerd does not answer after %s; its log:\n%s", startTimeout, log)
 }
 
-// Kill kills the engine's process with KILL and waits until it is gone. Its containerd dies with it; containers live on.
+// Kill sends KILL to the engine's process and waits for its exit. Its containerd dies with it; containers keep running.
 func (e *Engine) Kill() { e.end(unix.SIGKILL) }
 
-// Stop ends the engine's process in order, and waits for it.
+// Stop sends TERM to the engine's process, and waits for its exit.
 func (e *Engine) Stop() { e.end(unix.SIGTERM) }
 
 func (e *Engine) end(signal syscall.Signal) {
@@ -153,11 +153,11 @@ func (e *Engine) end(signal syscall.Signal) {
 		return
 	}
 	_ = e.proc.Process.Signal(signal)
-	_ = e.proc.Wait() // its status says what we know
+	_ = e.proc.Wait() // its status is known
 }
 
-// Freeze stops the engine's process with STOP and waits until it is stopped: it accepts connections and answers nothing.
-// The signal alone leaves it a moment in which it still answers.
+// Freeze sends STOP to the engine's process and waits until every thread is stopped, since it may still answer for a moment
+// after the signal. A frozen engine accepts connections and answers nothing.
 func (e *Engine) Freeze() {
 	_ = e.proc.Process.Signal(unix.SIGSTOP)
 	for deadline := time.Now().Add(killTimeout); !stopped(e.Pid()); time.Sleep(time.Millisecond) {
@@ -168,7 +168,7 @@ func (e *Engine) Freeze() {
 	}
 }
 
-// stopped reports whether every thread of a process is stopped: the state is the first word behind the name.
+// stopped reports whether every thread of a process is stopped: the state follows the name in /proc/<pid>/task/<tid>/stat.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, path := range threads {
@@ -180,7 +180,7 @@ func stopped(pid int) bool {
 	return len(threads) > 0
 }
 
-// Thaw lets a frozen engine go on.
+// Thaw resumes a frozen engine.
 func (e *Engine) Thaw() { _ = e.proc.Process.Signal(unix.SIGCONT) }
 
 func (e *Engine) ip(args ...string) {

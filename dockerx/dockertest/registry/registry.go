@@ -29,18 +29,18 @@ const (
 	manifestType = mediaTypes + "distribution.manifest.v2+json"
 )
 
-// Registry is a read-only image registry on 127.0.0.1, which an engine on this host talks plain HTTP to. What it has is
-// offered before it is asked. The fields that are not functions are set before the first pull.
+// Registry is a read-only image registry on 127.0.0.1, which an engine on this host accesses by plain HTTP. Images are
+// offered before they are pulled. The fields that are not functions are set before the first pull.
 type Registry struct {
 	*httptest.Server
-	Login   string       // "user:password" that it wants, if any
-	Rate    int          // of each layer, in bytes a second; 0: as fast as it can
+	Login   string       // the required "user:password", if any
+	Rate    int          // of each layer, in bytes per second; 0: unlimited
 	Pulls   atomic.Int64 // of layers
-	Release func()       // layers are served from then on; may be called more than once
+	Release func()       // starts serving layers; may be called more than once
 
-	repo     string          // the only one that it has
+	repo     string          // the only repository
 	held     <-chan struct{} // closed by Release
-	requests sync.Mutex      // guards what follows
+	requests sync.Mutex      // guards tags and blobs
 	tags     map[string]string
 	blobs    map[string]blob // by digest; manifests too
 }
@@ -50,7 +50,7 @@ type blob struct {
 	mediaType string
 }
 
-// New returns one that has an image with the tag 1 and layers of these sizes.
+// New returns a Registry with an image with the tag 1 and layers of these sizes.
 func New(t testing.TB, layers ...int) *Registry {
 	t.Helper()
 	held := make(chan struct{})
@@ -61,13 +61,13 @@ func New(t testing.TB, layers ...int) *Registry {
 	r.Offer(t, "1", "nobody", layers...)
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(func() {
-		r.Release() // 20.10 keeps the connection of a pull that was given up
+		r.Release() // 20.10 keeps the connection of a cancelled pull
 		r.Close()
 	})
 	return r
 }
 
-// Offer puts an image whose containers run as user behind tag. No other image has its layers.
+// Offer adds an image with this tag, whose containers run as user. No other image has its layers.
 func (r *Registry) Offer(t testing.TB, tag, user string, layers ...int) {
 	t.Helper()
 	var archives [][]byte
@@ -77,7 +77,7 @@ func (r *Registry) Offer(t testing.TB, tag, user string, layers ...int) {
 	r.OfferLayers(t, tag, user, archives...)
 }
 
-// OfferLayers is Offer of an image with these tar archives as layers.
+// OfferLayers is Offer with these tar archives as layers.
 func (r *Registry) OfferLayers(t testing.TB, tag, user string, archives ...[]byte) {
 	t.Helper()
 	var described, diffIDs []any
@@ -103,7 +103,7 @@ func (r *Registry) OfferLayers(t testing.TB, tag, user string, archives ...[]byt
 	}))
 }
 
-// OfferElsewhere puts a list behind tag that has images for another platform only.
+// OfferElsewhere adds an image list with this tag that has images for another platform only.
 func (r *Registry) OfferElsewhere(t testing.TB, tag string) {
 	t.Helper()
 	other := r.addJSON(t, manifestType, map[string]any{"schemaVersion": 2, "mediaType": manifestType})
@@ -112,7 +112,7 @@ func (r *Registry) OfferElsewhere(t testing.TB, tag string) {
 	r.tag(tag, r.addJSON(t, list, map[string]any{"schemaVersion": 2, "mediaType": list, "manifests": []any{other}}))
 }
 
-// randomLayer is a tar archive with one file of size bytes that can't be compressed.
+// randomLayer is a tar archive with one file of size bytes of random bytes, which don't compress.
 func randomLayer(t testing.TB, size int) []byte {
 	t.Helper()
 	content := make([]byte, size)
@@ -156,7 +156,7 @@ func (r *Registry) tag(tag string, descriptor map[string]any) {
 	r.tags[tag] = descriptor["digest"].(string)
 }
 
-// LayerBytes is how much has to come for all images, compressed.
+// LayerBytes is the number of bytes to download for all images, compressed.
 func (r *Registry) LayerBytes() (n int64) {
 	r.requests.Lock()
 	defer r.requests.Unlock()
@@ -179,14 +179,14 @@ func (r *Registry) find(name string) (blob, bool) {
 	return b, ok
 }
 
-// Refuse answers as registries do.
+// Refuse sends an error as registries do.
 func Refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
 }
 
-// ServeHTTP answers an engine.
+// ServeHTTP implements http.Handler.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if user, password, _ := req.BasicAuth(); r.Login != "" && user+":"+password != r.Login {
 		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
@@ -237,7 +237,7 @@ func (r *Registry) send(w http.ResponseWriter, req *http.Request, b blob) {
 	}
 }
 
-// Host is what begins the references of its images.
+// Host is the prefix of the references of its images.
 func (r *Registry) Host() string { return strings.TrimPrefix(r.URL, "http://") }
 
 // Ref is the reference of the image with a tag.

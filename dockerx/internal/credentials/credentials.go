@@ -1,4 +1,4 @@
-// Package credentials finds the credentials for a registry where the Docker CLI keeps them.
+// Package credentials reads the credentials for a registry from the Docker CLI's configuration.
 package credentials
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/docker/docker/api/types/registry"
 )
 
-// dockerHubKey is what the CLI files the credentials of docker.io under.
+// dockerHubKey is the CLI's key for the credentials of docker.io.
 const dockerHubKey = "https://index.docker.io/v1/"
 
-// Found is what Get found.
+// Found is the result of Get.
 type Found struct {
-	// Auth is what the engine is to be sent; zero if there is nothing for the registry.
+	// Auth is what to send to the engine; zero if there are no credentials for the registry.
 	Auth registry.AuthConfig
-	// Source is the file or the program that Auth came from, or where it should have come from.
+	// Source is the file or program that Auth was read from, or that was searched.
 	Source string
 }
 
-// failure is an error with a text for people that does not repeat its class, nor wrap what it came from.
+// failure is an error with a text for the user, without the text of its class or cause.
 type failure struct {
 	text  string
 	class error
@@ -44,16 +44,15 @@ func (f Found) Empty() bool {
 	return f.Auth == registry.AuthConfig{}
 }
 
-// Get looks up the credentials for the registry that image is pulled from, in dir/config.json; an empty dir is that of the
-// CLI: DOCKER_CONFIG, else ~/.docker. It reads the file each time, so a later "docker login" counts. A missing file, or
-// none for this registry, is no error.
+// Get looks up the credentials for the registry of image in dir/config.json; an empty dir is the CLI's default:
+// DOCKER_CONFIG, else ~/.docker. It reads the file at each call, so a later "docker login" takes effect. A missing file or
+// entry is not an error.
 //
-// A helper program, "docker-credential-" and the name in credHelpers or credsStore, has HelperTimeout and is killed, with
-// its children, at its end or that of ctx.
+// A helper program, "docker-credential-" and the name in credHelpers or credsStore, is killed with its children after
+// HelperTimeout or when ctx ends.
 //
-// No error carries a secret, or any output of a helper. Classes: ErrPermissionDenied for what trying again does not mend,
-// a file that can't be read or a helper that is not installed; ErrUnavailable for a helper that failed or took too long;
-// that of ctx.
+// No error carries a secret, or any output of a helper. Classes: ErrPermissionDenied for permanent failures, a file that
+// can't be read or a helper that is not installed; ErrUnavailable for a helper that failed or timed out; that of ctx.
 func Get(ctx context.Context, dir string, image reference.Named) (Found, error) {
 	if dir == "" {
 		dir = config.Dir()
@@ -62,7 +61,7 @@ func Get(ctx context.Context, dir string, image reference.Named) (Found, error) 
 	file, err := config.Load(dir)
 	if err != nil {
 		return found, &failure{
-			text:  fmt.Sprintf("%v: mend %s, or move it away and run \"docker login\"", err, found.Source),
+			text:  fmt.Sprintf("%v: repair %s, or move it away and run \"docker login\"", err, found.Source),
 			class: errdefs.ErrPermissionDenied,
 		}
 	}
@@ -76,7 +75,7 @@ func Get(ctx context.Context, dir string, image reference.Named) (Found, error) 
 	return found, nil
 }
 
-// registryKey is the name under which the CLI keeps what belongs to the registry of image.
+// registryKey is the CLI's key for the registry of image.
 func registryKey(image reference.Named) string {
 	if domain := reference.Domain(image); domain != "docker.io" {
 		return domain
@@ -84,7 +83,7 @@ func registryKey(image reference.Named) string {
 	return dockerHubKey
 }
 
-// helperFor returns the program to ask for key, or "". A name that is set to "" in credHelpers means the file.
+// helperFor returns the helper program for key, or "". A name set to "" in credHelpers selects the file.
 func helperFor(file *configfile.ConfigFile, key string) string {
 	name, ok := file.CredentialHelpers[key]
 	if !ok {
@@ -97,7 +96,7 @@ func helperFor(file *configfile.ConfigFile, key string) string {
 }
 
 func fromFile(file *configfile.ConfigFile, key string) registry.AuthConfig {
-	kept, _ := credentials.NewFileStore(file).Get(key) // knows names with a scheme or path, as old CLIs wrote them; never fails
+	kept, _ := credentials.NewFileStore(file).Get(key) // also matches keys with a scheme or path, which old CLIs wrote; never fails
 	if kept.Username == "" && kept.Password == "" && kept.IdentityToken == "" && kept.RegistryToken == "" {
 		return registry.AuthConfig{}
 	}
@@ -107,7 +106,7 @@ func fromFile(file *configfile.ConfigFile, key string) registry.AuthConfig {
 	}
 }
 
-// Header is f as the engine wants it with a pull; "" for none.
+// Header returns the value of the header that the engine expects with a pull; "" for none.
 func (f Found) Header() (string, error) {
 	if f.Empty() {
 		return "", nil
@@ -115,7 +114,7 @@ func (f Found) Header() (string, error) {
 	return registry.EncodeAuthConfig(f.Auth)
 }
 
-// Redact returns text without the secrets of f: a registry may say anything, even what it was sent.
+// Redact removes the secrets of f from text: a registry may echo what it received.
 func (f Found) Redact(text string) string {
 	pair := base64.StdEncoding.EncodeToString([]byte(f.Auth.Username + ":" + f.Auth.Password))
 	for _, secret := range []string{pair, f.Auth.Password, f.Auth.IdentityToken, f.Auth.RegistryToken} {

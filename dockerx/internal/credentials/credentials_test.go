@@ -60,7 +60,7 @@ func TestCredentialsOfTheFile(t *testing.T) {
 		{"Docker Hub", `{"auths":{"https://index.docker.io/v1/":{"auth":"` + auth + `"}}}`, "busybox",
 			registry.AuthConfig{Username: "joe", Password: "p:w", ServerAddress: dockerHubKey}},
 		{"another registry", `{"auths":{"r.example":{"auth":"` + auth + `"}}}`, "r.example:5000/a:1", registry.AuthConfig{}},
-		{"an entry that a store left", `{"auths":{"r.example:5000":{}}}`, "r.example:5000/a:1", registry.AuthConfig{}},
+		{"an empty entry left by a credential store", `{"auths":{"r.example:5000":{}}}`, "r.example:5000/a:1", registry.AuthConfig{}},
 		{"a helper for another registry", `{"auths":{"r.example:5000":{"auth":"` + auth + `"}},"credHelpers":{"x":"no"}}`, "r.example:5000/a:1", joe},
 		{"no helper for this one", `{"auths":{"r.example:5000":{"auth":"` + auth + `"}},"credsStore":"no","credHelpers":{"r.example:5000":""}}`, "r.example:5000/a:1", joe},
 		{"nothing", `{}`, "r.example:5000/a:1", registry.AuthConfig{}},
@@ -90,14 +90,14 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-func TestAMissingFileIsNoError(t *testing.T) {
+func TestMissingFileIsNotAnError(t *testing.T) {
 	got, err := Get(t.Context(), filepath.Join(t.TempDir(), "none"), named(t, "r.example/a"))
 	if err != nil || !got.Empty() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-func TestALaterLoginCounts(t *testing.T) {
+func TestLaterLoginTakesEffect(t *testing.T) {
 	dir := configDir(t, `{}`)
 	if got, err := Get(t.Context(), dir, named(t, "r.example/a")); err != nil || !got.Empty() {
 		t.Fatalf("before: %+v, %v", got, err)
@@ -111,8 +111,8 @@ func TestALaterLoginCounts(t *testing.T) {
 	}
 }
 
-func TestAFileThatCantBeReadIsNamedAndKeepsItsSecrets(t *testing.T) {
-	secret := base64.StdEncoding.EncodeToString([]byte("hunter2")) // no colon: not what auth must be
+func TestUnreadableFileErrorNamesTheFileWithoutSecrets(t *testing.T) {
+	secret := base64.StdEncoding.EncodeToString([]byte("hunter2")) // without a colon: not a valid auth
 	for _, content := range []string{
 		`{"auths":`, `{"auths":{"r.example":{"auth":"` + secret + `"}}}`, `{"auths":{"r.example":{"auth":"hunter2!"}}}`,
 		`{"auths":{"r.example":{"password":["hunter2"]}}}`, `["hunter2"]`, `hunter2`,
@@ -142,7 +142,7 @@ func wantError(t *testing.T, err error, class func(error) bool, words ...string)
 }
 
 func TestCredentialsOfAHelper(t *testing.T) {
-	// It answers with its argument and what it was asked for.
+	// The helper prints its argument and its input.
 	name := helper(t, `read -r key; printf '{"ServerURL":"%s","Username":"%s","Secret":"%s"}' "$key" "$1" "$key"`)
 	want := registry.AuthConfig{Username: "get", Password: "r.example:5000", ServerAddress: "r.example:5000"}
 	for _, config := range []string{
@@ -168,14 +168,14 @@ func TestAHelpersIdentityToken(t *testing.T) {
 	}
 }
 
-func TestAHelperThatHasNoneIsNoError(t *testing.T) {
+func TestHelperWithoutCredentialsIsNotAnError(t *testing.T) {
 	helper(t, `echo 'credentials not found in native keychain'; exit 1`)
 	if got, err := Get(t.Context(), configDir(t, `{"credsStore":"test"}`), named(t, "r.example/a")); err != nil || !got.Empty() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-func TestAHelperThatFailsIsNamedWithTheWayOut(t *testing.T) {
+func TestFailingHelperErrorNamesHelperAndRemedy(t *testing.T) {
 	for _, script := range []string{
 		`echo '{"Username":"joe","Secret":"hunter2"}'; echo hunter2 >&2; exit 3`, `echo hunter2`, `echo '{"Secret":["hunter2"]}'`,
 	} {
@@ -187,7 +187,7 @@ func TestAHelperThatFailsIsNamedWithTheWayOut(t *testing.T) {
 	wantError(t, err, errdefs.IsPermissionDenied, "docker-credential-no-such-program", "r.example", "install it")
 }
 
-// A helper that hangs is a shell whose child holds its output open: both must be gone.
+// The hanging helper is a shell whose child holds its output open: both must be killed.
 func TestAHelperIsKilledWithItsContext(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "alive")
 	helper(t, `(while :; do echo >`+marker+`; sleep 0.05; done) & wait`)
@@ -204,24 +204,24 @@ func TestAHelperIsKilledWithItsContext(t *testing.T) {
 	if _, err := Get(ctx, configDir(t, `{"credsStore":"test"}`), named(t, "r.example/a")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	for range 2 { // one write can have begun before the kill
+	for range 2 { // one write may have started before the kill
 		if err := os.Remove(marker); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond) // six rounds of the child: that nothing is written is no event to wait for
+		time.Sleep(300 * time.Millisecond) // six rounds of the child: the absence of writes cannot be waited for
 		if _, err := os.Stat(marker); err != nil {
 			return
 		}
 	}
-	t.Error("the helper's child goes on")
+	t.Error("the helper's child still runs")
 }
 
-func TestAHelperThatHangsIsGivenUp(t *testing.T) {
+func TestHangingHelperTimesOut(t *testing.T) {
 	name := helper(t, `sleep 600`)
 	start := time.Now()
 	_, err := askHelper(t.Context(), name, "r.example", 100*time.Millisecond)
 	wantError(t, err, errdefs.IsUnavailable, name, "r.example", "no answer within 100ms")
-	if took := time.Since(start); took > 5*time.Minute { // the helper was waited for
+	if took := time.Since(start); took > 5*time.Minute { // Get waited for the helper
 		t.Errorf("took %s", took)
 	}
 }

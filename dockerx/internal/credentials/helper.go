@@ -15,15 +15,15 @@ import (
 	"github.com/docker/docker/api/types/registry"
 )
 
-// HelperTimeout is how long a helper may take: it asks a keyring or a cloud's token service.
+// HelperTimeout bounds one run of a helper, which may query a keyring or a cloud's token service.
 const HelperTimeout = 10 * time.Second
 
-// tokenUser is the name that a helper gives when its secret is an identity token.
+// tokenUser is the username that a helper returns with an identity token.
 const tokenUser = "<token>"
 
-// askHelper gets what the helper program keeps for key; zero if that is nothing.
-func askHelper(ctx context.Context, helper, key string, patience time.Duration) (registry.AuthConfig, error) {
-	within, cancel := context.WithTimeout(ctx, patience)
+// askHelper runs the helper program for key; zero if it has no credentials.
+func askHelper(ctx context.Context, helper, key string, timeout time.Duration) (registry.AuthConfig, error) {
+	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	kept, err := client.Get(program(within, helper), key)
 	switch {
@@ -33,7 +33,7 @@ func askHelper(ctx context.Context, helper, key string, patience time.Duration) 
 	case ctx.Err() != nil:
 		return registry.AuthConfig{}, ctx.Err()
 	default:
-		return registry.AuthConfig{}, helperError(within, patience, helper, key)
+		return registry.AuthConfig{}, helperError(within, timeout, helper, key)
 	}
 	auth := registry.AuthConfig{ServerAddress: key}
 	if kept.Username == tokenUser {
@@ -44,15 +44,15 @@ func askHelper(ctx context.Context, helper, key string, patience time.Duration) 
 	return auth, nil
 }
 
-// helperError says what went wrong. It knows nothing of the helper's output, in which a secret could be.
-func helperError(within context.Context, patience time.Duration, helper, key string) error {
+// helperError says what went wrong. It never includes the helper's output, which may contain a secret.
+func helperError(within context.Context, timeout time.Duration, helper, key string) error {
 	if _, err := exec.LookPath(helper); err != nil {
 		return &failure{class: errdefs.ErrPermissionDenied, text: fmt.Sprintf("the credential helper %s for %s is not in the PATH "+
-			"of agboxd: install it, or take it out of the config.json of the Docker CLI", helper, key)}
+			"of agboxd: install it, or remove it from the config.json of the Docker CLI", helper, key)}
 	}
 	what := "failed"
 	if errors.Is(within.Err(), context.DeadlineExceeded) {
-		what = fmt.Sprintf("gave no answer within %s", patience)
+		what = fmt.Sprintf("gave no answer within %s", timeout)
 	}
 	return &failure{class: errdefs.ErrUnavailable, text: fmt.Sprintf("the credential helper %s for %s %s: to see why, run "+
 		"\"echo %s | %s get\" as the user of agboxd", helper, key, what, key, helper)}
@@ -62,10 +62,10 @@ func helperError(within context.Context, patience time.Duration, helper, key str
 func program(ctx context.Context, helper string) client.ProgramFunc {
 	return func(args ...string) client.Program {
 		cmd := exec.CommandContext(ctx, helper, args...)
-		// A script's children go with it: one of them would keep its stdout open.
+		// The whole process group is killed: a surviving child would keep stdout open.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		cmd.WaitDelay = time.Second // for a child that made a group of its own
+		cmd.WaitDelay = time.Second // for a child in a process group of its own
 		return command{cmd}
 	}
 }

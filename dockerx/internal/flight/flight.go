@@ -1,4 +1,4 @@
-// Package flight shares one run of something slow, and the news of how far it is, among all who wait for it.
+// Package flight shares one run of a slow function, and its progress, among all callers that wait for it.
 package flight
 
 import (
@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// ErrClosed is what those get who wait for a Group that was closed.
+// ErrClosed is returned to the waiters of a closed Group.
 var ErrClosed = errors.New("closed")
 
-// Func is what runs. It may report how far it is, as often as it likes: that blocks for nobody.
+// Func is the function to run. It may report progress at any rate: report never blocks.
 type Func[T, P any] func(ctx context.Context, report func(P)) (T, error)
 
-// Group runs one function per key at a time. A waiter who leaves does not end the run for the others; the last one does.
+// Group runs one function per key at a time. A run continues until its last waiter leaves.
 type Group[T, P any] struct {
 	ctx    context.Context // ends with the Group
 	cancel context.CancelCauseFunc
@@ -23,7 +23,7 @@ type Group[T, P any] struct {
 	byKey map[string]*run[T, P]
 }
 
-// run is one of them. value and err are set before done is closed.
+// run is one run of a Func. value and err are set before done is closed.
 type run[T, P any] struct {
 	cancel  context.CancelFunc
 	waiters int // guarded by Group.mu
@@ -39,23 +39,23 @@ func NewGroup[T, P any]() *Group[T, P] {
 	return &Group[T, P]{ctx: ctx, cancel: cancel, byKey: map[string]*run[T, P]{}}
 }
 
-// Close ends all runs and waits for them. Do must not be called afterwards.
+// Close cancels all runs and waits for them. Do must not be called afterwards.
 func (g *Group[T, P]) Close() {
 	g.cancel(ErrClosed)
 	g.wg.Wait()
 }
 
-// Do joins the run of key, or starts one with f, and waits for its end, or for that of ctx. The context of f ends when
-// the last waiter has left, or with the Group; then Do returns ErrClosed.
+// Do joins the run of key, or starts one with f, and waits until it or ctx ends. The context of f ends when the last waiter
+// has left, or with the Group; then Do returns ErrClosed.
 //
-// tell, if not nil, is called by the goroutine of Do: at once with the newest report, the zero P if there is none; then
-// for newer ones, with a pause of Interval after each call; and for the last one when the run has ended well. It holds
-// up this Do and nothing else.
-func (g *Group[T, P]) Do(ctx context.Context, key string, f Func[T, P], tell func(P)) (T, error) {
+// notify, if not nil, is called by the goroutine of Do: at once with the newest progress, the zero P if there is none; then
+// with newer ones, with a pause of Interval after each call; and with the last one when the run has succeeded. A slow notify
+// delays only this Do.
+func (g *Group[T, P]) Do(ctx context.Context, key string, f Func[T, P], notify func(P)) (T, error) {
 	r := g.join(key, f)
 	defer g.leave(key, r)
-	if tell != nil {
-		r.follow(ctx, tell)
+	if notify != nil {
+		r.follow(ctx, notify)
 	}
 	select {
 	case <-r.done:

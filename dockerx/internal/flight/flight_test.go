@@ -26,7 +26,7 @@ func counted() (f Func[int, int], started, cancelled *atomic.Int32) {
 	}, started, cancelled
 }
 
-func TestOneRunServesAllWhoWait(t *testing.T) {
+func TestOneRunServesAllWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f, started, _ := counted()
@@ -48,7 +48,7 @@ func TestOneRunServesAllWhoWait(t *testing.T) {
 	})
 }
 
-func TestAWaiterWhoLeavesDoesNotEndTheRunForOthers(t *testing.T) {
+func TestLeavingWaiterDoesNotCancelTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f, started, cancelled := counted()
@@ -57,11 +57,11 @@ func TestAWaiterWhoLeavesDoesNotEndTheRunForOthers(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := g.Do(ctx, "k", f, nil); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the one who left: %v", err)
+				t.Errorf("the waiter that left: %v", err)
 			}
 		})
 		if _, err := g.Do(t.Context(), "k", f, nil); err != nil {
-			t.Errorf("the one who stayed: %v", err)
+			t.Errorf("the waiter that stayed: %v", err)
 		}
 		wg.Wait()
 		if started.Load() != 1 || cancelled.Load() != 0 {
@@ -70,7 +70,7 @@ func TestAWaiterWhoLeavesDoesNotEndTheRunForOthers(t *testing.T) {
 	})
 }
 
-func TestTheLastWaiterWhoLeavesEndsTheRun(t *testing.T) {
+func TestLastLeavingWaiterCancelsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f, started, cancelled := counted()
@@ -86,7 +86,7 @@ func TestTheLastWaiterWhoLeavesEndsTheRun(t *testing.T) {
 	})
 }
 
-func TestCloseEndsRunsAndWaitsForThem(t *testing.T) {
+func TestCloseCancelsRunsAndWaitsForThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f, _, cancelled := counted()
@@ -117,13 +117,13 @@ func stepping(n int, step time.Duration, err error) Func[int, int] {
 	}
 }
 
-// told is one call: what, and when.
+// told is one call of notify: its value and time.
 type told struct {
 	p  int
 	at time.Duration
 }
 
-func TestAllWhoWaitAreToldAtMostFourTimesASecond(t *testing.T) {
+func TestEachWaiterIsNotifiedAtMostFourTimesASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		start := time.Now()
@@ -143,7 +143,7 @@ func TestAllWhoWaitAreToldAtMostFourTimesASecond(t *testing.T) {
 		wg.Go(func() { late = follow(605 * time.Millisecond) })
 		wg.Wait()
 		ms := time.Millisecond
-		// A step and the end of a pause may fall together; which of the two comes first is open.
+		// A step and the end of a pause may coincide; their order is not defined.
 		wantTold(t, early, []told{{0, 0}, {25, 250 * ms}, {50, 500 * ms}, {75, 750 * ms}, {99, 990 * ms}})
 		wantTold(t, late, []told{{60, 605 * ms}, {85, 855 * ms}, {99, 990 * ms}})
 	})
@@ -156,34 +156,34 @@ func wantTold(t *testing.T, got, want []told) {
 		ok = ok && got[i].at == want[i].at && (got[i].p == want[i].p || got[i].p == want[i].p-1 && i < len(want)-1)
 	}
 	if !ok {
-		t.Errorf("told %v, want %v", got, want)
+		t.Errorf("notified %v, want %v", got, want)
 	}
 }
 
-func TestAReportIsToldOnceAndQuietIsNotTold(t *testing.T) {
+func TestEachReportIsNotifiedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		var got []int
 		_, err := g.Do(t.Context(), "k", stepping(3, time.Minute, nil), func(p int) { got = append(got, p) })
 		if want := []int{0, 1, 2, 3}; err != nil || !slices.Equal(got, want) {
-			t.Errorf("told %v, %v; want %v", got, err, want)
+			t.Errorf("notified %v, %v; want %v", got, err, want)
 		}
 	})
 }
 
-func TestTheLastReportOfAFailedRunIsNotTold(t *testing.T) {
+func TestLastReportOfAFailedRunIsNotNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		boom := errors.New("boom")
 		var got []int
 		_, err := g.Do(t.Context(), "k", stepping(1, time.Millisecond, boom), func(p int) { got = append(got, p) })
 		if !errors.Is(err, boom) || !slices.Equal(got, []int{0}) {
-			t.Errorf("told %v, %v", got, err)
+			t.Errorf("notified %v, %v", got, err)
 		}
 	})
 }
 
-func TestASlowListenerHoldsUpNobodyElse(t *testing.T) {
+func TestSlowWaiterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f := stepping(10, 100*time.Millisecond, nil)
@@ -198,7 +198,7 @@ func TestASlowListenerHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestAListenerWhoseContextEndsLeaves(t *testing.T) {
+func TestWaiterLeavesWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup[int, int]()
 		f, _, cancelled := counted()

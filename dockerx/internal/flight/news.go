@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Interval is the pause after each call of a waiter's tell: at most four calls a second.
+// Interval is the pause after each call of a waiter's report function: at most four calls a second.
 const Interval = 250 * time.Millisecond
 
-// news is the newest report of a run. Reports that nobody saw in time are overwritten.
+// news is the newest progress of a run. Each report overwrites the one before.
 type news[P any] struct {
 	mu      sync.Mutex
 	newest  P
@@ -26,35 +26,35 @@ func (n *news[P]) report(p P) {
 	n.changed = make(chan struct{})
 }
 
-// load returns the newest report, and what is closed when there is a newer one.
+// load returns the newest report, and a channel that is closed when there is a newer one.
 func (n *news[P]) load() (newest P, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.newest, n.changed
 }
 
-// follow tells of the run's reports until it has ended, or ctx.
-func (r *run[T, P]) follow(ctx context.Context, tell func(P)) {
+// follow calls notify with the run's progress until the run or ctx ends.
+func (r *run[T, P]) follow(ctx context.Context, notify func(P)) {
 	for {
 		newest, changed := r.news.load()
-		tell(newest)
+		notify(newest)
 		if over(ctx, r.done, time.After(Interval)) || over(ctx, r.done, changed) {
-			r.tellLast(changed, tell)
+			r.notifyLast(changed, notify)
 			return
 		}
 	}
 }
 
-// tellLast tells of what was reported after changed was loaded, if the run ended well.
-func (r *run[T, P]) tellLast(changed <-chan struct{}, tell func(P)) {
+// notifyLast calls notify with the last report if the run succeeded and reported after changed was loaded.
+func (r *run[T, P]) notifyLast(changed <-chan struct{}, notify func(P)) {
 	if !isClosed(r.done) || r.err != nil || !isClosed(changed) {
 		return
 	}
 	newest, _ := r.news.load()
-	tell(newest)
+	notify(newest)
 }
 
-// over waits for next, and reports whether done or ctx came first.
+// over waits for next, and reports whether done or ctx ended first.
 func over[C any](ctx context.Context, done <-chan struct{}, next <-chan C) bool {
 	select {
 	case <-next:

@@ -9,14 +9,14 @@ import (
 )
 
 // ErrExhausted says that no free prefix is left in the pool.
-var ErrExhausted = errors.New("no free subnet is left")
+var ErrExhausted = errors.New("no free subnet")
 
-// Doubt is how long a subnet is kept back after a create whose outcome is not known: longer than an engine takes to
-// run a request that it had already accepted. A subnet that is reused too early costs one refusal, nothing more.
+// Doubt is how long a subnet is held after a create with an unknown outcome: longer than an engine needs to complete an
+// accepted request. Reusing a subnet too early costs one refusal, nothing more.
 const Doubt = 2 * time.Minute
 
-// Allocator picks subnets and remembers which are in use, as far as it was told: the engine has the last word. Freed
-// subnets come back last, after a round through the pool. All of it is memory; a restart learns it again with Reset.
+// Allocator picks subnets and tracks which are in use; the engine may still refuse one. Freed subnets are reused last, after
+// one round through the pool. All state is in memory; after a restart Reset restores it.
 type Allocator struct {
 	pool netip.Prefix
 
@@ -27,10 +27,10 @@ type Allocator struct {
 	reset    bool
 }
 
-// NewAllocator returns one for pool, which must be IPv4 and at most a /28.
+// NewAllocator returns an Allocator for pool, which must be IPv4 and a /28 or larger.
 func NewAllocator(pool netip.Prefix) (*Allocator, error) {
 	if !pool.Addr().Is4() || pool.Bits() > 28 {
-		return nil, fmt.Errorf("%s is no IPv4 block with room for a /28", pool)
+		return nil, fmt.Errorf("%s: want an IPv4 block with room for a /28", pool)
 	}
 	pool = pool.Masked()
 	return &Allocator{
@@ -44,14 +44,14 @@ func NewAllocator(pool netip.Prefix) (*Allocator, error) {
 // Pool returns the block that subnets come from.
 func (a *Allocator) Pool() netip.Prefix { return a.pool }
 
-// Reset replaces what is known of the engine's networks, by ID, with a complete list. What is held stays held.
+// Reset replaces the networks, by ID, with a complete list of the engine's. Held subnets stay held.
 func (a *Allocator) Reset(networks map[string][]netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.networks, a.reset = networks, true
 }
 
-// Known reports whether Reset was ever called.
+// Known reports whether Reset has been called.
 func (a *Allocator) Known() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +72,7 @@ func (a *Allocator) Pick(bits int, routes []netip.Prefix, now time.Time) (netip.
 	return p, nil
 }
 
-// exhausted names the usual mistake, a pool inside a network that the host is part of or reaches through a VPN.
+// exhausted reports the usual mistake: a pool inside a network that the host is part of or reaches through a VPN.
 func (a *Allocator) exhausted(bits int, routes []netip.Prefix) error {
 	for _, r := range routes {
 		if r.Bits() <= a.pool.Bits() && r.Overlaps(a.pool) {
@@ -82,7 +82,7 @@ func (a *Allocator) exhausted(bits int, routes []netip.Prefix) error {
 	return fmt.Errorf("no free /%d in %s: %w", bits, a.pool, ErrExhausted)
 }
 
-// Commit says that network id now has p.
+// Commit records that network id has p.
 func (a *Allocator) Commit(p netip.Prefix, id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,28 +90,28 @@ func (a *Allocator) Commit(p netip.Prefix, id string) {
 	a.networks[id] = []netip.Prefix{p}
 }
 
-// Release gives p back: the engine has answered and does not use it.
+// Release frees p: the engine does not use it.
 func (a *Allocator) Release(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.held, p)
 }
 
-// Suspect keeps p back for the time Doubt: the engine refused it, or has not answered.
+// Suspect holds p for the time Doubt: the engine refused it, or its answer was lost.
 func (a *Allocator) Suspect(p netip.Prefix, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held[p] = now.Add(Doubt)
 }
 
-// Forget says that network id is gone.
+// Forget records that network id was removed.
 func (a *Allocator) Forget(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.networks, id)
 }
 
-// busy lists what may not be picked, and drops holds that have run out. Called with mu held.
+// busy lists the prefixes that may not be picked, and drops expired holds. Called with mu held.
 func (a *Allocator) busy(now time.Time) []netip.Prefix {
 	var out []netip.Prefix
 	for _, prefixes := range a.networks {

@@ -1,3 +1,3 @@
-// Package subnet hands out the subnets of our networks from one block of IPv4 addresses. It does no I/O except reading
-// the host's routing table.
+// Package subnet allocates the networks' subnets from one block of IPv4 addresses. Its only I/O is reading the host's
+// routing table.
 package subnet

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// next returns the first prefix of the given length in pool, at or after the address start and going round once, that
-// overlaps none of busy; false when there is none. pool is IPv4, bits is between pool.Bits() and 32.
+// next returns the first prefix of the given length in pool that overlaps none of busy, searching from the address start
+// and wrapping around once; false when there is none. pool is IPv4, bits is between pool.Bits() and 32.
 func next(pool netip.Prefix, bits int, start netip.Addr, busy []netip.Prefix) (netip.Prefix, bool) {
 	first, size := number(pool.Masked().Addr()), uint64(1)<<(32-bits)
 	end := first + uint64(1)<<(32-pool.Bits())
@@ -20,7 +20,7 @@ func next(pool netip.Prefix, bits int, start netip.Addr, busy []netip.Prefix) (n
 	return scan(first, from, size, bits, busy)
 }
 
-// scan looks in [from, end). It jumps behind whatever is in the way, so that a full pool costs one step per busy prefix.
+// scan searches [from, end). It skips past each blocker, so that a full pool costs one step per busy prefix.
 func scan(from, end, size uint64, bits int, busy []netip.Prefix) (netip.Prefix, bool) {
 	for from+size <= end {
 		p := netip.PrefixFrom(address(from), bits)

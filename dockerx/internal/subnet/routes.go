@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// RouteFile is the kernel's main IPv4 routing table, of the network namespace of the reader.
+// RouteFile is the kernel's main IPv4 routing table of the reader's network namespace.
 const RouteFile = "/proc/net/route"
 
-// Routes returns the destinations of the host's IPv4 routes, without the default route. A route that lies in the pool
-// would make a part of the host's network unreachable if a bridge took its addresses, and the engine does not look.
+// Routes returns the destinations of the host's IPv4 routes, without the default route. A bridge whose subnet overlaps such
+// a route would make that part of the network unreachable, and the engine does not check.
 func Routes(file string) ([]netip.Prefix, error) {
 	f, err := os.Open(file)
 	if err != nil {

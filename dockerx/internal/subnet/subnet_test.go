@@ -22,12 +22,12 @@ func TestNext(t *testing.T) {
 		want  string // empty: none
 	}{
 		{"an empty pool gives its first prefix", 28, "10.213.0.0", nil, "10.213.0.0/28"},
-		{"a busy prefix is passed over", 28, "10.213.0.0", []string{"10.213.0.0/28"}, "10.213.0.16/28"},
+		{"a busy prefix is skipped", 28, "10.213.0.0", []string{"10.213.0.0/28"}, "10.213.0.16/28"},
 		{"a smaller busy prefix blocks too", 28, "10.213.0.0", []string{"10.213.0.9/32"}, "10.213.0.16/28"},
 		{"a larger busy prefix blocks all that it covers", 28, "10.213.0.0", []string{"10.213.0.0/27"}, "10.213.0.32/28"},
 		{"the search starts at start", 28, "10.213.0.32", nil, "10.213.0.32/28"},
-		{"the search goes round", 28, "10.213.0.48", []string{"10.213.0.48/28", "10.213.0.0/28"}, "10.213.0.16/28"},
-		{"a start outside the pool is its beginning", 28, "10.213.0.64", nil, "10.213.0.0/28"},
+		{"the search wraps around", 28, "10.213.0.48", []string{"10.213.0.48/28", "10.213.0.0/28"}, "10.213.0.16/28"},
+		{"a start outside the pool means the pool's first address", 28, "10.213.0.64", nil, "10.213.0.0/28"},
 		{"a start inside a larger prefix is aligned", 27, "10.213.0.16", nil, "10.213.0.0/27"},
 		{"the whole pool fits", 26, "10.213.0.16", nil, "10.213.0.0/26"},
 		{"a full pool gives none", 28, "10.213.0.16", []string{"10.213.0.0/26"}, ""},
@@ -55,8 +55,8 @@ func TestNextAtTheEndOfAllAddresses(t *testing.T) {
 	}
 }
 
-// What is picked is free, and when nothing is picked nothing was free.
-func TestNextFindsWhatIsFree(t *testing.T) {
+// A picked prefix is free, and none is returned only when none was free.
+func TestNextReturnsAFreePrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := netip.PrefixFrom(netip.MustParseAddr("10.213.0.0"), rapid.IntRange(20, 28).Draw(t, "pool"))
 		bits := rapid.IntRange(pool.Bits(), 28).Draw(t, "bits")
@@ -103,7 +103,7 @@ func TestAllocator(t *testing.T) {
 	a.Commit(one, "net-one")
 	a.Release(two)
 	pick("10.213.0.48/28", prefix("10.213.0.32/28"))
-	pick("10.213.0.16/28") // a released one comes back last
+	pick("10.213.0.16/28") // a released one is reused last
 	a.Suspect(two, now)
 	three := pick("10.213.0.32/28")
 	a.Commit(three, "net-three")
@@ -114,12 +114,12 @@ func TestAllocator(t *testing.T) {
 	pick("10.213.0.0/28")
 	pick("")
 	a.Reset(map[string][]netip.Prefix{"other": {prefix("10.213.0.32/29")}})
-	pick("") // what the engine lists, and what is held
+	pick("") // the rest is listed by the engine or held
 	a.Reset(nil)
 	pick("10.213.0.32/28")
 }
 
-func TestExhaustedNamesTheRouteInTheWay(t *testing.T) {
+func TestExhaustedNamesTheConflictingRoute(t *testing.T) {
 	a, err := NewAllocator(prefix("10.213.0.0/16"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,10 +130,10 @@ func TestExhaustedNamesTheRouteInTheWay(t *testing.T) {
 	}
 }
 
-func TestPoolsThatCanNotBeUsed(t *testing.T) {
+func TestInvalidPools(t *testing.T) {
 	for _, p := range []string{"fd00::/64", "10.213.0.0/29"} {
 		if _, err := NewAllocator(prefix(p)); err == nil {
-			t.Errorf("%s was taken", p)
+			t.Errorf("%s was accepted", p)
 		}
 	}
 }
@@ -149,7 +149,7 @@ eth0	000200C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
 		t.Errorf("got %v, %v", got, err) // the digits are those of a little-endian machine
 	}
 	if _, err := parseRoutes(strings.NewReader("\neth0 xyz 0 0 0 0 0 00FFFFFF\n")); err == nil {
-		t.Error("a malformed line was taken")
+		t.Error("a malformed line was accepted")
 	}
 	if _, err := Routes(RouteFile); err != nil {
 		t.Error(err)
