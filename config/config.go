@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Values of the keys that take one of a few words.
+// Values of the keys that accept a fixed set of words.
 const (
 	HTTPOff = "off" // http.listen
 
@@ -33,8 +33,8 @@ const (
 	LogFormatText = "text"
 )
 
-// Config is the whole configuration. The zero value is not valid; start from Default. What each field means, its range
-// and whether it can be reloaded is said in the table of keys.go, and nowhere else.
+// Config is the whole configuration. The zero value is not valid; start from Default. The table of keys.go has the meaning and
+// the range of each field, and whether it can be reloaded.
 type Config struct {
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
@@ -62,7 +62,7 @@ type Docker struct {
 	CredentialsDir string        `toml:"credentials_dir"`
 }
 
-// Runtime configures how sandboxes live.
+// Runtime configures the lifecycle of sandboxes.
 type Runtime struct {
 	IdleTTL           time.Duration `toml:"idle_ttl"`
 	Timeout           time.Duration `toml:"timeout"`
@@ -83,7 +83,7 @@ type Runtime struct {
 	OrphanSweep       string        `toml:"orphan_sweep"`
 }
 
-// Mounts configures which host paths sandboxes may have.
+// Mounts configures which host paths sandboxes may mount or copy.
 type Mounts struct {
 	AllowSystem bool     `toml:"allow_system"`
 	Allow       []string `toml:"allow"`
@@ -94,14 +94,14 @@ type Security struct {
 	Profile string `toml:"profile"`
 }
 
-// Pause configures what becomes of paused sandboxes as time goes on.
+// Pause configures when paused sandboxes are demoted and deleted.
 type Pause struct {
 	FreezeDuration time.Duration `toml:"freeze_duration"`
 	MaxFrozen      int           `toml:"max_frozen"`
 	StoppedGCAfter time.Duration `toml:"stopped_gc_after"`
 }
 
-// Drain configures what becomes of agents when the daemon ends.
+// Drain configures what happens to agents when the daemon ends.
 type Drain struct {
 	Wait      time.Duration `toml:"wait"`
 	OnSigterm string        `toml:"on_sigterm"`

@@ -170,7 +170,7 @@ func TestParseErrors(t *testing.T) {
 			[]string{
 				"runtime.foo_bar_baz_qux: unknown key",
 				"runtime.workers: 0 is out of range; write a number from 1 to 64",
-				`runtime.engine_death: "panic" is not known; write one of restart, fail`,
+				`runtime.engine_death: "panic" is unknown; write one of restart, fail`,
 				`docker.subnet_pool: "10.213.0.1/16" is not the start of its block; write "10.213.0.0/16"`,
 			},
 		},
@@ -188,7 +188,7 @@ func TestParseErrors(t *testing.T) {
 		}},
 		"a negative duration is refused":   {"[runtime]\nstop_grace = \"-1s\"", []string{"runtime.stop_grace"}},
 		"a word is neither true nor false": {"[mounts]\nallow_system = \"yes\"", []string{`mounts.allow_system: "yes" is neither true nor false`}},
-		"one path is no list":              {"[mounts]\nallow = \"/srv\"", []string{`mounts.allow: "/srv" is not a list of texts; write one like ["/srv", "/home"]`}},
+		"one path is no list":              {"[mounts]\nallow = \"/srv\"", []string{`mounts.allow: "/srv" is not a list of strings; write one like ["/srv", "/home"]`}},
 		"a bad path in a list":             {"[mounts]\nallow = [\"/srv/\"]", []string{`mounts.allow: "/srv/" is not an absolute path`, `write "/srv"`}},
 		"a zero resync interval is no off": {"[runtime]\nresync_interval = \"0\"", []string{`write a duration from "1s" to "1h0m0s"`}},
 	}

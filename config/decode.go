@@ -9,8 +9,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// decode takes the values of a file over, each by itself, so that one that is of the wrong type hides no other mistake. Keys
-// that nothing reads stay undecoded in meta.
+// decode sets c from the values of a file, one key at a time, so that a value of the wrong type hides no other mistake. Unknown
+// keys stay undecoded in meta.
 func (c *Config) decode(meta *toml.MetaData, sections map[string]toml.Primitive) error {
 	var errs []error
 	root := reflect.ValueOf(c).Elem()
@@ -54,7 +54,7 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 		return fmt.Errorf(`%s: %s is not a duration; write one like "90s", "10m" or "24h"`, name, written(raw))
 	case *string, *Level:
 		if _, ok := raw.(string); !ok {
-			return fmt.Errorf("%s: %s is not a text; put it in quotes", name, written(raw))
+			return fmt.Errorf("%s: %s is not a string; put it in quotes", name, written(raw))
 		}
 	case *bool:
 		if _, ok := raw.(bool); !ok {
@@ -62,7 +62,7 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 		}
 	case *[]string:
 		if meta.PrimitiveDecode(value, into.Addr().Interface()) != nil {
-			return fmt.Errorf(`%s: %s is not a list of texts; write one like ["/srv", "/home"]`, name, written(raw))
+			return fmt.Errorf(`%s: %s is not a list of strings; write one like ["/srv", "/home"]`, name, written(raw))
 		}
 	case *int:
 		if _, ok := raw.(int64); !ok {
@@ -75,7 +75,7 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 	return nil
 }
 
-// written is a value as a file has it.
+// written returns a value as it looks in a file.
 func written(raw any) string {
 	if text, ok := raw.(string); ok {
 		return fmt.Sprintf("%q", text)

@@ -9,7 +9,7 @@ import (
 type Key struct {
 	// Name is section.key.
 	Name string
-	// Reload says that a running daemon takes a new value over on SIGHUP.
+	// Reload reports whether a running daemon applies a new value on SIGHUP.
 	Reload bool
 	// Meaning is one or two sentences.
 	Meaning string
@@ -17,94 +17,94 @@ type Key struct {
 	rule rule
 }
 
-// Keys returns every key that a file may set, in the order of the types. It is what is documented, checked, shown and
-// reloaded; docs/configuration.md and config/examples/agboxd.toml are written from it.
+// Keys returns every key that a file may set, in the order of the types. docs/configuration.md and config/examples/agboxd.toml are
+// generated from it.
 func Keys() []Key { return table }
 
 var table = []Key{
-	{"http.listen", false, `Where /metrics, /healthz and /readyz are served. Keep it on loopback: there is no password. ` +
-		`A port that is taken is tried again and does not keep the daemon from starting.`, listenRule},
+	{"http.listen", false, `The address of /metrics, /healthz and /readyz. Keep it on loopback: there is no password. ` +
+		`If the port is in use, the daemon starts without it and tries again.`, listenRule},
 
 	{"docker.host", false, `The engine. Empty: $DOCKER_HOST, else /var/run/docker.sock.`, engineRule},
-	{"docker.subnet_pool", false, `The IPv4 block that the networks of sandboxes are cut from. It must not be in use on this host.`, subnetRule},
+	{"docker.subnet_pool", false, `The IPv4 block of the networks of sandboxes. It must not be in use on this host.`, subnetRule},
 	{"docker.pull_timeout", false, `How long the pull of one image may take.`, between(time.Second, 24*time.Hour)},
-	{"docker.credentials_dir", false, `The directory whose config.json, as "docker login" writes it, has the credentials for pulls. ` +
+	{"docker.credentials_dir", false, `The directory of the config.json with the credentials for pulls, as "docker login" writes it. ` +
 		`Empty: the Docker CLI's own, $DOCKER_CONFIG or ~/.docker of the daemon's user.`, directory},
 
-	{"runtime.idle_ttl", true, `Stop a sandbox that has had no exec for so long. A sandbox's spec.idle_ttl comes first.`, fromOr("never", time.Second)},
-	{"runtime.timeout", true, `How long a sandbox whose spec has no timeout may run; what happens then says its spec.on_timeout. A new value is for those that become ` +
+	{"runtime.idle_ttl", true, `Stop a sandbox after this time without an exec. A sandbox's spec.idle_ttl takes precedence.`, fromOr("never", time.Second)},
+	{"runtime.timeout", true, `How long a sandbox whose spec has no timeout may run; then its spec.on_timeout applies. A new value applies to sandboxes that become ` +
 		`READY from then on.`, betweenOr("ever", time.Second, longestTimeout)},
-	{"runtime.cleanup_ttl", true, `Delete a sandbox that has been STOPPED or FAILED for so long.`, fromOr("never", time.Second)},
-	{"runtime.event_retention_ttl", true, `Keep the record and the events of a deleted sandbox for so long.`, fromOr("ever", time.Second)},
-	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long nothing is stopped, demoted, ` +
-		`deleted or purged because its time has passed. A clock that comes back in it has done no harm.`, betweenOr("no wait", time.Second, 24*time.Hour)},
-	{"runtime.event_history_limit", true, `The most events that are kept of one live sandbox: past it the oldest events of execs go, those of the sandbox stay.`, countOrNone(100)},
-	{"runtime.interrupted_create", true, `A create that the end of the daemon cut off: "resume" goes on with it, "fail" makes the sandbox FAILED.`,
+	{"runtime.cleanup_ttl", true, `Delete a sandbox after it has been STOPPED or FAILED for this time.`, fromOr("never", time.Second)},
+	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, fromOr("ever", time.Second)},
+	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long no deadline stops, demotes, ` +
+		`deletes or purges anything. If the clock is corrected in this time, the jump had no effect.`, betweenOr("no wait", time.Second, 24*time.Hour)},
+	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs are removed; events of the sandbox are kept.`, countOrNone(100)},
+	{"runtime.interrupted_create", true, `After a restart of the daemon during a create: "resume" continues the create, "fail" makes the sandbox FAILED.`,
 		oneOf(InterruptedCreateResume, InterruptedCreateFail)},
-	{"runtime.engine_death", true, `What ran when the engine or the host died: "restart" starts the same containers again, "fail" makes the sandbox FAILED.`,
+	{"runtime.engine_death", true, `After the death of the engine or the host, for a sandbox that ran: "restart" starts the same containers again, "fail" makes the sandbox FAILED.`,
 		oneOf(EngineDeathRestart, EngineDeathFail)},
-	{"runtime.health_timeout", true, `The longest wait for a required service to become healthy, whatever its healthcheck allows.`, between(time.Second, time.Hour)},
+	{"runtime.health_timeout", true, `The longest wait for a required service to become healthy, even if its healthcheck allows more.`, between(time.Second, time.Hour)},
 	{"runtime.hook_timeout", true, `How long one post_start_on_primary hook may run.`, between(time.Second, time.Hour)},
 	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, between(0, time.Hour)},
 	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, between(0, time.Hour)},
-	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value is for containers made from then on.`, count(64, 4194304)},
-	{"runtime.memory_limit", true, `The memory of a container, service or not, whose spec has no memory_limit. A new value is for sandboxes that are accepted ` +
+	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value applies to containers created from then on.`, count(64, 4194304)},
+	{"runtime.memory_limit", true, `The memory of a container, service or not, whose spec has no memory_limit. A new value applies to sandboxes accepted ` +
 		`from then on.`, memoryOrNone},
-	{"runtime.resync_interval", false, `Compare everything with the engine this often, whatever events came.`, between(time.Second, time.Hour)},
-	{"runtime.workers", false, `How many sandboxes, and how many execs, are worked on at the same time.`, count(1, 64)},
-	{"runtime.orphan_sweep", true, `What is left of deleted sandboxes: "remove" removes it, "dry-run" only reports it.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
+	{"runtime.resync_interval", false, `How often agboxd compares all records with the engine, in addition to the engine's events.`, between(time.Second, time.Hour)},
+	{"runtime.workers", false, `How many sandboxes, and how many execs, are reconciled at the same time.`, count(1, 64)},
+	{"runtime.orphan_sweep", true, `Leftovers of deleted sandboxes: "remove" removes them, "dry-run" only reports them.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
 
-	{"mounts.allow_system", true, `Whether a sandbox may have the engine's socket, "/" or a directory of the system as a mount or a copy: each makes it root on this ` +
-		`host, or nearly so. See docs/sandbox.md for the list. What is agboxd's own is refused or covered all the same.`, yesOrNo},
-	{"mounts.allow", true, `Directories outside of which no host path is mounted or copied, those of built-in tools included. Empty: no such bound.`, directories},
+	{"mounts.allow_system", true, `Whether a sandbox may mount or copy the engine's socket, "/" or a system directory: each gives it root on this ` +
+		`host, or nearly so. docs/sandbox.md has the list. agboxd's own directories are refused or covered even so.`, yesOrNo},
+	{"mounts.allow", true, `The only directories whose contents may be mounted or copied, also by built-in tools. Empty: no restriction.`, directories},
 
-	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value is for sandboxes that are accepted from then on.`,
+	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value applies to sandboxes accepted from then on.`,
 		oneOf(ProfileStandard, ProfileHardened)},
 
-	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory: then its containers are stopped, and it stays PAUSED with its files.`, fromOr("ever", time.Second)},
-	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory: past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
-	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox whose containers have been stopped, by one of the two above, for so long.`, fromOr("never", time.Second)},
+	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, fromOr("ever", time.Second)},
+	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory. Past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
+	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox after its containers have been stopped, by one of the two keys above, for this time.`, fromOr("never", time.Second)},
 
-	{"drain.wait", true, `How long busy agents may finish their work when the daemon drains; then it is saved for them, which takes up to a minute. ` +
+	{"drain.wait", true, `How long busy agents may finish their work when the daemon drains; then agboxd saves it for them, which takes up to a minute. ` +
 		`TimeoutStopSec of the service must be longer than both together.`, between(0, longestDrain)},
-	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and end, "detach" ends the daemon alone, and everything works on until it is ` +
-		`back. "auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
+	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and ends them, "detach" ends only the daemon, and agents keep working. ` +
+		`"auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
 
 	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
-	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value is for execs that start from then on.`, sizeOrNone},
-	{"artifacts.sandbox_max_bytes", true, `The most that the logs of all execs of one sandbox take on disk, together with what else it writes beside them; ` +
-		`never more than half of that disk. Past it output is dropped or the exec killed, as on_log_limit says; that of agents is kept. It is measured every ` +
-		`two seconds, and where it can't be used up so soon every half minute.`, sizeOrNone},
-	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" what is past it, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit comes first.`,
+	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value applies to execs that start from then on.`, sizeOrNone},
+	{"artifacts.sandbox_max_bytes", true, `The most disk space for the logs of all execs of one sandbox and other files that it writes beside them; ` +
+		`never more than half of that disk. Past it output is dropped or the exec killed, as on_log_limit says; output of agents is kept. It is measured every ` +
+		`two seconds, or every half minute while it is far from used up.`, sizeOrNone},
+	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" further output, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit takes precedence.`,
 		oneOf(OnLogLimitDrop, OnLogLimitKill)},
 
-	{"disk.low_water", true, `The free space of a disk under which new sandboxes, execs and prompts are refused: those of the data directory, of ` +
-		`artifacts.exec_output_root, and of the engine where it is local. "0": 5 % of each, at most 512MiB.`, sizeOrAuto},
-	{"disk.reserve", false, `The disk space that is held for the records, so that stops and deletes work on a full disk: once inside the database, and ` +
+	{"disk.low_water", true, `The free space below which new sandboxes, execs and prompts are refused, on each of these disks: that of the data directory, of ` +
+		`artifacts.exec_output_root, and of the engine if it is local. "0": 5 % of each, at most 512MiB.`, sizeOrAuto},
+	{"disk.reserve", false, `The disk space that is reserved for the records, so that stops and deletes work on a full disk: once inside the database, and ` +
 		`once as ballast files in the data directory. "0": 1/32 of the disk, from 512KiB to 64MiB.`, sizeOrAuto},
 
-	{"backup.interval", false, `Make a backup of the records this often, without logs. A restart does not move the next one.`, fromOr("none", time.Minute)},
-	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; better is one on another disk.`, directory},
-	{"backup.keep", false, `How many of these backups stay; the oldest go.`, count(1, 10000)},
+	{"backup.interval", false, `How often agboxd backs up the records, without logs. A restart does not move the next backup.`, fromOr("none", time.Minute)},
+	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; a directory on another disk is safer.`, directory},
+	{"backup.keep", false, `How many of these backups are kept; the oldest are removed.`, count(1, 10000)},
 
-	{"log.level", true, `The least severe level that is logged.`, levels},
+	{"log.level", true, `The lowest level that is logged.`, levels},
 	{"log.format", false, `The form of the daemon's own log.`, oneOf(LogFormatJSON, LogFormatText)},
 }
 
-// longestTimeout is that of a spec, 10 years, so that a deadline can always be counted in nanoseconds.
+// longestTimeout is 10 years, as in a spec, so that nanoseconds of a deadline fit into an int64.
 const longestTimeout = 3653 * 24 * time.Hour
 
-// longestDrain leaves time to save before a drain is an hour old, which ends it.
+// longestDrain leaves time to save work before the end of a drain after an hour.
 const longestDrain = 45 * time.Minute
 
-// Type names the kind of the key's value for people.
+// Type names the kind of the key's value, for users.
 func (k Key) Type() string { return k.rule.kind }
 
-// Range says which values are accepted.
+// Range describes the accepted values, for users.
 func (k Key) Range() string { return k.rule.text }
 
-// Value returns the key's value in c, as a file has it.
+// Value returns the key's value in c as a TOML literal.
 func (k Key) Value(c Config) string { return literal(k.field(&c).Interface()) }
 
 // field returns the settable field of c that the key names.

@@ -14,27 +14,27 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxFileBytes bounds what is read: a configuration is small, and a wrong path may name anything.
+// maxFileBytes bounds the size of a configuration file, because a wrong path may name a huge file.
 const maxFileBytes = 1 << 20
 
-// Load reads the configuration file that somebody named, or the one at its default place if file is empty. A file that
-// was named must exist; without one at the default place the configuration is Default. Keys that the file does not set
-// keep their defaults, and what depends on the paths is filled in.
+// Load reads the named configuration file, or the one at the default path if file is empty. A named file must exist; if there
+// is none at the default path, the configuration is Default. Keys that the file does not set keep their defaults. Load sets the
+// defaults that depend on the paths.
 //
-// The error is complete: it names the file, and every unknown key and every value that is refused, with the way out.
+// The error names the file, every unknown key and every refused value, and says what to write instead.
 func Load(file string, p Paths) (Config, error) {
 	c, _, err := LoadWithOrigin(file, p)
 	return c, err
 }
 
-// Origin says where the values of a configuration come from.
+// Origin records which values of a configuration a file sets.
 type Origin struct {
-	// File is the file that was read; empty when there is none at the default place.
+	// File is the file that was read; empty if there is none at the default path.
 	File string
 	set  map[string]bool
 }
 
-// Of is the file for a key that it sets, else "default".
+// Of returns the file for a key that the file sets, else "default".
 func (o Origin) Of(key string) string {
 	if o.set[key] {
 		return o.File
@@ -42,7 +42,7 @@ func (o Origin) Of(key string) string {
 	return "default"
 }
 
-// LoadWithOrigin is Load that also says where the values come from.
+// LoadWithOrigin is Load that also returns the origin of the values.
 func LoadWithOrigin(file string, p Paths) (Config, Origin, error) {
 	c, origin, err := load(file, p.ConfigFile)
 	if err != nil {
@@ -70,7 +70,7 @@ func load(named, fallback string) (Config, Origin, error) {
 	return c, Origin{File: file, set: set}, err
 }
 
-// Parse reads a configuration from data; file is its name for error texts. Nothing that depends on paths is filled in.
+// Parse reads a configuration from data; file is its name for error texts. It sets no defaults that depend on paths.
 func Parse(file string, data []byte) (Config, error) {
 	c, _, err := parse(file, data)
 	return c, err
@@ -99,7 +99,7 @@ func parse(file string, data []byte) (Config, map[string]bool, error) {
 	return c, set, nil
 }
 
-// read returns the content of a regular file. It does not wait for the writer of a FIFO.
+// read returns the content of a regular file. O_NONBLOCK keeps it from waiting for the writer of a FIFO.
 func read(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -123,7 +123,7 @@ func read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// plain takes the operation and the path off an error, since the caller says both in words.
+// plain removes operation and path from an error, because the caller's text has both.
 func plain(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -6,30 +6,29 @@ import (
 	"path/filepath"
 )
 
-// maxSocketPath is what fits into the kernel's address of a Unix socket (sun_path, 108 bytes, with its final NUL).
+// maxSocketPath is the longest path of a Unix socket in bytes (sun_path has 108, with a final NUL).
 const maxSocketPath = 107
 
-// Paths says where the daemon keeps its things. All are absolute.
+// Paths are the daemon's files and directories. All are absolute.
 type Paths struct {
-	// ConfigFile is the configuration file at its default place; it need not exist.
+	// ConfigFile is the default path of the configuration file; the file may be missing.
 	ConfigFile string
-	// DataDir holds all that must survive a reboot.
+	// DataDir contains all files that must survive a reboot.
 	DataDir string
 	// Database is the bbolt file, in DataDir.
 	Database string
-	// RunDir holds what may go with a reboot. Nothing in it is mounted into a container.
+	// RunDir contains files that a reboot may remove. None of them is mounted into a container.
 	RunDir string
 	// Socket is the gRPC socket, in RunDir. It is at most 107 bytes long.
 	Socket string
-	// Lock is the file whose lock says that a daemon runs, in RunDir.
+	// Lock is the file that a running daemon locks, in RunDir.
 	Lock string
 }
 
-// ResolvePaths finds the paths for the user uid by the XDG variables that getenv returns. Without XDG_RUNTIME_DIR the
-// run directory is /run/agbox for root, and run below the data directory for others.
+// ResolvePaths returns the paths for the user uid by the XDG variables of getenv. Without XDG_RUNTIME_DIR the
+// run directory is /run/agbox for root, and run in the data directory for others.
 //
-// It fails when a variable holds a relative path, when nothing tells the home directory of a user other than root, and
-// when the socket's path is too long.
+// It fails if a variable has a relative path, if a user other than root has no HOME, and if the socket's path is too long.
 func ResolvePaths(getenv func(string) string, uid int) (Paths, error) {
 	dataHome, dataErr := xdg(getenv, uid, "XDG_DATA_HOME", ".local/share")
 	configHome, configErr := xdg(getenv, uid, "XDG_CONFIG_HOME", ".config")
@@ -52,7 +51,7 @@ func ResolvePaths(getenv func(string) string, uid int) (Paths, error) {
 	return p, nil
 }
 
-// xdg returns the directory that the variable name holds, or fallback below the home directory.
+// xdg returns the directory of the variable name, or fallback in the home directory.
 func xdg(getenv func(string) string, uid int, name, fallback string) (string, error) {
 	if dir := getenv(name); dir != "" {
 		return absolute(name, dir)

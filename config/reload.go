@@ -2,8 +2,8 @@ package config
 
 import "reflect"
 
-// Reload returns c with all that a running daemon can take over from next, the names of the keys that were taken over,
-// and those of the keys that differ but need a restart of the daemon.
+// Reload returns c with the values of next for all keys that a running daemon can reload. changed names the keys whose value
+// changed; needRestart names the keys that differ but need a restart of the daemon.
 func (c Config) Reload(next Config) (merged Config, changed, needRestart []string) {
 	merged = c
 	for _, k := range table {

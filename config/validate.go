@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Validate checks every value and returns all that is wrong, joined: each error names its key, the value and the way
-// out.
+// Validate checks every value and returns all errors, joined. Each names its key, the value and what to write instead.
 func (c Config) Validate() error {
 	var errs []error
 	for _, k := range table {
@@ -25,13 +24,13 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// rule says which values of a key are accepted.
+// rule is a check of a key's values, with its description for users.
 type rule struct {
 	kind, text string
 	check      func(value any) error
 }
 
-// ruleOf is a rule for values of type T, which is the type of the key's field.
+// ruleOf returns a rule for values of type T, the type of the key's field.
 func ruleOf[T any](kind, text string, check func(T) error) rule {
 	return rule{kind, text, func(value any) error { return check(value.(T)) }}
 }
@@ -43,7 +42,7 @@ var (
 	directory    = ruleOf("string", "an absolute path, or empty", ownDirectory)
 	sizeOrNone   = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
 	sizeOrAuto   = ruleOf("size", `a size like "512MiB"; "0" by the size of the disk`, notNegative)
-	memoryOrNone = ruleOf("size", `"16MiB" on; "0" for no limit`, leastMemory)
+	memoryOrNone = ruleOf("size", `"16MiB" or more; "0" for no limit`, leastMemory)
 	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
 	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)
 	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
@@ -61,17 +60,17 @@ func between(low, high time.Duration) rule {
 	})
 }
 
-// fromOr accepts "0", which means what zero says, and anything from low on.
+// fromOr accepts "0", whose meaning the text zero gives, and durations of at least low.
 func fromOr(zero string, low time.Duration) rule {
-	return ruleOf("duration", fmt.Sprintf(`%s on; "0" for %s`, literal(low), zero), func(value time.Duration) error {
+	return ruleOf("duration", fmt.Sprintf(`%s or more; "0" for %s`, literal(low), zero), func(value time.Duration) error {
 		if value != 0 && value < low {
-			return fmt.Errorf(`%q is out of range; write a duration from %q on, or "0" for %s`, value, low, zero)
+			return fmt.Errorf(`%q is out of range; write a duration of at least %q, or "0" for %s`, value, low, zero)
 		}
 		return nil
 	})
 }
 
-// betweenOr accepts "0", which means what zero says, and anything from low to high.
+// betweenOr accepts "0", whose meaning the text zero gives, and durations from low to high.
 func betweenOr(zero string, low, high time.Duration) rule {
 	text := fmt.Sprintf(`%s to %s; "0" for %s`, literal(low), literal(high), zero)
 	return ruleOf("duration", text, func(value time.Duration) error {
@@ -91,11 +90,11 @@ func count(low, high int) rule {
 	})
 }
 
-// countOrNone accepts 0, which means no bound, and anything from low on.
+// countOrNone accepts 0, which means no bound, and numbers of at least low.
 func countOrNone(low int) rule {
-	return ruleOf("integer", fmt.Sprintf("%d on; 0 for no bound", low), func(value int) error {
+	return ruleOf("integer", fmt.Sprintf("%d or more; 0 for no bound", low), func(value int) error {
 		if value != 0 && value < low {
-			return fmt.Errorf("%d is out of range; write a number from %d on, or 0 for no bound", value, low)
+			return fmt.Errorf("%d is out of range; write a number of at least %d, or 0 for no bound", value, low)
 		}
 		return nil
 	})
@@ -110,7 +109,7 @@ func oneOf(allowed ...string) rule {
 		if slices.Contains(allowed, value) {
 			return nil
 		}
-		return fmt.Errorf("%q is not known; write one of %s", value, strings.Join(allowed, ", "))
+		return fmt.Errorf("%q is unknown; write one of %s", value, strings.Join(allowed, ", "))
 	})
 }
 
@@ -160,10 +159,10 @@ func ownDirectory(value string) error {
 	if value == "" || filepath.IsAbs(value) && filepath.Clean(value) != "/" {
 		return nil
 	}
-	return fmt.Errorf(`%q is not a directory of its own; write an absolute path, or "" for the default`, value)
+	return fmt.Errorf(`%q is not an absolute path of a directory other than "/"; write one, or "" for the default`, value)
 }
 
-// leastMemory is the bound of a spec's memory_limit.
+// leastMemory enforces the lower bound of a spec's memory_limit.
 func leastMemory(value Size) error {
 	const least = 16 << 20
 	if value != 0 && value < least {

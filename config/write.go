@@ -11,7 +11,7 @@ import (
 // lineWidth is where comments are broken.
 const lineWidth = 110
 
-// Write writes c as a file that Parse accepts. Beside each value stands what note says of its key.
+// Write writes c as a file that Parse accepts. The text of note for a key is the comment beside its value.
 func Write(w io.Writer, c Config, note func(Key) string) error {
 	var b strings.Builder
 	sections(&b, func(k Key) {
@@ -25,8 +25,8 @@ func Write(w io.Writer, c Config, note func(Key) string) error {
 const exampleHead = `# The configuration of agboxd: every key, with its default. A file needs only the keys that it changes.
 # Place: $XDG_CONFIG_HOME/agents-sandbox/config.toml (~/.config/agents-sandbox/config.toml), or agboxd --config FILE.
 # Durations are written like "90s", "10m" or "168h"; sizes like "512KiB" or "1GiB". Unknown keys are errors.
-# SIGHUP (systemctl reload agboxd) takes a changed file over; keys marked "restart" need a restart instead.
-# This file is written from the table in config/keys.go: go test ./config -update
+# SIGHUP (systemctl reload agboxd) loads a changed file; keys marked "restart" need a restart instead.
+# This file is generated from the table in config/keys.go: go test ./config -update
 
 `
 
@@ -81,20 +81,20 @@ func comment(b *strings.Builder, text string) {
 
 const referenceHead = `# Configuration
 
-agboxd reads ` + "`$XDG_CONFIG_HOME/agents-sandbox/config.toml`" + ` (` + "`~/.config/agents-sandbox/config.toml`" + `) if it is there, or the file
-that ` + "`agboxd --config FILE`" + ` names. It is TOML; a key that is not in this list is an error. A file needs only the
+agboxd reads ` + "`$XDG_CONFIG_HOME/agents-sandbox/config.toml`" + ` (` + "`~/.config/agents-sandbox/config.toml`" + `) if it exists, or the file
+of ` + "`agboxd --config FILE`" + `. The format is TOML; a key that is not in this list is an error. A file needs only the
 keys that it changes; [config/examples/agboxd.toml](../config/examples/agboxd.toml) has all of them.
 
 Durations are written like ` + "`\"90s\"`, `\"10m\"` or `\"168h\"`" + `, sizes like ` + "`\"4096\"`, `\"512KiB\"`, `\"10MB\"` or `\"1GiB\"`" + ` (bytes
 without a unit).
 
 - ` + "`agboxd config check [--config FILE]`" + ` reports every fault of a file, and exits with 2 if there is one.
-- ` + "`agboxd config show [--config FILE]`" + ` prints the effective values, and where each comes from.
-- SIGHUP (` + "`systemctl reload agboxd`" + `) makes a running daemon read its file again. It takes over the keys marked *yes* below
-  and names in its log those that changed but need a restart. A file that is wrong changes nothing and is an error in
-  the log and in ` + "`agboxd_config_reloads_total{result=\"error\"}`" + `.
+- ` + "`agboxd config show [--config FILE]`" + ` prints the effective values and the origin of each.
+- SIGHUP (` + "`systemctl reload agboxd`" + `) makes a running daemon read its file again. It applies the keys marked *yes* below
+  and logs the names of those that changed but need a restart. A wrong file changes nothing; the daemon logs the error and counts it
+  in ` + "`agboxd_config_reloads_total{result=\"error\"}`" + `.
 
-This page is written from the table in config/keys.go: ` + "`go test ./config -update`" + `.
+This page is generated from the table in config/keys.go: ` + "`go test ./config -update`" + `.
 
 | key | type | default | values | reload | meaning |
 |---|---|---|---|---|---|
@@ -114,7 +114,7 @@ func Reference() string {
 	return b.String()
 }
 
-// literal is how a file has a value.
+// literal returns value in TOML.
 func literal(value any) string {
 	switch v := value.(type) {
 	case int:
@@ -133,7 +133,7 @@ func literal(value any) string {
 	return strconv.Quote(fmt.Sprint(value))
 }
 
-// short is d without the zero parts that its String has: "30m", not "30m0s".
+// short returns d without zero parts: "30m", not "30m0s".
 func short(d time.Duration) string {
 	if d == 0 {
 		return "0"
