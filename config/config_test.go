@@ -184,7 +184,7 @@ func TestParseErrors(t *testing.T) {
 		"days are no duration":         {"[runtime]\nidle_ttl = \"1d\"", []string{`runtime.idle_ttl: "1d" is not a duration`}},
 		"a section is no value":        {"runtime = 3", []string{"runtime: must be a section"}},
 		"a wrong type hides no mistake": {"[runtime]\nworkers = \"8\"\nstop_grace = 5\nidle_ttl = \"1ms\"\n[log]\nlevel = 3\nform = \"x\"", []string{
-			`runtime.workers: "8" is not a whole number`, "runtime.stop_grace: 5", `runtime.idle_ttl: "1ms" is out of range`, "log.level: 3 is not a text", "log.form: unknown key",
+			`runtime.workers: "8" is not a whole number`, "runtime.stop_grace: 5", `runtime.idle_ttl: "1ms" is out of range`, "log.level: 3 is not a string", "log.form: unknown key",
 		}},
 		"a negative duration is refused":   {"[runtime]\nstop_grace = \"-1s\"", []string{"runtime.stop_grace"}},
 		"a word is neither true nor false": {"[mounts]\nallow_system = \"yes\"", []string{`mounts.allow_system: "yes" is neither true nor false`}},

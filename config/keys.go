@@ -33,9 +33,9 @@ var table = []Key{
 
 	{"runtime.idle_ttl", true, `Stop a sandbox after this time without an exec. A sandbox's spec.idle_ttl takes precedence.`, fromOr("never", time.Second)},
 	{"runtime.timeout", true, `How long a sandbox whose spec has no timeout may run; then its spec.on_timeout applies. A new value applies to sandboxes that become ` +
-		`READY from then on.`, betweenOr("ever", time.Second, longestTimeout)},
+		`READY from then on.`, betweenOr("forever", time.Second, longestTimeout)},
 	{"runtime.cleanup_ttl", true, `Delete a sandbox after it has been STOPPED or FAILED for this time.`, fromOr("never", time.Second)},
-	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, fromOr("ever", time.Second)},
+	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, fromOr("forever", time.Second)},
 	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long no deadline stops, demotes, ` +
 		`deletes or purges anything. If the clock is corrected in this time, the jump had no effect.`, betweenOr("no wait", time.Second, 24*time.Hour)},
 	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs are removed; events of the sandbox are kept.`, countOrNone(100)},
@@ -61,7 +61,7 @@ var table = []Key{
 	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value applies to sandboxes accepted from then on.`,
 		oneOf(ProfileStandard, ProfileHardened)},
 
-	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, fromOr("ever", time.Second)},
+	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, fromOr("forever", time.Second)},
 	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory. Past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
 	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox after its containers have been stopped, by one of the two keys above, for this time.`, fromOr("never", time.Second)},
 

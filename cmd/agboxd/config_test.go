@@ -66,7 +66,7 @@ func TestConfigCheck(t *testing.T) {
 	if code != exitUsage || out != "" {
 		t.Errorf("a bad file: %d %q", code, out)
 	}
-	for _, want := range []string{other, "runtime.workers: 0 is out of range", "runtime.idle: unknown key", `log.level: "loud" is not known`} {
+	for _, want := range []string{other, "runtime.workers: 0 is out of range", "runtime.idle: unknown key", `log.level: "loud" is unknown`} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("%q lacks %q", errs, want)
 		}
