@@ -1,10 +1,9 @@
-// Agents: programs that work in a sandbox turn by turn. Clients of agbox.v1 older than this file never see it.
+// Agents: programs that work in a sandbox turn by turn. Older clients of agbox.v1 do not receive any of these messages.
 //
-// An agent is an identity and a conversation. An incarnation is one life of its process, which is one exec of the sandbox,
-// "<agent_id>.<incarnation>": everything that execs promise holds for it. The event sequence of an agent starts at 1 and has
-// no gaps; it is the agent's own and not the sandbox's.
+// An agent is an identity and a conversation. An incarnation is one process of it, which is an exec of the sandbox,
+// "<agent_id>.<incarnation>", with all guarantees of execs. Each agent has its own event sequence, which starts at 1 and has no gaps.
 //
-// Errors carry google.rpc.ErrorInfo as everywhere, with metadata agent_id:
+// Errors have a google.rpc.ErrorInfo, with metadata agent_id:
 //
 //   unknown agent                      NOT_FOUND            AGENT_NOT_FOUND             agent X was not found
 //   ID ever used                       ALREADY_EXISTS       AGENT_ID_ALREADY_EXISTS     agent_id X already exists
@@ -50,15 +49,15 @@ const (
 	AgentState_AGENT_STATE_UNSPECIFIED AgentState = 0
 	// Never started.
 	AgentState_AGENT_STATE_PENDING AgentState = 1
-	// Its process is wanted or there, and not ready.
+	// Its process is requested or runs, and is not ready.
 	AgentState_AGENT_STATE_STARTING AgentState = 2
 	// Ready for a prompt.
 	AgentState_AGENT_STATE_IDLE AgentState = 3
 	// Works on a prompt.
 	AgentState_AGENT_STATE_BUSY AgentState = 4
-	// Ended on request, by itself with code 0, or parked.
+	// Its process ended on request, with code 0 between turns, or was parked.
 	AgentState_AGENT_STATE_STOPPED AgentState = 5
-	// Ended otherwise; status_message says why.
+	// Its process ended in another way; status_message says why.
 	AgentState_AGENT_STATE_FAILED AgentState = 6
 )
 
@@ -111,7 +110,7 @@ func (AgentState) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{0}
 }
 
-// AgentTrigger is why the state changed.
+// AgentTrigger is the cause of a change of state.
 type AgentTrigger int32
 
 const (
@@ -185,18 +184,18 @@ func (AgentTrigger) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
-// AgentRung is how a new incarnation got its past.
+// AgentRung is how an incarnation got the conversation so far.
 type AgentRung int32
 
 const (
 	AgentRung_AGENT_RUNG_UNSPECIFIED AgentRung = 0
-	// The process lives on.
+	// A new daemon adopted the running process.
 	AgentRung_AGENT_RUNG_ADOPTED AgentRung = 1
 	// The program resumes its own session.
 	AgentRung_AGENT_RUNG_NATIVE AgentRung = 2
-	// The conversation is given to it with its next prompt.
+	// It gets the conversation with its next prompt.
 	AgentRung_AGENT_RUNG_CONTEXT AgentRung = 3
-	// There is no past, or none is wanted.
+	// There is no conversation, or the spec's context mode is "none".
 	AgentRung_AGENT_RUNG_COLD AgentRung = 4
 )
 
@@ -259,11 +258,11 @@ const (
 	AgentEventType_AGENT_CHECKPOINT          AgentEventType = 6
 	// Older events were dropped to stay within the bounds.
 	AgentEventType_AGENT_TRUNCATED AgentEventType = 7
-	// The agent forgot its past by itself, such as a new session that could not be resumed.
+	// The program lost its conversation, as when it could not resume its session and started a new one.
 	AgentEventType_AGENT_RESET AgentEventType = 8
-	// It belongs to another sandbox from now on.
+	// It was moved to another sandbox.
 	AgentEventType_AGENT_MOVED AgentEventType = 9
-	// The daemon drains, and how far that is: told to agents that have a process or come back by themselves.
+	// A drain reached a phase. Recorded for agents that have a process or that start again after the drain.
 	AgentEventType_AGENT_DRAIN_PHASE AgentEventType = 10
 )
 
@@ -326,35 +325,35 @@ func (AgentEventType) EnumDescriptor() ([]byte, []int) {
 
 type AgentSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ID or name of the sandbox at the accept; kept as ID.
+	// ID or name of the sandbox; stored as ID.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// Program and arguments; no shell is added.
 	Command []string          `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
 	Envs    map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Absolute; empty: the sandbox's.
 	WorkingDir string `protobuf:"bytes,4,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
-	// What it speaks on stdin and stdout: "native" (default), "claude-stream-json" or "acp".
+	// Its protocol on stdin and stdout: "native" (default), "claude-stream-json" or "acp".
 	Format string `protobuf:"bytes,5,opt,name=format,proto3" json:"format,omitempty"`
-	// When it is ready: "protocol" (default): it said so; "process": its process was started.
+	// When it is ready: "protocol" (default): when it says so; "process": when its process runs.
 	Ready string `protobuf:"bytes,6,opt,name=ready,proto3" json:"ready,omitempty"`
 	// "running" (default) or "stopped".
 	DesiredState string `protobuf:"bytes,7,opt,name=desired_state,json=desiredState,proto3" json:"desired_state,omitempty"`
-	// "on-failure" (default), "never" or "always": whether a process that ended by itself is started again. At most 5 attempts
-	// in a row, waiting 1 s doubling to 5 minutes; 10 minutes of being ready reset that.
+	// "on-failure" (default), "never" or "always": whether a process that exited without a request is started again. At most 5
+	// attempts in a row, with a back-off of 1 s that doubles to 5 minutes; 10 minutes of being ready reset the count.
 	RestartPolicy string `protobuf:"bytes,8,opt,name=restart_policy,json=restartPolicy,proto3" json:"restart_policy,omitempty"`
-	// From the start to ready. Absent: 60 s.
+	// The longest time from the start to ready. Absent: 60 s.
 	StartTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
-	// Its first prompt, once in the agent's life. Empty: none.
+	// Its first prompt, given once. Empty: none.
 	InitialPrompt string `protobuf:"bytes,10,opt,name=initial_prompt,json=initialPrompt,proto3" json:"initial_prompt,omitempty"`
-	// What a busy agent is told at a drain, such as "commit, push, finish". Empty: nothing.
+	// The prompt that a busy agent gets at a drain, such as "commit, push, finish". Empty: none.
 	Nudge string `protobuf:"bytes,11,opt,name=nudge,proto3" json:"nudge,omitempty"`
-	// What is run in the sandbox to save the work of an agent that could not finish at a drain. Empty: in a git work tree, add,
+	// The command that saves, in the sandbox, the work of an agent that could not finish at a drain. Empty: in a git work tree, add,
 	// commit and push; elsewhere nothing.
 	SaveCommand []string            `protobuf:"bytes,12,rep,name=save_command,json=saveCommand,proto3" json:"save_command,omitempty"`
 	Context     *AgentContextPolicy `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"`
-	// What becomes of a prompt whose turn was cut off: "retry" (default): given once more; "hold": not.
+	// Whether a prompt whose turn was cut off is given again: "retry" (default): once; "hold": no.
 	OnInterrupted string `protobuf:"bytes,14,opt,name=on_interrupted,json=onInterrupted,proto3" json:"on_interrupted,omitempty"`
-	// Selectable.
+	// For label selectors.
 	Labels        map[string]string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -495,18 +494,18 @@ func (x *AgentSpec) GetLabels() map[string]string {
 	return nil
 }
 
-// AgentContextPolicy bounds what a new incarnation is told of the past.
+// AgentContextPolicy bounds the context: the part of the conversation that a new incarnation gets.
 type AgentContextPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "auto" (default): the program's own resume where it has one, else the context; "inject": always the context; "none".
+	// "auto" (default): the program's own resume if it has one, else the context; "inject": always the context; "none".
 	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
 	// The newest turns, 1 to 500; 0: 50.
 	MaxTurns uint32 `protobuf:"varint,2,opt,name=max_turns,json=maxTurns,proto3" json:"max_turns,omitempty"`
 	// 1,000 to 1,000,000; 0: 40,000.
 	MaxCharacters uint32 `protobuf:"varint,3,opt,name=max_characters,json=maxCharacters,proto3" json:"max_characters,omitempty"`
-	// The model's window in tokens, of which at most a fifth is used, four characters a token; 0: not known.
+	// The model's window in tokens; the context uses at most a fifth of it, at four characters a token. 0: unknown.
 	ModelWindowTokens uint32 `protobuf:"varint,4,opt,name=model_window_tokens,json=modelWindowTokens,proto3" json:"model_window_tokens,omitempty"`
-	// Run in the sandbox with the older turns as JSON lines on stdin; what it prints within 30 s takes the place of the digest.
+	// Run in the sandbox with the older turns as JSON lines on stdin; its output within 30 s replaces the digest.
 	SummaryCommand []string `protobuf:"bytes,5,rep,name=summary_command,json=summaryCommand,proto3" json:"summary_command,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -584,13 +583,13 @@ type AgentHandle struct {
 	SandboxId      string                 `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	State          AgentState             `protobuf:"varint,4,opt,name=state,proto3,enum=agbox.v1.AgentState" json:"state,omitempty"`
 	StateChangedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=state_changed_at,json=stateChangedAt,proto3" json:"state_changed_at,omitempty"`
-	// PENDING, RUNNING, STOPPED or FAILED: for readers that know no more.
+	// A summary of state: PENDING, RUNNING, STOPPED or FAILED.
 	Status string `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
 	// "BUSY" or "IDLE"; empty unless it runs.
 	Activity string `protobuf:"bytes,7,opt,name=activity,proto3" json:"activity,omitempty"`
-	// It has not been looked at since the daemon started: the state is as it was before.
+	// The daemon has not observed it since the daemon started; the state is the last recorded one.
 	Unverified bool `protobuf:"varint,8,opt,name=unverified,proto3" json:"unverified,omitempty"`
-	// What the daemon waits for, or what went wrong; empty when it is as wanted.
+	// What the daemon waits for, or what went wrong; empty if the agent is in its desired state.
 	StatusMessage string `protobuf:"bytes,9,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
 	// Attempts are exhausted; StartAgent starts it again.
 	NeedsAttention bool `protobuf:"varint,10,opt,name=needs_attention,json=needsAttention,proto3" json:"needs_attention,omitempty"`
@@ -603,7 +602,7 @@ type AgentHandle struct {
 	// The prompt that it works on; empty unless BUSY.
 	PromptId      string `protobuf:"bytes,15,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	QueuedPrompts uint32 `protobuf:"varint,16,opt,name=queued_prompts,json=queuedPrompts,proto3" json:"queued_prompts,omitempty"`
-	// Starts in a row that came to nothing.
+	// Failed starts in a row.
 	Attempts  uint32                 `protobuf:"varint,17,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Labels    map[string]string      `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -612,14 +611,14 @@ type AgentHandle struct {
 	DesiredState string `protobuf:"bytes,21,opt,name=desired_state,json=desiredState,proto3" json:"desired_state,omitempty"`
 	// Absent in ListAgents.
 	Spec *AgentSpec `protobuf:"bytes,22,opt,name=spec,proto3" json:"spec,omitempty"`
-	// It was parked by a drain or with its sandbox, and comes back.
+	// A drain or the stop of its sandbox ended its process; it starts again afterwards.
 	Parked bool `protobuf:"varint,23,opt,name=parked,proto3" json:"parked,omitempty"`
-	// What a drain or the end of its sandbox made of the work of a turn that was cut off: "saved" or "not saved"; "": no turn was
+	// Whether a drain or the end of its sandbox saved the work of a turn that was cut off: "saved" or "not saved"; "": no turn was
 	// cut off, or there was nothing to save.
 	Saved string `protobuf:"bytes,24,opt,name=saved,proto3" json:"saved,omitempty"`
-	// The sandbox that it moves to: its ID, or the name of one that is to come. Empty: none.
+	// The sandbox that it moves to: its ID, or the name of a sandbox that does not exist yet. Empty: none.
 	MovesTo string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
-	// What waits for it and what is held, in order, the first 20. Absent in ListAgents.
+	// Its first 20 prompts that wait or are held, in order. Absent in ListAgents.
 	Queue         []*AgentQueuedPrompt `protobuf:"bytes,26,rep,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -919,7 +918,7 @@ func (x *AgentQueuedPrompt) GetGiven() uint32 {
 type CreateAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *AgentSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// As sandbox IDs, in a namespace of their own; default a random UUID.
+	// Same rules as sandbox IDs, in a separate namespace; default a random UUID.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Optional; a DNS label of at most 63 characters, unique among live agents.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
@@ -1407,7 +1406,7 @@ type PromptAgentRequest struct {
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// 1 byte to 256 KiB of UTF-8.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// As exec IDs, unique for the agent; a retry with the same ID and text is harmless. Default a random UUID.
+	// Same rules as exec IDs, unique for the agent. A retry with the same ID and text has no effect. Default a random UUID.
 	PromptId      string `protobuf:"bytes,3,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1469,7 +1468,7 @@ type PromptAgentResponse struct {
 	PromptId string                 `protobuf:"bytes,1,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	// Prompts before it in the queue.
 	Ahead uint32 `protobuf:"varint,2,opt,name=ahead,proto3" json:"ahead,omitempty"`
-	// Anchor behind which the events of this prompt come.
+	// Anchor: the events of this prompt are newer.
 	LastEventSequence uint64 `protobuf:"varint,3,opt,name=last_event_sequence,json=lastEventSequence,proto3" json:"last_event_sequence,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1573,11 +1572,11 @@ func (x *InterruptAgentRequest) GetAgentId() string {
 type GetAgentConversationRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Exactly what a new incarnation would be given, in context; no turns.
+	// Return, in context, exactly what a new incarnation would get, and no turns.
 	AsContext bool `protobuf:"varint,2,opt,name=as_context,json=asContext,proto3" json:"as_context,omitempty"`
-	// Only the newest; 0: all that are kept.
+	// Only this many of the newest turns; 0: all that are retained.
 	LastTurns uint32 `protobuf:"varint,3,opt,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty"`
-	// Only turns older than the one with this sequence; 0: up to the newest.
+	// Only turns older than the turn with this sequence; 0: no bound.
 	BeforeSequence uint64 `protobuf:"varint,4,opt,name=before_sequence,json=beforeSequence,proto3" json:"before_sequence,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1647,7 +1646,7 @@ type GetAgentConversationResponse struct {
 	Context string                 `protobuf:"bytes,2,opt,name=context,proto3" json:"context,omitempty"`
 	// Older events were dropped.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// There are older turns, which did not fit: an answer holds at most 3 MiB of them. They are asked for with before_sequence.
+	// There are older turns: an answer has at most 3 MiB. Read them with before_sequence.
 	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1720,7 +1719,7 @@ type ConversationTurn struct {
 	Interrupted bool                   `protobuf:"varint,3,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
 	At          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
 	PromptId    string                 `protobuf:"bytes,5,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
-	// Of its first event: it orders the turns of an agent.
+	// The sequence of its first event, by which turns are ordered.
 	Sequence      uint64 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1801,7 +1800,7 @@ func (x *ConversationTurn) GetSequence() uint64 {
 type ListAgentTransitionsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Newer than this number; 0: from the oldest kept.
+	// Only transitions with a higher number; 0: from the oldest retained.
 	After uint64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
 	// At most this many; 0: 256, which is also the most.
 	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1906,7 +1905,7 @@ func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
 
 type AgentTransition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From 1, without gaps, but for the oldest beyond 1,000, which are dropped.
+	// From 1, without gaps. Only the newest 1,000 are retained.
 	Number      uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	From        AgentState             `protobuf:"varint,2,opt,name=from,proto3,enum=agbox.v1.AgentState" json:"from,omitempty"`
 	To          AgentState             `protobuf:"varint,3,opt,name=to,proto3,enum=agbox.v1.AgentState" json:"to,omitempty"`
@@ -1915,7 +1914,7 @@ type AgentTransition struct {
 	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	OccurredAt  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
 	Rung        AgentRung              `protobuf:"varint,8,opt,name=rung,proto3,enum=agbox.v1.AgentRung" json:"rung,omitempty"`
-	// Of a turn that begins or ends: its prompt, and at its end the outcome and whether the prompt is given again.
+	// When a turn starts or ends: its prompt; when it ends, also the outcome and whether the prompt is given again.
 	PromptId      string `protobuf:"bytes,9,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	Outcome       string `protobuf:"bytes,10,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	Again         bool   `protobuf:"varint,11,opt,name=again,proto3" json:"again,omitempty"`
@@ -2033,7 +2032,7 @@ func (x *AgentTransition) GetAgain() bool {
 type SubscribeAgentEventsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// 0 replays everything retained; N delivers what is newer than N.
+	// 0 replays all retained events; N those newer than N.
 	FromSequence  uint64 `protobuf:"varint,2,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2315,7 +2314,7 @@ type AgentMessage struct {
 	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// "user" or "assistant".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// Of a user's message that was a prompt.
+	// Set in a user's message that was a prompt.
 	PromptId      string `protobuf:"bytes,3,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2384,7 +2383,7 @@ type AgentMessagePart struct {
 	// Of a tool call and its result.
 	ToolName   string `protobuf:"bytes,5,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	ToolCallId string `protobuf:"bytes,6,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// Something was cut off at the bounds.
+	// The text was cut at the bound.
 	Cut           bool `protobuf:"varint,7,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2475,7 +2474,7 @@ type AgentResult struct {
 	// "end_turn", "interrupted", "error" or the program's own word.
 	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	Error   string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// Of an interrupted turn: its prompt waits in the queue again. Events from before this field do not say it.
+	// The prompt of this interrupted turn is queued again. Unset in events that are older than this field.
 	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2708,8 +2707,8 @@ func (x *AgentMove) GetToSandboxId() string {
 type AgentDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mode  DrainMode              `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.DrainMode" json:"mode,omitempty"`
-	// Unspecified: the drain was ended, by Undrain or by a start of the daemon, and agents come back. One that ends by its age is
-	// told by no event.
+	// Unspecified: Undrain or a start of the daemon ended the drain, and agents start again. The end of a drain after an hour has no
+	// event.
 	Phase         DrainPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
 	Reason        string     `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields

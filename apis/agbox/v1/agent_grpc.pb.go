@@ -1,10 +1,9 @@
-// Agents: programs that work in a sandbox turn by turn. Clients of agbox.v1 older than this file never see it.
+// Agents: programs that work in a sandbox turn by turn. Older clients of agbox.v1 do not receive any of these messages.
 //
-// An agent is an identity and a conversation. An incarnation is one life of its process, which is one exec of the sandbox,
-// "<agent_id>.<incarnation>": everything that execs promise holds for it. The event sequence of an agent starts at 1 and has
-// no gaps; it is the agent's own and not the sandbox's.
+// An agent is an identity and a conversation. An incarnation is one process of it, which is an exec of the sandbox,
+// "<agent_id>.<incarnation>", with all guarantees of execs. Each agent has its own event sequence, which starts at 1 and has no gaps.
 //
-// Errors carry google.rpc.ErrorInfo as everywhere, with metadata agent_id:
+// Errors have a google.rpc.ErrorInfo, with metadata agent_id:
 //
 //   unknown agent                      NOT_FOUND            AGENT_NOT_FOUND             agent X was not found
 //   ID ever used                       ALREADY_EXISTS       AGENT_ID_ALREADY_EXISTS     agent_id X already exists
@@ -57,27 +56,27 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AgentServiceClient interface {
-	// CreateAgent records an agent of a live sandbox. It is started, if desired_state says so, once the sandbox is READY.
+	// CreateAgent records an agent of a live sandbox. If desired_state is "running", it is started once the sandbox is READY.
 	CreateAgent(ctx context.Context, in *CreateAgentRequest, opts ...grpc.CallOption) (*CreateAgentResponse, error)
 	// GetAgent reads one agent by ID or by name.
 	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ListAgents reads all agents, newest first, then by ID. Its handles have no spec.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
-	// StartAgent wants a STOPPED or FAILED agent to run, with a new count of attempts. One that is wanted to run already: OK.
+	// StartAgent requests that a STOPPED or FAILED agent runs, and resets its count of attempts. If that was already requested: OK.
 	StartAgent(ctx context.Context, in *StartAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// StopAgent wants its process gone; the conversation stays. One that is wanted stopped already: OK.
+	// StopAgent requests the end of its process; the conversation is kept. If that was already requested: OK.
 	StopAgent(ctx context.Context, in *StopAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// DeleteAgent wants process and conversation gone. Idempotent.
+	// DeleteAgent requests the end of its process and the removal of its conversation. Idempotent.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// MoveAgent gives an agent to another live sandbox, with its conversation and its queue. It moves once it has no process: one
-	// that is IDLE ends for it, a turn is waited for. Its next process is told its past. Idempotent; a newer request counts.
-	// Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE when the sandbox is being deleted; AGENTS_FULL.
+	// MoveAgent moves an agent to another live sandbox, with its conversation and its queue, once it has no process: the daemon ends
+	// the process of an IDLE agent and waits for the end of a turn. The next process gets the conversation. Idempotent; a newer
+	// request replaces an older one. Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE if the sandbox is being deleted; AGENTS_FULL.
 	MoveAgent(ctx context.Context, in *MoveAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// PromptAgent queues a prompt durably. It is given to the agent when it is IDLE, in order, once.
+	// PromptAgent queues a prompt durably. The agent gets it once, in order, when it is IDLE.
 	PromptAgent(ctx context.Context, in *PromptAgentRequest, opts ...grpc.CallOption) (*PromptAgentResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(ctx context.Context, in *InterruptAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would be given.
+	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
 	GetAgentConversation(ctx context.Context, in *GetAgentConversationRequest, opts ...grpc.CallOption) (*GetAgentConversationResponse, error)
 	// ListAgentTransitions reads the changes of its execution state, oldest first.
 	ListAgentTransitions(ctx context.Context, in *ListAgentTransitionsRequest, opts ...grpc.CallOption) (*ListAgentTransitionsResponse, error)
@@ -227,27 +226,27 @@ type AgentService_SubscribeAgentEventsClient = grpc.ServerStreamingClient[AgentE
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
 type AgentServiceServer interface {
-	// CreateAgent records an agent of a live sandbox. It is started, if desired_state says so, once the sandbox is READY.
+	// CreateAgent records an agent of a live sandbox. If desired_state is "running", it is started once the sandbox is READY.
 	CreateAgent(context.Context, *CreateAgentRequest) (*CreateAgentResponse, error)
 	// GetAgent reads one agent by ID or by name.
 	GetAgent(context.Context, *GetAgentRequest) (*GetAgentResponse, error)
 	// ListAgents reads all agents, newest first, then by ID. Its handles have no spec.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
-	// StartAgent wants a STOPPED or FAILED agent to run, with a new count of attempts. One that is wanted to run already: OK.
+	// StartAgent requests that a STOPPED or FAILED agent runs, and resets its count of attempts. If that was already requested: OK.
 	StartAgent(context.Context, *StartAgentRequest) (*AcceptedResponse, error)
-	// StopAgent wants its process gone; the conversation stays. One that is wanted stopped already: OK.
+	// StopAgent requests the end of its process; the conversation is kept. If that was already requested: OK.
 	StopAgent(context.Context, *StopAgentRequest) (*AcceptedResponse, error)
-	// DeleteAgent wants process and conversation gone. Idempotent.
+	// DeleteAgent requests the end of its process and the removal of its conversation. Idempotent.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*AcceptedResponse, error)
-	// MoveAgent gives an agent to another live sandbox, with its conversation and its queue. It moves once it has no process: one
-	// that is IDLE ends for it, a turn is waited for. Its next process is told its past. Idempotent; a newer request counts.
-	// Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE when the sandbox is being deleted; AGENTS_FULL.
+	// MoveAgent moves an agent to another live sandbox, with its conversation and its queue, once it has no process: the daemon ends
+	// the process of an IDLE agent and waits for the end of a turn. The next process gets the conversation. Idempotent; a newer
+	// request replaces an older one. Errors: SANDBOX_NOT_FOUND; AGENT_INVALID_STATE if the sandbox is being deleted; AGENTS_FULL.
 	MoveAgent(context.Context, *MoveAgentRequest) (*AcceptedResponse, error)
-	// PromptAgent queues a prompt durably. It is given to the agent when it is IDLE, in order, once.
+	// PromptAgent queues a prompt durably. The agent gets it once, in order, when it is IDLE.
 	PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(context.Context, *InterruptAgentRequest) (*AcceptedResponse, error)
-	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would be given.
+	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
 	GetAgentConversation(context.Context, *GetAgentConversationRequest) (*GetAgentConversationResponse, error)
 	// ListAgentTransitions reads the changes of its execution state, oldest first.
 	ListAgentTransitions(context.Context, *ListAgentTransitionsRequest) (*ListAgentTransitionsResponse, error)

@@ -30,9 +30,9 @@ type DrainMode int32
 
 const (
 	DrainMode_DRAIN_MODE_UNSPECIFIED DrainMode = 0
-	// Agents save their work and end; they come back after the next start.
+	// Agents save their work and end; they start again after the next start of the daemon.
 	DrainMode_DRAIN_MODE_PARK DrainMode = 1
-	// The daemon ends, everything works on and is adopted again.
+	// Only the daemon ends; agents keep working, and the next daemon adopts them.
 	DrainMode_DRAIN_MODE_DETACH DrainMode = 2
 )
 
@@ -81,11 +81,11 @@ type DrainPhase int32
 
 const (
 	DrainPhase_DRAIN_PHASE_UNSPECIFIED DrainPhase = 0
-	// Gates are closed, idle agents are being parked, busy ones were nudged.
+	// No agent is started and no prompt is given; idle agents are being ended, busy ones got their nudge.
 	DrainPhase_DRAIN_PHASE_WAITING DrainPhase = 1
-	// Stragglers are interrupted, ended and saved.
+	// Agents that are still busy are interrupted and ended, and their work is saved.
 	DrainPhase_DRAIN_PHASE_SAVING DrainPhase = 2
-	// Nothing is left to do.
+	// All agents have ended.
 	DrainPhase_DRAIN_PHASE_DONE DrainPhase = 3
 )
 
@@ -138,7 +138,7 @@ type DrainRequest struct {
 	Mode DrainMode `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.DrainMode" json:"mode,omitempty"`
 	// How long busy agents may finish. Absent: drain.wait.
 	Wait *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`
-	// How long saving may take: of one agent, and of all together. Absent: 30 s and 60 s.
+	// How long saving may take, for one agent and for all together. Absent: 30 s and 60 s.
 	SaveEach *durationpb.Duration `protobuf:"bytes,3,opt,name=save_each,json=saveEach,proto3" json:"save_each,omitempty"`
 	SaveAll  *durationpb.Duration `protobuf:"bytes,4,opt,name=save_all,json=saveAll,proto3" json:"save_all,omitempty"`
 	Reason   string               `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -302,7 +302,7 @@ func (*UndrainRequest) Descriptor() ([]byte, []int) {
 
 type UndrainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False: nothing was draining.
+	// False: the daemon was not draining.
 	Changed       bool `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -432,13 +432,13 @@ type DrainStatus struct {
 	Phase     DrainPhase             `protobuf:"varint,3,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
 	Reason    string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// When stragglers are saved by force.
+	// When agents that are still busy are interrupted.
 	WaitUntil *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=wait_until,json=waitUntil,proto3" json:"wait_until,omitempty"`
 	Busy      uint32                 `protobuf:"varint,7,opt,name=busy,proto3" json:"busy,omitempty"`
 	Parked    uint32                 `protobuf:"varint,8,opt,name=parked,proto3" json:"parked,omitempty"`
 	Saved     uint32                 `protobuf:"varint,9,opt,name=saved,proto3" json:"saved,omitempty"`
 	NotSaved  uint32                 `protobuf:"varint,10,opt,name=not_saved,json=notSaved,proto3" json:"not_saved,omitempty"`
-	// The agents that are waited for.
+	// The agents for which the drain waits.
 	BusyAgents    []string `protobuf:"bytes,11,rep,name=busy_agents,json=busyAgents,proto3" json:"busy_agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
