@@ -873,7 +873,7 @@ type CreateSpec struct {
 	Ports      []*PortSpec `protobuf:"bytes,103,rep,name=ports,proto3" json:"ports,omitempty"`
 	// CPUs, such as 0.5 or 2; at least 0.01. 0: no limit.
 	CpuLimit float64 `protobuf:"fixed64,104,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
-	// Bytes with an optional unit: "512MiB", "2g". At least 16 MiB. Empty: no limit. The limit includes swap.
+	// Bytes with an optional unit: "512MiB", "2g". At least 16 MiB. Empty: no limit. No additional swap.
 	MemoryLimit string `protobuf:"bytes,105,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
 	// Size of the container's writable layer, written as memory_limit. Refused if the engine's storage driver can't limit it.
 	DiskLimit string `protobuf:"bytes,106,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
