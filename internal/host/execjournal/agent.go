@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The files of an exec with an inbox, beside those that every exec has:
+// The files of an exec with an inbox, in addition to those of every exec:
 //
 //	<runRoot>/<16 hex>/ctl/exec/           /run/agbox/ctl/exec/         (ro)
-//	├──<exec_id>.inbox                                                  daemon; what standard input is, only ever appended to
-//	└──<exec_id>.inbox.closed                                           daemon; empty: standard input ends where the inbox does
+//	├──<exec_id>.inbox                                                  daemon; the content of standard input, append-only
+//	└──<exec_id>.inbox.closed                                           daemon; empty: the inbox is complete, standard input ends with it
 //	<runRoot>/<16 hex>/out/agents/         /run/agbox/out/agents/       (rw)
-//	├──<exec_id>.ndjson                                                 shim: a FIFO that anybody inside may write lines to
-//	└──<exec_id>.words                                                  shim: what it read there, up to Request.OutboxLimitBytes
+//	├──<exec_id>.ndjson                                                 shim: a FIFO that any process in the container may write lines to
+//	└──<exec_id>.words                                                  shim: the lines read from the FIFO, up to Request.OutboxLimitBytes
 //	<outputRoot>/<sandbox_id>/             /var/log/agents-sandbox/     (rw)
-//	└──<exec_id>.ack                                                    shim; decimal: bytes of the inbox that were handed over
+//	└──<exec_id>.ack                                                    shim; decimal: bytes of the inbox written to the command's standard input
 //
-// The shim reads an inbox once, from its start to its end, into a pipe. A supervisor that dies closes the pipe, and its tree
-// is killed; nobody reads the inbox again. So an inbox need not survive the host, and nothing of it is flushed.
+// The shim reads an inbox once, from start to end, into a pipe. When the supervisor dies, the pipe is closed and the process
+// tree is killed; the inbox is not read again. So an inbox need not survive a crash of the host, and is never flushed.
 //
-// Shims of the first releases have no words: there the .ndjson is a regular file with mode 0666, and it is the outbox.
+// Shims of the first releases write no .words: there the .ndjson is a regular file with mode 0666, and it is the outbox.
 
 // AgentsDir is the directory of outboxes inside out.
 const AgentsDir = "agents"
 
-// Variables of the environment that tell a program which agent it belongs to.
+// Environment variables that identify a program's agent and exec.
 const (
 	AgentIDEnv = "AGBOX_AGENT_ID"
 	ExecIDEnv  = "AGBOX_EXEC_ID"
@@ -41,26 +41,26 @@ const (
 	ackSuffix    = ".ack"
 	outboxSuffix = ".ndjson"
 	wordsSuffix  = ".words"
-	// maxAckBytes is more than any number needs.
+	// maxAckBytes exceeds the length of any decimal number of bytes.
 	maxAckBytes = 32
 )
 
-// InboxName is the file in ctl/exec that standard input is read from.
+// InboxName is the file in ctl/exec with the content of standard input.
 func InboxName(execID string) string { return execID + inboxSuffix }
 
-// ClosedName is the file in ctl/exec that says that nothing is appended to the inbox any more.
+// ClosedName is the file in ctl/exec that marks the inbox as complete.
 func ClosedName(execID string) string { return execID + closedSuffix }
 
-// AckName is the file in the log directory that says how much of the inbox was handed over.
+// AckName is the file in the log directory with the number of inbox bytes written to standard input.
 func AckName(execID string) string { return execID + ackSuffix }
 
 // OutboxName is the file in out/agents that programs write to.
 func OutboxName(execID string) string { return execID + outboxSuffix }
 
-// WordsName is the file in out/agents that holds what the shim read from the outbox.
+// WordsName is the file in out/agents with the lines that the shim read from the outbox.
 func WordsName(execID string) string { return execID + wordsSuffix }
 
-// InboxID returns whose inbox a file of ctl/exec belongs to.
+// InboxID returns the exec that a file of ctl/exec is the inbox or closed marker of.
 func InboxID(name string) (execID string, ok bool) {
 	id, ok := strings.CutSuffix(name, closedSuffix)
 	if !ok {
@@ -69,10 +69,10 @@ func InboxID(name string) (execID string, ok bool) {
 	return id, ok && ValidExecID(id)
 }
 
-// AppendInbox puts data at offset of the inbox of an exec, whose end that must be, and returns the size of the inbox. The
-// exec need not have been asked for yet. It may be repeated with the same arguments, whatever became of the calls before:
-// what was torn is completed, and what is there is left alone. Errors: invalid argument; not found before Prepare; failed
-// precondition when the inbox ends before offset, holds something else from there on, or is closed; unavailable when the
+// AppendInbox writes data at offset to the inbox of an exec, where offset must be the inbox's end, and returns the new size.
+// The exec need not have been requested yet. A retry with the same arguments is safe after any outcome: a torn write is
+// completed, and existing data is kept. Errors: invalid argument; not found before Prepare; failed precondition when the
+// inbox ends before offset, contains other data from offset on, or is closed; unavailable when the
 // disk is full.
 func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (size int64, err error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
@@ -103,10 +103,10 @@ func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (
 	return appendRest(dir, fd, execID, size, data[there:])
 }
 
-// alreadyThere returns how many bytes of data the file holds at offset.
+// alreadyThere returns how many bytes of data the file contains at offset.
 func alreadyThere(fd int, size, offset int64, data []byte) (int, error) {
 	if size < offset {
-		return 0, refusedf("it ends at %d, before %d", size, offset)
+		return 0, refusedf("it ends at byte %d, before the offset %d", size, offset)
 	}
 	n := int(min(size-offset, int64(len(data))))
 	have, err := readAt(fd, n, offset)
@@ -114,7 +114,7 @@ func alreadyThere(fd int, size, offset int64, data []byte) (int, error) {
 		return 0, err
 	}
 	if !bytes.Equal(have, data[:n]) {
-		return 0, refusedf("it holds something else at %d", offset)
+		return 0, refusedf("it contains other data at the offset %d", offset)
 	}
 	return n, nil
 }
@@ -143,7 +143,7 @@ func appendRest(dir, fd int, execID string, size int64, rest []byte) (int64, err
 	return size, nil
 }
 
-// InboxSize returns where the next AppendInbox is to begin; 0 when there is no inbox. Errors: invalid argument; else the
+// InboxSize returns the offset for the next AppendInbox; 0 when there is no inbox. Errors: invalid argument; else the
 // I/O error.
 func (d *Dir) InboxSize(sandboxID, execID string) (int64, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
@@ -165,7 +165,7 @@ func (d *Dir) InboxSize(sandboxID, execID string) (int64, error) {
 	return st.Size, nil
 }
 
-// CloseInbox ends standard input once all of the inbox was handed over. Idempotent. Errors: invalid argument; not found
+// CloseInbox ends standard input after the whole inbox was written to it. Idempotent. Errors: invalid argument; not found
 // before Prepare; unavailable.
 func (d *Dir) CloseInbox(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {

@@ -21,7 +21,7 @@ func TestAppendInboxIsIdempotent(t *testing.T) {
 		return n
 	}
 	if size() != 0 {
-		t.Error("an inbox that is not there has a size")
+		t.Error("a missing inbox has a size")
 	}
 	one, two := []byte("first\n"), bytes.Repeat([]byte("second "), 100_000)
 	for range 3 {
@@ -42,7 +42,7 @@ func TestAppendInboxIsIdempotent(t *testing.T) {
 		data, err := os.ReadFile(path)
 		must(t, err)
 		if string(data) != "first\n"+string(two) {
-			t.Errorf("torn at %d: the inbox is not what was appended", torn)
+			t.Errorf("torn at %d: the inbox differs from the appended data", torn)
 		}
 	}
 	if n, err := d.AppendInbox("box1", "a.1", 0, one); err != nil || n != size() {
@@ -53,7 +53,7 @@ func TestAppendInboxIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestAppendInboxRefusesWhatDoesNotFit(t *testing.T) {
+func TestAppendInboxRefusesConflictingData(t *testing.T) {
 	d, _ := newDir(t)
 	_, err := d.AppendInbox("box1", "a.1", 0, []byte("abc"))
 	must(t, err)
@@ -139,7 +139,7 @@ func TestInboxNames(t *testing.T) {
 	}
 }
 
-// A plain request stays at version 1, or no container of an older release would run it.
+// A plain request stays at version 1, so that containers of older releases run it.
 func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
 	d, p := newDir(t)
 	for id, r := range map[string]Request{
@@ -170,7 +170,7 @@ func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
 	}
 }
 
-// The words below are those of the first release's shim, which sits in containers for as long as they live.
+// The text below is that of the first release's shim, which stays in containers for their whole life.
 func TestRefusalOfAnOldShimSaysWhatToDo(t *testing.T) {
 	d, p := newDir(t)
 	const old = `{"version":1,"exec_id":"a.1","nonce":"%s","state":"ended","exit_code":126,"error_code":"EXEC_START_FAILED","error":%q}`

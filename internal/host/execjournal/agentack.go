@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InboxAcked returns how many bytes of the inbox the shim says it has put into the pipe that is the command's standard
-// input; 0 as long as it says nothing. The command need not have read them. Errors: invalid argument; ErrMalformed; else
+// InboxAcked returns how many bytes of the inbox the shim reports to have written to the pipe that is the command's standard
+// input; 0 before the first report. The command need not have read them. Errors: invalid argument; ErrMalformed; else
 // the I/O error.
 func (d *Dir) InboxAcked(sandboxID, execID string) (int64, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
@@ -34,12 +34,12 @@ func (d *Dir) InboxAcked(sandboxID, execID string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%w: %s is no number of bytes", ErrMalformed, AckName(execID))
+		return 0, fmt.Errorf("%w: %s is not a number of bytes", ErrMalformed, AckName(execID))
 	}
 	return n, nil
 }
 
-// Ack is what InboxAcked reads: the shim's own call. dir is the log directory.
+// Ack writes the number that InboxAcked reads; the shim calls it. dir is the log directory.
 func Ack(dir int, execID string, offset int64) error {
 	data := strconv.FormatInt(offset, 10) + "\n"
 	return Replace(dir, TempName(execID, "ack"), AckName(execID), []byte(data), PrivateMode, false)

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// MaxLineBytes is the longest line that ReadLines gives whole.
+	// MaxLineBytes is the longest line that ReadLines returns uncut.
 	MaxLineBytes = 1 << 20
-	// MaxLines is how many lines ReadLines gives at most: short ones are many, and each costs more than its bytes.
+	// MaxLines is how many lines ReadLines returns at most: each line has a cost besides its bytes.
 	MaxLines = 2048
 )
 
-// Bounds of one call, whatever the container made of the file.
+// Bounds of one call, for any content that the container may write.
 const (
 	firstRead    = 16 << 10
 	maxReadBytes = 8 << 20
@@ -22,13 +22,13 @@ const (
 	skipChunk    = 64 << 10
 )
 
-// Source is one of the two files that an agent speaks through.
+// Source is one of the two files with an agent's output.
 type Source int
 
 const (
 	// Stdout is the log of standard output.
 	Stdout Source = iota
-	// Outbox is what programs inside append to.
+	// Outbox is the file that programs in the container append to.
 	Outbox
 )
 
@@ -43,26 +43,26 @@ func (s Source) String() string {
 // Line is one line without its newline. The bytes are the container's: any bytes.
 type Line struct {
 	Data []byte
-	// Cut: the line is longer than MaxLineBytes, and Data is its beginning.
+	// Cut: the line is longer than MaxLineBytes, and Data is its first part.
 	Cut bool
 }
 
-// ReadLines returns whole lines of a file from offset from, and the offset to go on at, which the caller keeps together with
-// what it makes of the lines: then each line is read once, whatever dies. It reads at most MaxLines and about maxBytes, but one
-// line of any length: the rest of a line that was cut is passed over, in later calls if it is long. So with next == from there is
-// nothing to read now, and lines may be empty while next moves. A file that is not there has no lines.
+// ReadLines returns complete lines of a file starting at offset from, and the offset of the next call. The caller stores next
+// together with what it derives from the lines: then each line is read once, across any crash. A call reads at most MaxLines and
+// about maxBytes, but at least one line of any length: the rest of a cut line is skipped, in later calls if it is long. So
+// next == from means that there is nothing to read now, and lines may be empty while next advances. A missing file has no lines.
 //
-// Nothing that a container puts in the place of the file does more harm than to its own agents: no symlink is followed, no
-// device opened, no FIFO waited for. ErrMalformed says that something is wrong, in one sentence; next is where to go on:
-// behind the end of a file that has shrunk, else from. A file put in the place of another that is no shorter is read on
-// like the other: who can do that can as well append. Other errors: invalid argument; the I/O error.
+// Anything that a container puts in place of the file harms at most its own agents: ReadLines follows no symlink, opens no
+// device, waits for no FIFO. ErrMalformed describes the problem in one sentence; next is then the offset to continue at: the
+// end of a file that was truncated, else from. A replacement file that is no shorter is read on like the original: its
+// author could as well have appended. Other errors: invalid argument; the I/O error.
 func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxBytes int) (lines []Line, next int64, err error) {
 	f, next, err := d.openSource(sandboxID, execID, src, from)
 	if f == nil {
 		return nil, next, err
 	}
 	defer unix.Close(f.fd)
-	if err := f.passOver(); err != nil || f.skipping {
+	if err := f.skipLine(); err != nil || f.skipping {
 		return nil, f.pos, err
 	}
 	room := int64(min(max(maxBytes, MaxLineBytes+1), maxReadBytes))
@@ -74,15 +74,15 @@ func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxByt
 	return lines, f.pos + int64(n), nil
 }
 
-// ReadRest returns what follows the last newline, once the process has ended and ReadLines finds nothing more: a last line
-// that was never finished. ok is false when there is none. next and errors are as of ReadLines.
+// ReadRest returns an unterminated last line, after the process has ended and ReadLines has read all complete lines. ok is
+// false when there is none. next and errors are as for ReadLines.
 func (d *Dir) ReadRest(sandboxID, execID string, src Source, from int64) (line Line, ok bool, next int64, err error) {
 	f, next, err := d.openSource(sandboxID, execID, src, from)
 	if f == nil {
 		return Line{}, false, next, err
 	}
 	defer unix.Close(f.fd)
-	if err := f.passOver(); err != nil || f.skipping || f.pos == f.size {
+	if err := f.skipLine(); err != nil || f.skipping || f.pos == f.size {
 		return Line{}, false, f.pos, err
 	}
 	data, err := readAt(f.fd, int(min(f.size-f.pos, MaxLineBytes)), f.pos)
@@ -95,7 +95,7 @@ func (d *Dir) ReadRest(sandboxID, execID string, src Source, from int64) (line L
 	return Line{Data: data, Cut: f.pos+int64(len(data)) < f.size}, true, f.size, nil
 }
 
-// read returns what follows: all there is, or room bytes, or enough for MaxLines.
+// read returns the next bytes: up to the end of the file, room bytes, or enough for MaxLines.
 func (f *source) read(room int64) ([]byte, error) {
 	for size := int64(firstRead); ; size *= 2 {
 		data, err := readAt(f.fd, int(min(f.size-f.pos, room, size)), f.pos)
@@ -105,8 +105,8 @@ func (f *source) read(room int64) ([]byte, error) {
 	}
 }
 
-// split returns the first MaxLines lines in data and how much of it they take. What is too long for a line is one, without its
-// end.
+// split returns the first MaxLines lines in data and how many bytes they take. A line that is too long is returned without
+// its end.
 func split(data []byte) (lines []Line, taken int) {
 	for taken < len(data) && len(lines) < MaxLines {
 		rest := data[taken:]

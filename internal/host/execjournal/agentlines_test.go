@@ -49,11 +49,11 @@ func agentFiles(t testing.TB, p Paths) map[Source]string {
 	}
 }
 
-func TestReadLinesGivesWholeLinesOnly(t *testing.T) {
+func TestReadLinesReturnsCompleteLinesOnly(t *testing.T) {
 	d, p := newDir(t)
 	for _, src := range []Source{Stdout, Outbox} {
 		if lines, next, err := d.ReadLines("box1", "a.1", src, 0, 100); len(lines) != 0 || next != 0 || err != nil {
-			t.Errorf("%v that is not there: %v, %d, %v", src, lines, next, err)
+			t.Errorf("missing %v: %v, %d, %v", src, lines, next, err)
 		}
 	}
 	for src, path := range agentFiles(t, p) {
@@ -88,8 +88,8 @@ func TestReadLinesCutsLongLines(t *testing.T) {
 	}
 }
 
-// A long line that is being written is told once, and its end is passed over when it comes, in whatever pieces.
-func TestReadLinesOfALineThatGrows(t *testing.T) {
+// A long line that is still being written is returned once, cut, and its rest is skipped as it arrives.
+func TestReadLinesOfAGrowingLine(t *testing.T) {
 	d, p := newDir(t)
 	path := agentFiles(t, p)[Stdout]
 	f, err := os.Create(path)
@@ -106,7 +106,7 @@ func TestReadLinesOfALineThatGrows(t *testing.T) {
 	}
 	add(strings.Repeat("x", MaxLineBytes))
 	if len(all) != 0 {
-		t.Error("a line was given that may end yet")
+		t.Error("a line was returned that may still end")
 	}
 	add("yy")
 	for range 5 {
@@ -121,7 +121,7 @@ func TestReadLinesOfALineThatGrows(t *testing.T) {
 	}
 }
 
-// Whatever the pieces are in which a file grows and is read, its lines come once, in order.
+// A file may grow and be read in any pieces: its lines are returned once, in order.
 func TestReadLinesInAnyPieces(t *testing.T) {
 	d, p := newDir(t)
 	path := agentFiles(t, p)[Outbox]
@@ -201,7 +201,7 @@ func TestReadLinesOfHostileFiles(t *testing.T) {
 	}
 }
 
-func TestReadLinesOfFilesThatShrinkOrGo(t *testing.T) {
+func TestReadLinesOfTruncatedOrRemovedFiles(t *testing.T) {
 	d, p := newDir(t)
 	path := agentFiles(t, p)[Outbox]
 	must(t, os.WriteFile(path, []byte("one\ntwo\nthree\n"), 0o644))
@@ -224,8 +224,8 @@ func TestReadLinesOfFilesThatShrinkOrGo(t *testing.T) {
 	}
 }
 
-// A container makes a file of an exabyte for nothing. Passing over it must cost no more.
-func TestReadLinesPassesOverHolesAtOnce(t *testing.T) {
+// A sparse file of an exabyte costs the container nothing. Skipping it must cost the daemon nothing.
+func TestReadLinesSkipsHolesAtOnce(t *testing.T) {
 	d, p := newDir(t)
 	path := agentFiles(t, p)[Outbox]
 	must(t, os.WriteFile(path, []byte("one\n"), 0o644))
@@ -248,8 +248,8 @@ func TestReadLinesPassesOverHolesAtOnce(t *testing.T) {
 	}
 }
 
-// TestShortLinesAreReadByAndBy: a file of millions of short lines costs a read no more than one of a few.
-func TestShortLinesAreReadByAndBy(t *testing.T) {
+// TestShortLinesAreReadInBatches: reading from a file of millions of short lines costs no more than from one of a few.
+func TestShortLinesAreReadInBatches(t *testing.T) {
 	d, p := newDir(t)
 	must(t, os.WriteFile(agentFiles(t, p)[Stdout], bytes.Repeat([]byte("y\n"), 1<<20), 0o644))
 	var before, after runtime.MemStats
@@ -270,7 +270,7 @@ func TestShortLinesAreReadByAndBy(t *testing.T) {
 	}
 }
 
-// TestLongerLinesFillARead: what comes with less than MaxLines is one read up to maxBytes, whatever the steps of reading are.
+// TestLongerLinesFillARead: fewer than MaxLines lines are returned up to maxBytes in one call.
 func TestLongerLinesFillARead(t *testing.T) {
 	d, p := newDir(t)
 	const width = 1000

@@ -13,10 +13,10 @@ import (
 type source struct {
 	fd        int
 	pos, size int64
-	skipping  bool // in the middle of a line whose end has not been found
+	skipping  bool // inside a cut line whose end was not found yet
 }
 
-// openSource opens a file to read on at from; nil with what ReadLines is to return otherwise.
+// openSource opens a file for reading at from; otherwise it returns nil and the results for ReadLines.
 func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *source, next int64, err error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return nil, from, err
@@ -29,7 +29,7 @@ func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *s
 		if from == 0 {
 			return nil, 0, nil
 		}
-		return nil, from, fmt.Errorf("%w: %s of exec %s is gone", ErrMalformed, src, execID)
+		return nil, from, fmt.Errorf("%w: %s of exec %s was removed", ErrMalformed, src, execID)
 	}
 	if err != nil {
 		return nil, from, err
@@ -63,7 +63,7 @@ func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (int, error) {
 	return fd, err
 }
 
-// sourceNames are the names that a source may have: the first that exists is the source.
+// sourceNames returns the possible names of a source: the first that exists is used.
 func sourceNames(execID string, src Source) []string {
 	if src == Outbox {
 		return []string{WordsName(execID), OutboxName(execID)}
@@ -71,8 +71,8 @@ func sourceNames(execID string, src Source) []string {
 	return []string{StdoutName(execID)}
 }
 
-// openAgentDir opens the directory of a source. That of the outboxes lies where the container can put a symlink in its
-// place.
+// openAgentDir opens the directory of a source. The container can replace the directory of the outboxes by a symlink, so no
+// symlink is followed.
 func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
 	p := d.Paths(sandboxID)
 	if src == Stdout {
@@ -95,9 +95,9 @@ func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
 	return fd, nil
 }
 
-// passOver moves to the next beginning of a line. Where the byte before is no newline, the line that it belongs to was given
-// already, cut: so the offset alone says where to go on.
-func (f *source) passOver() error {
+// skipLine advances to the start of the next line. When the byte before pos is not a newline, ReadLines already returned the
+// first part of that line, cut: so the offset alone determines where to continue.
+func (f *source) skipLine() error {
 	if f.pos == 0 {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (f *source) passOver() error {
 	return nil
 }
 
-// skip looks at one piece. Holes have no newline, and cost the container nothing: neither must they cost us.
+// skip reads one chunk. It seeks past holes: a sparse file costs the container nothing, and must cost the daemon nothing.
 func (f *source) skip(buf []byte) error {
 	data, err := unix.Seek(f.fd, f.pos, unix.SEEK_DATA)
 	switch {
@@ -139,7 +139,7 @@ func (f *source) skip(buf []byte) error {
 		return nil
 	}
 	if len(piece) == 0 {
-		f.pos = f.size // it shrank; the next call says so
+		f.pos = f.size // the file was truncated; the next call returns the error
 		return nil
 	}
 	f.pos += int64(len(piece))

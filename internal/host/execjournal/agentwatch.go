@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentPause is the least time between two reads of what happened. A program that prints without a break costs no more
-// wake-ups than that; the first line after a silence is told at once.
+// agentPause is the minimum time between two reads of inotify events. It bounds the wake-ups for a program that prints
+// continuously; the first line after a pause is notified at once.
 const agentPause = 2 * time.Millisecond
 
 // agentKey names an exec whose files are watched.
 type agentKey struct{ sandboxID, execID string }
 
-// agentWatches are the execs to watch, and the instance that does it while WatchAgents runs. It is apart from that of
-// Watch, so that no output of an agent wakes the passes of execs.
+// agentWatches are the execs to watch, and the inotify instance while WatchAgents runs. The instance is separate from Watch's,
+// so that an agent's output does not wake the reconciliation of execs.
 type agentWatches struct {
 	mu      sync.Mutex
 	wanted  map[string]map[string]bool // exec IDs by sandbox ID
@@ -30,13 +30,13 @@ type agentWatches struct {
 }
 
 // WatchAgents calls notify, from one goroutine, whenever the stdout log, the outbox or the acknowledged offset of an exec
-// that AddAgentWatch named has changed, until ctx ends; it then returns nil. Both IDs empty mean any of them: once at the
-// start, and after an overflow. A notification is only a reason to ReadLines. notify must not block. Errors: as of Watch. At
-// most one WatchAgents may run.
+// registered with AddAgentWatch has changed, until ctx ends; it then returns nil. Both IDs empty mean any exec: once at the
+// start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
+// for Watch. At most one WatchAgents may run.
 func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID string)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return unavailablef("make an inotify instance: %w", err)
+		return unavailablef("create an inotify instance: %w", err)
 	}
 	w := &agentWatcher{file: os.NewFile(uintptr(fd), "inotify"), dirs: map[int32]string{}, files: map[int32]agentKey{}}
 	stop := context.AfterFunc(ctx, func() { w.file.Close() })
@@ -57,9 +57,9 @@ func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID str
 	}
 }
 
-// AddAgentWatch has the files of an exec watched from now on; they need not exist. Idempotent. Read them after it: what
-// happened before is not told. Without a running WatchAgents it is only remembered for the next one. Errors: invalid
-// argument; not found before Prepare; unavailable when the kernel gives no more watches.
+// AddAgentWatch starts watching the files of an exec; they need not exist. Idempotent. Read them after the call: earlier
+// changes are not notified. Without a running WatchAgents the exec is watched when the next one starts. Errors: invalid
+// argument; not found before Prepare; unavailable when the kernel refuses more watches.
 func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 	return d.addAgent(a.watcher, agentKey{sandboxID, execID})
 }
 
-// DropAgentWatch takes AddAgentWatch back. Idempotent. A notification may still be under way.
+// DropAgentWatch reverts AddAgentWatch. Idempotent. A notification may still be in progress.
 func (d *Dir) DropAgentWatch(sandboxID, execID string) {
 	a := &d.agents
 	a.mu.Lock()
@@ -119,16 +119,16 @@ func (d *Dir) uninstallAgents() {
 	d.agents.watcher = nil
 }
 
-// forget drops all execs of a sandbox; the kernel's watches go with its directories.
+// forget drops all execs of a sandbox; the kernel removes its watches with the directories.
 func (a *agentWatches) forget(sandboxID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.wanted, sandboxID)
 }
 
-// came watches a new file and reports whether its exec is wanted. The watch precedes the first read, so nothing is missed.
-// Where no inotify watch is free, the caller still polls.
-func (d *Dir) came(w *agentWatcher, k agentKey) bool {
+// created watches a new file and reports whether its exec is watched. The watch precedes the first read, so no change is
+// missed. When no inotify watch is available, the caller still polls.
+func (d *Dir) created(w *agentWatcher, k agentKey) bool {
 	d.agents.mu.Lock()
 	defer d.agents.mu.Unlock()
 	if !d.agents.wanted[k.sandboxID][k.execID] {
@@ -138,13 +138,13 @@ func (d *Dir) came(w *agentWatcher, k agentKey) bool {
 	return true
 }
 
-// addAgent watches both directories first: a file that comes after that is seen, and one that was there is found.
+// addAgent watches both directories before their files, so that it finds files created before and gets events for later ones.
 func (d *Dir) addAgent(w *agentWatcher, k agentKey) error {
 	d.makeAgentsDir(k.sandboxID)
 	for _, src := range []Source{Stdout, Outbox} {
 		dir, err := d.openAgentDir(k.sandboxID, src)
 		if errors.Is(err, ErrMalformed) || src == Outbox && errors.Is(err, fs.ErrNotExist) {
-			continue // ReadLines tells; there is nothing to watch
+			continue // nothing to watch; ReadLines returns the error
 		}
 		if err != nil {
 			return err
@@ -163,8 +163,8 @@ func (d *Dir) addAgent(w *agentWatcher, k agentKey) error {
 	return nil
 }
 
-// makeAgentsDir makes the directory of outboxes, which the shim would make as well, so that it can be watched before there
-// is one. Whatever is in its place stays there.
+// makeAgentsDir creates the directory of outboxes, as the shim would, so that it can be watched before the shim runs. Anything
+// that exists at its path stays.
 func (d *Dir) makeAgentsDir(sandboxID string) {
 	out, err := openDir(d.Paths(sandboxID).Out)
 	if err != nil {
@@ -174,7 +174,7 @@ func (d *Dir) makeAgentsDir(sandboxID string) {
 	_ = unix.Mkdirat(out, AgentsDir, 0o755)
 }
 
-// nextAgents waits for what happens and tells it, each exec once.
+// nextAgents waits for events and notifies once per exec.
 func (d *Dir) nextAgents(ctx context.Context, w *agentWatcher, notify func(sandboxID, execID string)) error {
 	buf := make([]byte, watchBuffer)
 	n, err := w.file.Read(buf)
@@ -196,8 +196,8 @@ func (d *Dir) changedAgents(w *agentWatcher, buf []byte) (changed map[agentKey]b
 	changed = map[agentKey]bool{}
 	for ev := range events(buf) {
 		overflow = overflow || ev.mask&unix.IN_Q_OVERFLOW != 0
-		k, came := w.lookup(ev)
-		if k.execID != "" && (!came || d.came(w, k)) {
+		k, created := w.lookup(ev)
+		if k.execID != "" && (!created || d.created(w, k)) {
 			changed[k] = true
 		}
 	}

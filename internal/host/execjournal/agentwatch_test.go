@@ -54,7 +54,7 @@ func appendTo(t *testing.T, path, text string) {
 	must(t, err)
 }
 
-func TestWatchAgentsTellsWhatIsWritten(t *testing.T) {
+func TestWatchAgentsNotifiesOfWrites(t *testing.T) {
 	d, p := newDir(t)
 	must(t, d.AddAgentWatch("box1", "before.1"))
 	news := agentNews(t, d)
@@ -66,12 +66,12 @@ func TestWatchAgentsTellsWhatIsWritten(t *testing.T) {
 		for _, path := range []string{
 			filepath.Join(p.Logs, StdoutName(id)), filepath.Join(p.Out, AgentsDir, OutboxName(id)), filepath.Join(p.Out, AgentsDir, WordsName(id)),
 		} {
-			for range 3 { // it comes, and then it grows
+			for range 3 { // it is created, and then it grows
 				appendTo(t, path, "x\n")
 				expectNews(t, news, "box1 "+id)
 			}
 			must(t, os.Rename(path, path+".old"))
-			for range 2 { // another one
+			for range 2 { // another file
 				appendTo(t, path, "x\n")
 				expectNews(t, news, "box1 "+id)
 			}
@@ -86,8 +86,8 @@ func TestWatchAgentsTellsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// The exec b.1 is the mark: whatever was to be told before is told by then.
-func TestWatchAgentsTellsNothingElse(t *testing.T) {
+// The exec b.1 is a barrier: earlier notifications have arrived when its own does.
+func TestWatchAgentsNotifiesOfNothingElse(t *testing.T) {
 	d, p := newDir(t)
 	must(t, d.AddAgentWatch("box1", "a.1"))
 	must(t, d.AddAgentWatch("box1", "b.1"))
@@ -113,7 +113,7 @@ func TestWatchAgentsTellsNothingElse(t *testing.T) {
 	outbox := filepath.Join(p.Out, AgentsDir, OutboxName("a.1"))
 	appendTo(t, outbox, "x")
 	expectNews(t, news, "box1 a.1")
-	mark("box1 a.1") // the file and its content are two changes, which one or two reads see
+	mark("box1 a.1") // the file and its content are two changes, seen by one or two reads
 	mark("box1 a.1") // those of one read arrive in any order
 	d.DropAgentWatch("box1", "a.1")
 	d.DropAgentWatch("box1", "a.1")
@@ -123,7 +123,7 @@ func TestWatchAgentsTellsNothingElse(t *testing.T) {
 	quiet()
 }
 
-func TestWatchAgentsIsNotDisturbedByWhatAContainerPuts(t *testing.T) {
+func TestWatchAgentsWithHostileFiles(t *testing.T) {
 	d, p := newDir(t)
 	news := agentNews(t, d)
 	must(t, d.AddAgentWatch("box1", "a.1"))
@@ -143,8 +143,8 @@ func TestWatchAgentsIsNotDisturbedByWhatAContainerPuts(t *testing.T) {
 	}
 }
 
-// A program that prints without a break wakes the daemon some hundred times a second, not for each write.
-func TestWatchAgentsGathersAFlood(t *testing.T) {
+// A program that prints continuously wakes the daemon some hundred times a second, not for each write.
+func TestWatchAgentsBatchesAFlood(t *testing.T) {
 	d, p := newDir(t)
 	must(t, d.AddAgentWatch("box1", "a.1"))
 	path := filepath.Join(p.Logs, StdoutName("a.1"))

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentWatcher is one inotify instance. For each sandbox it watches two directories, for files that come, and for each exec
-// its two files, for what is written to them. The directories' own writes are not asked for: any exec's log is there.
+// agentWatcher is one inotify instance. For each sandbox it watches two directories, for new files, and for each exec its two
+// files, for writes. It does not watch writes through the directories, which contain the logs of all execs.
 type agentWatcher struct {
 	file *os.File
 
@@ -33,7 +33,7 @@ func (w *agentWatcher) addDir(dir int, sandboxID string) error {
 	return nil
 }
 
-// addFile watches what is surely a regular file; whatever else is there, or nothing, is left alone.
+// addFile watches name if it is a regular file; anything else is ignored.
 func (w *agentWatcher) addFile(dir int, name string, k agentKey) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -48,7 +48,7 @@ func (w *agentWatcher) addFile(dir int, name string, k agentKey) error {
 	defer w.mu.Unlock()
 	wd, err := w.add(fd, unix.IN_MODIFY)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-		return nil // not ours to read, or gone
+		return nil // not readable by the daemon, or removed
 	}
 	if err == nil {
 		w.files[wd] = k
@@ -56,7 +56,7 @@ func (w *agentWatcher) addFile(dir int, name string, k agentKey) error {
 	return err
 }
 
-// add watches the very inode that fd holds: no name is looked up again. The caller holds mu.
+// add watches the inode that fd refers to, without another lookup of the name. The caller holds mu.
 func (w *agentWatcher) add(fd int, mask uint32) (int32, error) {
 	conn, err := w.file.SyscallConn()
 	if err != nil {
@@ -76,8 +76,8 @@ func (w *agentWatcher) add(fd int, mask uint32) (int32, error) {
 	return int32(wd), nil
 }
 
-// drop forgets an exec, and with the last one of a sandbox its directories. What is removed from the instance here can be a
-// file that another exec shares, which only its own sandbox can have brought about.
+// drop removes the watches of an exec, and with the last one of a sandbox those of its directories. A removed watch may be of
+// a file that another exec shares by a hard link, which only its own sandbox can have created.
 func (w *agentWatcher) drop(k agentKey, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,15 +95,15 @@ func (w *agentWatcher) drop(k agentKey, last bool) {
 	}
 }
 
-// remove can only fail for a watch that went with its file.
+// remove fails only for a watch that the kernel removed with its file.
 func (w *agentWatcher) remove(wd int32) {
 	if conn, err := w.file.SyscallConn(); err == nil {
 		_ = conn.Control(func(instance uintptr) { _, _ = unix.InotifyRmWatch(int(instance), uint32(wd)) })
 	}
 }
 
-// lookup returns the exec that an event is about; came says that a file of its name came.
-func (w *agentWatcher) lookup(ev event) (k agentKey, came bool) {
+// lookup returns the exec that an event concerns; created says that a file of its name was created.
+func (w *agentWatcher) lookup(ev event) (k agentKey, created bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k, isFile := w.files[ev.wd]

@@ -10,18 +10,18 @@ import (
 	"unicode/utf8"
 )
 
-// ValidExecID tells whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. Wider than the
-// API's rule, so that internal execs have names of their own; see Internal.
+// ValidExecID reports whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. It accepts more
+// than the API, so that internal execs have reserved names; see Internal.
 func ValidExecID(id string) bool {
 	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && all(id, func(c byte) bool { return idByte(c) || c == '.' })
 }
 
-// ValidNonce tells whether n is 16 to 128 of [0-9A-Za-z_-].
+// ValidNonce reports whether n is 16 to 128 of [0-9A-Za-z_-].
 func ValidNonce(n string) bool {
 	return len(n) >= 16 && len(n) <= 128 && all(n, idByte)
 }
 
-// RequestID splits the name of a file in ctl/exec; ok is false for temporary and unknown files.
+// RequestID parses the name of a file in ctl/exec; ok is false for temporary and unknown files.
 func RequestID(name string) (execID string, cancel, ok bool) {
 	if id, found := strings.CutSuffix(name, requestSuffix); found {
 		return id, false, ValidExecID(id)
@@ -30,7 +30,7 @@ func RequestID(name string) (execID string, cancel, ok bool) {
 	return id, true, found && ValidExecID(id)
 }
 
-// Encode returns the bytes of a file.
+// Encode returns the content of a file.
 func Encode[T Request | Cancel | Journal](v T) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -41,8 +41,8 @@ func Encode[T Request | Cancel | Journal](v T) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// DecodeRequest reads a Request for execID. With ErrMalformed the returned value still holds a valid ExecID and Nonce if
-// the bytes have them, so that the refusal can be recorded.
+// DecodeRequest decodes a Request for execID. With ErrMalformed the returned value still holds a valid ExecID and Nonce if
+// data has them, so that the refusal can be recorded.
 func DecodeRequest(data []byte, execID string) (Request, error) {
 	var r Request
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -60,7 +60,7 @@ func DecodeRequest(data []byte, execID string) (Request, error) {
 	return r, nil
 }
 
-// DecodeCancel reads a Cancel, which may have the form of a Request.
+// DecodeCancel decodes a Cancel, which may have the form of a Request.
 func DecodeCancel(data []byte) (Cancel, error) {
 	var c Cancel
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -72,7 +72,7 @@ func DecodeCancel(data []byte) (Cancel, error) {
 	return c, nil
 }
 
-// DecodeJournal reads the Journal of execID; whatever is out of range is ErrMalformed.
+// DecodeJournal decodes the Journal of execID; any value out of range is ErrMalformed.
 func DecodeJournal(data []byte, execID string) (Journal, error) {
 	var j Journal
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -84,7 +84,7 @@ func DecodeJournal(data []byte, execID string) (Journal, error) {
 	return j, nil
 }
 
-// problem says what keeps r from being carried out, or "". It names no value: they may be secrets.
+// problem returns the reason why r cannot be run, or "". It includes no value: values may be secrets.
 func (r Request) problem() string {
 	switch {
 	case r.ExecID == MainID:
@@ -144,7 +144,7 @@ func (j Journal) problem(execID string) string {
 	return ""
 }
 
-// Sentence makes s fit Journal.Error: valid UTF-8 without control characters, at most MaxErrorBytes.
+// Sentence converts s to a valid Journal.Error: UTF-8 without control characters, at most MaxErrorBytes.
 func Sentence(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -183,7 +183,7 @@ func all2(list []string, ok func(string) bool) bool {
 	return true
 }
 
-// cleanString tells whether s survives both JSON and execve.
+// cleanString reports whether both JSON and execve preserve s.
 func cleanString(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 func printable(s string) bool {

@@ -20,8 +20,8 @@ type Paths struct {
 	Out  string // at ContainerOut, writable
 }
 
-// Dir is the daemon's side of all execs' files. Its methods hold no lock across I/O and may be called concurrently, but
-// only one caller at a time may Start, Cancel, Close or Forget the same exec. All state is in the files; only the watches
+// Dir is the daemon's access to the files of all execs. Its methods hold no lock across I/O and may be called concurrently, but
+// Start, Cancel, Close and Forget of one exec must not run concurrently. All state is in the files; only the watches
 // are in memory.
 type Dir struct {
 	outputRoot, runRoot string
@@ -34,13 +34,13 @@ type Dir struct {
 	agents agentWatches
 }
 
-// New returns the Dir whose logs are below outputRoot and whose requests are below runRoot, both absolute. It touches
-// nothing. Keep runRoot short: sockets of later releases live in it, and their paths end at 107 characters.
+// New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot
+// short: future releases place sockets there, whose paths are limited to 107 characters.
 func New(outputRoot, runRoot string) *Dir {
 	return &Dir{outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller()}
 }
 
-// Paths returns where the directories of sandboxID are. They need not exist.
+// Paths returns the paths of sandboxID's directories. They need not exist.
 func (d *Dir) Paths(sandboxID string) Paths {
 	sum := sha256.Sum256([]byte(sandboxID))
 	run := filepath.Join(d.runRoot, hex.EncodeToString(sum[:8]))
@@ -51,17 +51,17 @@ func (d *Dir) Paths(sandboxID string) Paths {
 	}
 }
 
-// LogPaths returns the host paths of the two logs of an exec. They need not exist; read them as hostile files.
+// LogPaths returns the host paths of the two logs of an exec. They need not exist; their content is untrusted.
 func (d *Dir) LogPaths(sandboxID, execID string) (stdout, stderr string) {
 	logs := d.Paths(sandboxID).Logs
 	return filepath.Join(logs, StdoutName(execID)), filepath.Join(logs, StderrName(execID))
 }
 
-// Prepare makes the directories of sandboxID, with owners and modes as they must be, and watches the log directory if
-// Watch runs. Idempotent: call it before a container is made or started, and once per live sandbox after a start of the
-// daemon. Only our user can look into the roots (0700); the directories below are open because the container's users meet
-// them without passing the roots. Errors: invalid argument; failed precondition for a root or directory that is a symlink,
-// no directory, or another user's.
+// Prepare creates the directories of sandboxID, or restores their owners and modes, and watches the log directory if
+// Watch runs. Idempotent: call it before a container is created or started, and once per live sandbox after the daemon
+// started. Only the daemon's user can access the roots (0700); the directories below are open because the container's users
+// reach them through the mounts. Errors: invalid argument; failed precondition for a root or directory that is a symlink,
+// not a directory, or owned by another user.
 func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return Paths{}, err
@@ -89,7 +89,7 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 			return Paths{}, err
 		}
 	}
-	if missing != nil { // run may be there for the records, whose writer has not synced it
+	if missing != nil { // run may exist for the records, whose writer has not synced it
 		if err := syncParent(run); err != nil {
 			return Paths{}, err
 		}
@@ -97,7 +97,7 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 	return p, d.AddWatch(sandboxID)
 }
 
-// checkSandboxID admits what is one harmless path element.
+// checkSandboxID accepts an ID that is a safe path element.
 func checkSandboxID(id string) error {
 	if !ValidExecID(id) {
 		return invalidf("sandbox ID is not 1 to 200 letters, digits, dots, hyphens or underscores")
@@ -115,7 +115,7 @@ func checkIDs(sandboxID, execID string) error {
 	return nil
 }
 
-// secureRoot makes root, or checks that it is a real directory of ours, and shuts it to everybody else.
+// secureRoot creates root, or checks that it is a real directory of the daemon's user, and sets mode 0700.
 func secureRoot(root string) error {
 	if !filepath.IsAbs(root) {
 		return invalidf("%s is not an absolute path", root)
@@ -136,13 +136,13 @@ func secureRoot(root string) error {
 		return fmt.Errorf("stat %s: %w", root, err)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return refusedf("%s belongs to user %d, not to us", root, st.Uid)
+		return refusedf("%s belongs to user %d, not to agboxd's user %d; change its owner or configure another directory", root, st.Uid, os.Geteuid())
 	}
 	return setMode(fd, root, st.Mode, 0o700)
 }
 
-// ensureDir makes path below a secure root. A container's root can give its mounted directories another owner and mode;
-// that is put right where we may, and refused otherwise.
+// ensureDir creates path below a secure root. The container's root can change the owner and mode of its mounted directories;
+// ensureDir restores them if permitted, and otherwise returns failed precondition.
 func ensureDir(path string, mode uint32) error {
 	err := os.Mkdir(path, 0o700)
 	created := err == nil
@@ -160,7 +160,7 @@ func ensureDir(path string, mode uint32) error {
 	}
 	if int(st.Uid) != os.Geteuid() {
 		if err := unix.Fchown(fd, os.Geteuid(), os.Getegid()); err != nil {
-			return refusedf("%s belongs to user %d, not to us", path, st.Uid)
+			return refusedf("%s belongs to user %d, not to agboxd's user %d: change its owner: %v", path, st.Uid, os.Geteuid(), err)
 		}
 	}
 	if err := setMode(fd, path, st.Mode, mode); err != nil || !created {
@@ -179,7 +179,7 @@ func setMode(fd int, path string, have, want uint32) error {
 	return nil
 }
 
-// syncParent makes a new directory durable; the fsyncs inside it do not promise that.
+// syncParent makes a new directory durable; an fsync of files in it does not.
 func syncParent(path string) error {
 	fd, err := openDir(filepath.Dir(path))
 	if err != nil {

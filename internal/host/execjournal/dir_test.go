@@ -72,7 +72,7 @@ func TestPrepareSetsOwnersAndModes(t *testing.T) {
 	}
 }
 
-func TestPrepareRefusesWhatIsNotOurs(t *testing.T) {
+func TestPrepareRefusesForeignDirectories(t *testing.T) {
 	root := t.TempDir()
 	plain := filepath.Join(root, "plain")
 	must(t, os.Mkdir(plain, 0o700))
@@ -168,8 +168,8 @@ func hold(t *testing.T, logs string) {
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 }
 
-// A supervisor that ends between our two reads must never look lost.
-func TestLookNeverMistakesAnEndForALoss(t *testing.T) {
+// An exec whose supervisor exits between the two reads must never be reported as lost.
+func TestLookNeverReportsAnEndAsLost(t *testing.T) {
 	d, p := newDir(t)
 	for i := range 300 {
 		write(t, p.Logs, "e1.journal", journal("started", testNonce))
@@ -206,7 +206,7 @@ func TestCloseIsAFence(t *testing.T) {
 	if s, err := d.Close("box1", "e2", testNonce, "x"); err != nil || s.Phase != Ended || s.Journal.ExitCode != 3 {
 		t.Errorf("after an end: %+v, %v", s, err)
 	}
-	// What a container puts in the way leads to no write outside, and to no result.
+	// A symlink in the way leads to no write outside, and to no result.
 	victim := filepath.Join(t.TempDir(), "victim")
 	must(t, os.WriteFile(victim, []byte("precious"), 0o600))
 	must(t, os.Symlink(victim, filepath.Join(p.Logs, "e3.journal")))
@@ -325,7 +325,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// removeAll calls Remove as often as it takes, and says how often.
+// removeAll calls Remove until it has finished, and returns the number of calls.
 func removeAll(t *testing.T, d *Dir, sandboxID string) int {
 	t.Helper()
 	for calls := 1; ; calls++ {
@@ -341,8 +341,8 @@ func removeAll(t *testing.T, d *Dir, sandboxID string) int {
 	}
 }
 
-// TestRemoveGoesOnWhereItWas: names that an earlier call has moved up are in nobody's way, however many they are.
-func TestRemoveGoesOnWhereItWas(t *testing.T) {
+// TestRemoveContinuesAfterATimeout: names that an earlier call has moved up do not block a later call.
+func TestRemoveContinuesAfterATimeout(t *testing.T) {
 	_, p := newDir(t)
 	for i := range 50 {
 		deep(t, p.Out, 20)
@@ -365,7 +365,7 @@ func TestRemoveGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// deep makes a directory tree far deeper than a path or a table of descriptors can be.
+// deep creates a directory tree deeper than a path or a table of descriptors can be.
 func deep(t *testing.T, dir string, levels int) {
 	t.Helper()
 	fd, err := openDir(dir)
@@ -380,13 +380,13 @@ func deep(t *testing.T, dir string, levels int) {
 	unix.Close(fd)
 }
 
-func TestWatchTellsEveryJournal(t *testing.T) {
+func TestWatchNotifiesOfEveryJournal(t *testing.T) {
 	d, p := newDir(t) // watched before Watch runs
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan [2]string, 100)
 	done := make(chan error, 1)
 	go func() { done <- d.Watch(ctx, func(s, e string) { told <- [2]string{s, e} }) }()
-	expect(t, told, [2]string{"", ""}) // what came before
+	expect(t, told, [2]string{"", ""}) // earlier changes
 	write(t, p.Logs, "e1.stdout.log", "x")
 	write(t, p.Logs, ".e1.journal.tmp", "x")
 	must(t, os.Link(filepath.Join(p.Logs, ".e1.journal.tmp"), filepath.Join(p.Logs, "e1.journal")))
@@ -428,7 +428,7 @@ func TestWatchTellsEveryJournal(t *testing.T) {
 	}
 }
 
-// expect waits for a notification. One of a whole sandbox can come at any time before: until Watch has its inotify instance the
+// expect waits for a notification. One of a whole sandbox may precede it: until Watch has its inotify instance, the
 // directory is polled.
 func expect(t *testing.T, told <-chan [2]string, want [2]string) {
 	t.Helper()
@@ -448,7 +448,7 @@ func expect(t *testing.T, told <-chan [2]string, want [2]string) {
 	}
 }
 
-// What is dropped while nobody reads is made good: all is to be looked at.
+// Events dropped by the kernel are followed by a notification for any exec.
 func TestWatchSurvivesAFlood(t *testing.T) {
 	d, p := newDir(t)
 	limit, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -462,7 +462,7 @@ func TestWatchSurvivesAFlood(t *testing.T) {
 	go func() {
 		done <- d.Watch(ctx, func(_, e string) {
 			if e != "" {
-				<-flooded // whoever is told has no time
+				<-flooded // the receiver is busy
 				return
 			}
 			switch looks++; looks {
@@ -476,14 +476,14 @@ func TestWatchSurvivesAFlood(t *testing.T) {
 	<-started
 	names := [2]string{filepath.Join(p.Logs, "x0.journal"), filepath.Join(p.Logs, "x1.journal")}
 	write(t, p.Logs, "x0.journal", "")
-	for i := range 2*queue + 1000 { // more than one read takes in, and the queue holds
+	for i := range 2*queue + 1000 { // more than one read and the kernel's queue hold
 		must(t, os.Rename(names[i%2], names[(i+1)%2]))
 	}
 	close(flooded)
 	select {
 	case <-again:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody was told that events were dropped")
+		t.Fatal("no notification of dropped events")
 	}
 	cancel()
 	if err := <-done; err != nil {

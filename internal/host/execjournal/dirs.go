@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// SandboxDir is one directory of a sandbox on the host, as it was found.
+// SandboxDir is one directory of a sandbox on the host.
 type SandboxDir struct {
 	Path string
-	// SandboxID is whose logs are in it. Of one below runRoot only the name, RunName of the ID, can be told, and SandboxID is
-	// empty.
+	// SandboxID is the sandbox whose logs the directory contains. It is empty for a directory below runRoot, where only the
+	// hash RunName is known.
 	SandboxID string
 }
 
@@ -25,11 +25,11 @@ func RunName(sandboxID string) string {
 	return filepath.Base(filepath.Dir((&Dir{}).Paths(sandboxID).Ctl))
 }
 
-// isRunName tells those names from others.
+// isRunName matches the names that RunName returns.
 var isRunName = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// Dirs lists the directories below both roots that are named as those of sandboxes, live or not, by path. Whatever else lies
-// there is left out, links above all. A root that is missing has none.
+// Dirs lists the directories below both roots with names of sandboxes, live or not, sorted by path. All other entries are
+// left out, including links. A missing root has none.
 func (d *Dir) Dirs() ([]SandboxDir, error) {
 	logs, err := directories(d.outputRoot, ValidExecID)
 	if err != nil {
@@ -50,7 +50,7 @@ func (d *Dir) Dirs() ([]SandboxDir, error) {
 	return all, nil
 }
 
-// RemoveDir removes one of Dirs with all that is in it, in the way of Remove. Idempotent. Errors: invalid argument for any
+// RemoveDir removes one of Dirs with its content, as Remove does. Idempotent. Errors: invalid argument for any
 // other path; otherwise as Remove.
 func (d *Dir) RemoveDir(path string) error {
 	root, name := filepath.Split(filepath.Clean(path))
@@ -64,10 +64,10 @@ func (d *Dir) RemoveDir(path string) error {
 			return removeTree(path, time.Now().Add(removeBudget))
 		}
 	}
-	return invalidf("%s is no directory of a sandbox", path)
+	return invalidf("%s is not a directory of a sandbox", path)
 }
 
-// directories are the names of the real directories in root that fit.
+// directories returns the names of the real directories in root for which fits is true.
 func directories(root string, fits func(string) bool) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func directories(root string, fits func(string) bool) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && fits(e.Name()) { // the entry's own type: a link is none
+		if e.IsDir() && fits(e.Name()) { // the entry's own type, so a link does not match
 			names = append(names, e.Name())
 		}
 	}

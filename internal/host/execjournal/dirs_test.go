@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// litter makes the directories of box-1 and things that are none of a sandbox's.
+// litter creates the directories of box-1 and entries that belong to no sandbox.
 func litter(t *testing.T) (d *Dir, logs, runs string) {
 	t.Helper()
 	base := t.TempDir()

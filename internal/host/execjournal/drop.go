@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropLogs truncates the logs of all execs of sandboxID but those that keep names, and returns how many bytes on disk that
-// gave back. Commands that run may write more. Journals, locks and requests stay. It follows no symlink and truncates nothing
-// but regular files in the log directory. Idempotent. Errors: invalid argument; the first I/O error, after all files were
+// DropLogs truncates the logs of all execs of sandboxID for which keep is false, and returns how many bytes of disk space that
+// freed. Running commands may write more. Journals, locks and requests stay. It follows no symlink and truncates only
+// regular files in the log directory. Idempotent. Errors: invalid argument; the first I/O error, after all files were
 // tried.
 func (d *Dir) DropLogs(sandboxID string, keep func(execID string) bool) (freed int64, err error) {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -34,7 +34,7 @@ func (d *Dir) DropLogs(sandboxID string, keep func(execID string) bool) (freed i
 	return freed, errors.Join(walkErr, err)
 }
 
-// logOf returns the exec that a log is of; ok is false for other files.
+// logOf returns the exec that a log belongs to; ok is false for other files.
 func logOf(name string) (execID string, ok bool) {
 	for _, suffix := range []string{StdoutName(""), StderrName("")} {
 		if id, found := strings.CutSuffix(name, suffix); found {
@@ -44,7 +44,7 @@ func logOf(name string) (execID string, ok bool) {
 	return "", false
 }
 
-// truncate empties a regular file and returns the bytes that it took on disk.
+// truncate empties a regular file and returns the disk space that it used, in bytes.
 func truncate(dirfd int, name string) (int64, error) {
 	h, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

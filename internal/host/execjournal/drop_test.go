@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDropLogsTruncatesLogsAndNothingElse(t *testing.T) {
+func TestDropLogsTruncatesOnlyLogs(t *testing.T) {
 	d, p := newDir(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("host"), 0o644))

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// ErrMalformed marks content that is no valid file of this package: not regular, too large, does not decode, out of
-// range, newer than we know. It never marks an I/O error.
+// ErrMalformed marks content that is not a valid file of this package: not a regular file, too large, not decodable, out of
+// range, or of an unsupported newer version. It never marks an I/O error.
 var ErrMalformed = errors.New("malformed")
 
-// tooOld is what people read in the place of an old shim's words.
+// tooOld replaces an old shim's error text for the user.
 const tooOld = "the sandbox was made by an older release of agbox and can't do this: recreate it with agbox apply --replace"
 
-// unsupported is how a shim of any release refuses a version that it does not know.
+// unsupported is the error by which a shim of any release refuses an unsupported version.
 func unsupported(version int) error {
 	return fmt.Errorf("%w: request version %d is not supported", ErrMalformed, version)
 }
 
-// TooOld tells whether j is the refusal of a shim that is older than the request. A container keeps the shim it was made
-// with, so only a new container helps; a resume does not make one.
+// TooOld reports whether j is the refusal by a shim that is older than the request. A container keeps the shim it was created
+// with, so only a new container helps; a resume does not create one.
 func TooOld(j Journal) bool {
 	before, after, _ := strings.Cut(unsupported(0).Error(), "0")
 	return j.State == StateEnded && j.ErrorCode == ErrorStartFailed &&
 		strings.HasPrefix(j.Error, before) && strings.HasSuffix(j.Error, after)
 }
 
-// The types below answer containerd/errdefs (IsInvalidArgument, IsNotFound, IsUnavailable, IsFailedPrecondition) by its
-// marker methods, so that this leaf, which is linked into the shim, needs no dependency for them.
+// The types below satisfy containerd/errdefs (IsInvalidArgument, IsNotFound, IsUnavailable, IsFailedPrecondition) by marker
+// methods, so that this package, which is linked into the shim, does not depend on errdefs.
 
 type invalidError struct{ error }
 

@@ -32,9 +32,9 @@ func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// openRegular opens for reading what is surely a regular file: the kind is learned from an O_PATH descriptor, which opens
-// nothing, and the very inode it holds is opened then. A plain open would already trigger a device that the container
-// made with mknod.
+// openRegular opens name for reading if it is a regular file: it checks the type through an O_PATH descriptor, which has no
+// side effects, and then opens that very inode. A plain open would already trigger a device that the container created with
+// mknod.
 func openRegular(dirfd int, name string) (int, error) {
 	h, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,14 +69,14 @@ func readFull(fd, size int) ([]byte, error) {
 			return nil, err
 		}
 		if n == 0 {
-			break // it shrank meanwhile
+			break // truncated meanwhile
 		}
 		data = data[:len(data)+n]
 	}
 	return data, nil
 }
 
-// Exists tells whether the directory dirfd has an entry name, of whatever kind.
+// Exists reports whether the directory dirfd has an entry name, of any type.
 func Exists(dirfd int, name string) (bool, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -89,8 +89,8 @@ func Exists(dirfd int, name string) (bool, error) {
 	return true, nil
 }
 
-// CreateExclusive makes name with data, which its directory's owner may read, and returns when file and entry are on disk. The first creator wins: fs.ErrExist
-// says that name is there, whatever it is. link(2) gives what O_EXCL cannot: name never has partial content.
+// CreateExclusive creates name with data, readable by its directory's owner, and returns when file and entry are on disk. The first
+// creator wins: fs.ErrExist means that name exists. Unlike O_EXCL, link(2) ensures that name never has partial content.
 func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 	if err := writeTemp(dirfd, temp, data, PrivateMode, true); err != nil {
 		return err
@@ -102,7 +102,7 @@ func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 	return Sync(dirfd)
 }
 
-// Replace puts data in the place of name, atomically; durable means on disk before it returns. The file belongs to its
+// Replace atomically replaces name with data; durable means that it is on disk before Replace returns. The file belongs to its
 // directory's owner.
 func Replace(dirfd int, temp, name string, data []byte, mode uint32, durable bool) error {
 	if err := writeTemp(dirfd, temp, data, mode, durable); err != nil {
@@ -128,7 +128,7 @@ func Sync(fd int) error {
 	}
 }
 
-// writeTemp makes a new file; a leftover of a killed writer is replaced. Each temporary name has one writer at a time.
+// writeTemp creates a new file and replaces the leftover of a killed writer. Each temporary name has one writer at a time.
 func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) error {
 	if err := unix.Unlinkat(dirfd, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old %s: %w", temp, err)
@@ -152,7 +152,7 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 	return nil
 }
 
-// discard removes a temporary file. One that stays is replaced by its next writer, and goes with the directory.
+// discard removes a temporary file. If that fails, the next writer replaces it, or it is removed with the directory.
 func discard(dirfd int, temp string) { _ = unix.Unlinkat(dirfd, temp, 0) }
 
 func writeFull(fd int, data []byte) error {

@@ -8,8 +8,8 @@ import (
 // Version is the version of journals, cancels and plain requests. Readers refuse a higher one.
 const Version = 1
 
-// InboxVersion is the version of a Request with an inbox: a shim that knows only Version would run the command with nothing
-// to read, and so it must refuse. See TooOld.
+// InboxVersion is the version of a Request with an inbox: a shim that supports only Version would run the command without
+// standard input, and so must refuse it. See TooOld.
 const InboxVersion = 2
 
 // Where the directories are mounted in every primary container.
@@ -20,21 +20,21 @@ const (
 	ContainerLogs = "/var/log/agents-sandbox"
 )
 
-// Bounds of what is read. A Request carries at most what one RPC can, times six for JSON's escapes.
+// Bounds of files that are read. A Request is at most as large as one RPC, times six for JSON's escapes.
 const (
 	MaxRequestBytes = 32 << 20
 	MaxJournalBytes = 64 << 10
-	// MaxErrorBytes bounds Journal.Error, so that an end always fits the block that was reserved for it.
+	// MaxErrorBytes bounds Journal.Error, so that an end always fits into the disk block reserved for it.
 	MaxErrorBytes = 512
 )
 
 // States of a Journal.
 const (
-	// StateStarted: the command runs, was about to run, or died with its supervisor; the lock tells.
+	// StateStarted: the command runs, is about to run, or died with its supervisor; the lock distinguishes these.
 	StateStarted = "started"
 	// StateEnded: the result is final.
 	StateEnded = "ended"
-	// StateClosed: the daemon closed the exec before it began; it never ran and never will.
+	// StateClosed: the daemon closed the exec before it started; it never ran and never will.
 	StateClosed = "closed"
 )
 
@@ -42,21 +42,21 @@ const (
 const (
 	// LogLimitKill ends the exec; its log holds exactly the bytes up to the limit.
 	LogLimitKill = "kill"
-	// LogLimitDrop lets the command go on. What is past the limit is read and dropped, and the log ends with one
-	// DroppedMarker beyond its limit.
+	// LogLimitDrop lets the command continue. Output past the limit is read and dropped, and the log ends with one
+	// DroppedMarker after the limit.
 	LogLimitDrop = "drop"
 )
 
-// DroppedMarker is the end of a log of which something was dropped: exactly limit bytes of output, and then this.
+// DroppedMarker ends a log with dropped output: exactly limit bytes of output precede it.
 func DroppedMarker(limit int64) string {
 	return fmt.Sprintf("\n[agbox: output limit of %d bytes reached; what follows was dropped]\n", limit)
 }
 
-// MainID names the logs of the container's main process. It is no exec: it has no request, lock or journal.
+// MainID names the logs of the container's main process. It is not an exec: it has no request, lock or journal.
 const MainID = "_main"
 
-// Internal tells whether id is of an exec of the daemon's own, such as a hook, or MainID. Clients' IDs begin with a letter
-// or a digit, so none of theirs is.
+// Internal reports whether id names an exec of the daemon, such as a hook, or is MainID. Clients' IDs start with a letter
+// or a digit.
 func Internal(id string) bool { return strings.HasPrefix(id, "_") }
 
 // ErrorStartFailed is the Journal.ErrorCode of a command that could not be started.
@@ -68,31 +68,30 @@ type Request struct {
 	ExecID  string `json:"exec_id"`
 	// Nonce ties request, cancel and journal to one record of the daemon: 16 to 128 of [0-9A-Za-z_-].
 	Nonce string `json:"nonce"`
-	// Command is program and arguments. The program is looked up in the PATH of the resulting environment.
+	// Command is the program and its arguments. The program is looked up in the PATH of the resulting environment.
 	Command []string `json:"command"`
-	// Cwd is absolute; empty means the working directory of the container.
+	// Cwd is absolute; empty means the container's working directory.
 	Cwd string `json:"cwd,omitempty"`
-	// Env is laid over the environment of the container's PID 1.
+	// Env is added to the environment of the container's PID 1, and overrides it.
 	Env map[string]string `json:"env,omitempty"`
-	// User is "name", "uid", "name:group" or "uid:gid"; empty means the user that init was given for the sandbox, else agbox
-	// where the image has it, else the image's own user, else root.
+	// User is "name", "uid", "name:group" or "uid:gid"; empty means the user that was configured for the sandbox at init, else
+	// agbox where the image has it, else the image's own user, else root.
 	User string `json:"user,omitempty"`
 	// LogLimitBytes bounds each of the two logs; 0 means no limit.
 	LogLimitBytes int64 `json:"log_limit_bytes,omitempty"`
-	// LogLimitAction says what the byte after the limit does: LogLimitKill, which is also what empty means, or
-	// LogLimitDrop. A shim of the first release does not know the field and kills: a container keeps the shim it was made
-	// with.
+	// LogLimitAction is the action when the limit is exceeded: LogLimitKill, also for empty, or LogLimitDrop. A shim of the
+	// first release ignores the field and kills: a container keeps the shim it was created with.
 	LogLimitAction string `json:"log_limit_action,omitempty"`
 	// CancelGraceMillis is the time between TERM and KILL; 0 to one hour.
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
-	// Inbox: standard input is what the daemon appends to the exec's inbox, instead of nothing, and there is an outbox.
+	// Inbox: standard input is the exec's inbox, to which the daemon appends, instead of empty; and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
-	// OutboxLimitBytes bounds the outbox; 0 means no limit. What follows is dropped, whatever LogLimitAction says. Shims of the
-	// first releases do not know the field.
+	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction. Shims of the
+	// first releases ignore the field.
 	OutboxLimitBytes int64 `json:"outbox_limit_bytes,omitempty"`
 }
 
-// version is the lowest one that says all that r asks for.
+// version is the lowest version that supports all fields of r.
 func (r Request) version() int {
 	if r.Inbox {
 		return InboxVersion
@@ -100,20 +99,20 @@ func (r Request) version() int {
 	return Version
 }
 
-// Cancel asks the shim to end one exec.
+// Cancel asks the shim to stop one exec.
 type Cancel struct {
 	Version int    `json:"version"`
 	Nonce   string `json:"nonce"`
 }
 
-// Journal is what is known forever about one exec. All times are Unix nanoseconds by the host's clock.
+// Journal is the permanent record of one exec. All times are Unix nanoseconds by the host's clock.
 type Journal struct {
 	Version int    `json:"version"`
 	ExecID  string `json:"exec_id"`
 	Nonce   string `json:"nonce"`
-	// BootID is the kernel's, as the writer saw it. Information only.
+	// BootID is the kernel's, as seen by the writer. For information only.
 	BootID string `json:"boot_id,omitempty"`
-	// Run tells apart the runs of a container that proves its runtime; empty in others. Compared only where the host does not see locks.
+	// Run distinguishes the runs of a container that proves its runtime; empty in others. Compared only where locks are not visible to the host.
 	Run   string `json:"run,omitempty"`
 	State string `json:"state"`
 	// StartedAtNanos is 0 in an end whose command never ran.
@@ -123,19 +122,19 @@ type Journal struct {
 	ExitCode int `json:"exit_code"`
 	// Signal is 0 to 64.
 	Signal int `json:"signal,omitempty"`
-	// OOM: the kernel's OOM killer ended the command: it died of a KILL that was not ours while OOMKills rose.
+	// OOM: the kernel's OOM killer ended the command: it died of a KILL that the shim did not send while OOMKills rose.
 	OOM bool `json:"oom,omitempty"`
-	// OOMKills is how many processes of the container, of whatever exec, the kernel killed for memory while the command ran.
-	// Shims of the first releases do not tell.
+	// OOMKills is how many processes of the container, of any exec, the kernel killed for memory while the command ran.
+	// Shims of the first releases do not report it.
 	OOMKills int64 `json:"oom_kills,omitempty"`
-	// OOMLimitBytes is what the container could use when the command ended, where OOMKills is not 0; 0: no limit of its own.
+	// OOMLimitBytes is the container's memory limit when the command ended, where OOMKills is not 0; 0: no limit of its own.
 	OOMLimitBytes int64 `json:"oom_limit_bytes,omitempty"`
-	// Cancelled: the end came from a Cancel. Nothing of the process tree is left.
+	// Cancelled: the end was caused by a Cancel. No process of the tree is left.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Stopped: the end came from the stop of the container. Nothing of the process tree is left.
+	// Stopped: the end was caused by the stop of the container. No process of the tree is left.
 	Stopped bool `json:"stopped,omitempty"`
-	// LogLimit: the command wrote more than a log may hold under LogLimitKill, whether or not it had to be ended for it.
-	// Under LogLimitDrop never: the dropped bytes tell.
+	// LogLimit: under LogLimitKill, the command exceeded the log limit, whether or not it had to be killed for it. Never set
+	// under LogLimitDrop; see the dropped bytes.
 	LogLimit bool `json:"log_limit,omitempty"`
 	// LogLost: the disk stayed full until the exec was cancelled or stopped; the last bytes of its output are missing.
 	LogLost bool `json:"log_lost,omitempty"`
@@ -143,25 +142,25 @@ type Journal struct {
 	ErrorCode string `json:"error_code,omitempty"`
 	// Error is one sentence without secrets: why the command could not start, or why the exec was closed.
 	Error string `json:"error,omitempty"`
-	// StdoutBytes and StderrBytes are what the logs held when the command ended, a DroppedMarker included; children that
+	// StdoutBytes and StderrBytes are the sizes of the logs when the command ended, including a DroppedMarker; children that
 	// outlive it may add more.
 	StdoutBytes int64 `json:"stdout_bytes,omitempty"`
 	StderrBytes int64 `json:"stderr_bytes,omitempty"`
-	// StdoutDroppedBytes and StderrDroppedBytes are what was read past the limit until then. What children that outlive the
-	// command write past it is counted nowhere.
+	// StdoutDroppedBytes and StderrDroppedBytes are the bytes read past the limit until the command ended. Dropped output of
+	// children that outlive it is not counted.
 	StdoutDroppedBytes int64 `json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes int64 `json:"stderr_dropped_bytes,omitempty"`
 }
 
-// ReleaseName is the file in ctl/exec without which a gated PID 1 starts nothing. The daemon writes it when it has seen that
-// the container's mounts are what they should be, and removes it before each start.
+// ReleaseName is the file in ctl/exec without which a gated PID 1 starts nothing. The daemon writes it when it has verified
+// the container's mounts, and removes it before each start.
 const ReleaseName = "release"
 
-// TerminatedName is the file in the log directory by which PID 1 says that a TERM asked it to end in this run. It is no name of an
-// exec's file: those have a suffix.
+// TerminatedName is the file in the log directory by which PID 1 records that it received a TERM in this run. It cannot be the
+// name of an exec's file: those have a suffix.
 const TerminatedName = "terminated"
 
-// Names of the files of one exec. No name is another exec's: an exec ID has no leading dot, and no suffix ends another.
+// Names of the files of one exec. No two execs share a name: an exec ID has no leading dot, and no suffix is the end of another suffix.
 
 // RequestName is the file of the Request in ctl/exec.
 func RequestName(execID string) string { return execID + requestSuffix }
@@ -175,7 +174,7 @@ func JournalName(execID string) string { return execID + journalSuffix }
 // LockName is the lock file in the log directory.
 func LockName(execID string) string { return execID + ".lock" }
 
-// LostName is the bell in the log directory that says that the lock was given up without an end.
+// LostName is the marker in the log directory that the lock was released without a recorded end.
 func LostName(execID string) string { return execID + lostSuffix }
 
 // StdoutName is the log of standard output.
@@ -184,7 +183,7 @@ func StdoutName(execID string) string { return execID + ".stdout.log" }
 // StderrName is the log of standard error.
 func StderrName(execID string) string { return execID + ".stderr.log" }
 
-// TempName is a temporary file of one exec; what keeps two writers apart.
+// TempName is a temporary file of one exec; what distinguishes concurrent writers.
 func TempName(execID, what string) string { return "." + execID + "." + what + ".tmp" }
 
 const (

@@ -30,7 +30,7 @@ func TestRequestRoundTrip(t *testing.T) {
 	}
 }
 
-// These are what the second release added. They decode forever as well.
+// The fields that the second release added must decode in all later releases.
 func TestAddedFieldsDecode(t *testing.T) {
 	j, err := DecodeJournal([]byte(`{"version":1,"exec_id":"_hook.0","nonce":"`+testNonce+`","state":"ended",
 		"stdout_bytes":70,"stdout_dropped_bytes":5,"stderr_dropped_bytes":6}`), "_hook.0")
@@ -51,7 +51,7 @@ func TestAddedFieldsDecode(t *testing.T) {
 	}
 }
 
-// The bytes below are what containers of the first release have. They must decode forever, to the same meaning.
+// The files below are in containers of the first release. Every release must decode them with the same meaning.
 func TestFirstReleasesFilesDecode(t *testing.T) {
 	j, err := DecodeJournal([]byte(`{"version":1,"exec_id":"e1","nonce":"`+testNonce+`","boot_id":"b","state":"ended",
 		"started_at_ns":1,"ended_at_ns":2,"exit_code":137,"signal":9,"oom":true,"cancelled":true,"stopped":true,
@@ -113,7 +113,7 @@ func TestJournalOutOfRangeIsMalformed(t *testing.T) {
 	}
 }
 
-func TestRequestThatCannotBeCarriedOut(t *testing.T) {
+func TestDecodeRequestRejectsInvalidRequests(t *testing.T) {
 	good := Request{Version: 1, ExecID: "e1", Nonce: testNonce, Command: []string{"true"}}
 	for name, change := range map[string]func(*Request){
 		"no command":        func(r *Request) { r.Command = nil },
@@ -147,7 +147,7 @@ func TestRequestThatCannotBeCarriedOut(t *testing.T) {
 	}
 }
 
-func TestNamesOfTwoExecsNeverMeet(t *testing.T) {
+func TestFileNamesOfTwoExecsNeverCollide(t *testing.T) {
 	ids := []string{
 		"a", "a.lock", "a.journal", "a.stdout", "a.stdout.log", "a.lost", "b", MainID, "_hook.0", "_hook.0.end", "_hook.1", "_hook.10",
 	}
@@ -158,7 +158,7 @@ func TestNamesOfTwoExecsNeverMeet(t *testing.T) {
 		}
 		for _, file := range []string{RequestName(id), CancelName(id)} {
 			if got, cancel, ok := RequestID(file); got != id || cancel != (file == CancelName(id)) || !ok {
-				t.Errorf("%q is read as of %q, %v, %v", file, got, cancel, ok)
+				t.Errorf("%q is parsed as of %q, %v, %v", file, got, cancel, ok)
 			}
 		}
 		for _, file := range []string{JournalName(id), LostName(id)} {
@@ -183,7 +183,7 @@ func TestNamesOfTwoExecsNeverMeet(t *testing.T) {
 	}
 }
 
-func TestNoClientsIDIsInternal(t *testing.T) {
+func TestClientIDsAreNeverInternal(t *testing.T) {
 	for _, id := range []string{MainID, "_hook.0", "_hook.12.3", "_abc", "____"} {
 		if !Internal(id) || !ValidExecID(id) || len(validate.ExecID(id)) == 0 || len(validate.SandboxID(id)) == 0 {
 			t.Errorf("%q is not an internal ID alone", id)
@@ -196,7 +196,7 @@ func TestNoClientsIDIsInternal(t *testing.T) {
 	}
 }
 
-func FuzzNoClientsIDIsInternal(f *testing.F) {
+func FuzzClientIDsAreNeverInternal(f *testing.F) {
 	f.Add("_hook.0")
 	f.Add("hook")
 	f.Fuzz(func(t *testing.T, id string) {

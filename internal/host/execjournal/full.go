@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a full disk an exec can still be ended: a cancel and a closed fence have forms that take a directory entry, and an inode
-// at most, but no block.
+// On a full disk an exec can still be cancelled and closed: both have forms that need a directory entry, and at most an inode,
+// but no block.
 //
-//   - A Cancel may be a second link to the exec's Request, which has the same nonce and, as its version, one that Cancel
-//     knows. Shims of earlier releases refuse that of a request with an inbox, or above 64 KiB; they end with the container.
+//   - A Cancel may be a second link to the exec's Request, which has the same nonce and decodes as a Cancel. Shims of earlier
+//     releases refuse the link for a request with an inbox, or above 64 KiB; such execs end with the container.
 //   - A closed Journal may be an empty file.
 
-// isFull reports whether err says that there is no room on the disk.
+// isFull reports whether err means that the disk or quota is full.
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// cancelWithoutSpace links the request of an exec to its cancel. full is the error of the ordinary way, and returned where the
-// request is not there.
+// cancelWithoutSpace links the request of an exec to its cancel. full is the error of the ordinary write, returned when the
+// request does not exist.
 func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) error {
 	fd, err := openDir(d.execDir(sandboxID))
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) er
 	return nil
 }
 
-// closeWithoutSpace makes an empty journal. Errors: fs.ErrExist as of CreateExclusive.
+// closeWithoutSpace creates an empty journal. Errors: fs.ErrExist as for CreateExclusive.
 func closeWithoutSpace(dirfd int, name string) error {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, flags, PrivateMode)
@@ -54,7 +54,7 @@ func closeWithoutSpace(dirfd int, name string) error {
 	return Sync(dirfd)
 }
 
-// emptyJournal is what an empty file in the place of a journal says.
+// emptyJournal is the meaning of an empty journal file.
 func emptyJournal(execID, nonce string) Journal {
 	return Journal{Version: Version, ExecID: execID, Nonce: nonce, State: StateClosed}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/testing/smalldisk"
 )
 
-// onAFullDisk is a Dir on a small file system of its own, and what fills it.
+// onAFullDisk returns a Dir on a small file system of its own, and a function that fills it.
 func onAFullDisk(t *testing.T, before func(d *Dir)) (d *Dir, p Paths, filler string) {
 	t.Helper()
 	root := t.TempDir()
@@ -31,7 +31,7 @@ func fullRequest(inbox bool) Request {
 
 const nonce1 = "0123456789abcdef"
 
-func TestACancelNeedsNoSpace(t *testing.T) {
+func TestCancelNeedsNoSpace(t *testing.T) {
 	for _, inbox := range []bool{false, true} {
 		d, p, filler := onAFullDisk(t, func(d *Dir) { must(t, d.Start("box1", fullRequest(inbox))) })
 		exec := filepath.Join(p.Ctl, ExecDir)
@@ -52,7 +52,7 @@ func TestACancelNeedsNoSpace(t *testing.T) {
 	}
 }
 
-func TestACancelWithoutARequestWaitsForSpace(t *testing.T) {
+func TestCancelWithoutARequestFailsOnAFullDisk(t *testing.T) {
 	d, _, filler := onAFullDisk(t, func(*Dir) {})
 	if err := d.Cancel("box1", "e1", nonce1); !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
@@ -61,7 +61,7 @@ func TestACancelWithoutARequestWaitsForSpace(t *testing.T) {
 	must(t, d.Cancel("box1", "e1", nonce1))
 }
 
-func TestACloseNeedsNoSpace(t *testing.T) {
+func TestCloseNeedsNoSpace(t *testing.T) {
 	d, p, filler := onAFullDisk(t, func(d *Dir) { must(t, d.Start("box1", fullRequest(false))) })
 	for range 2 {
 		s, err := d.Close("box1", "e1", nonce1, "not wanted any more")
@@ -86,7 +86,7 @@ func TestACloseNeedsNoSpace(t *testing.T) {
 	}
 }
 
-func TestACloseOnAFullDiskComesTooLateForAStart(t *testing.T) {
+func TestCloseOnAFullDiskKeepsAStartedJournal(t *testing.T) {
 	d, _, _ := onAFullDisk(t, func(d *Dir) {
 		write(t, d.Paths("box1").Logs, JournalName("e1"), `{"version":1,"exec_id":"e1","nonce":"`+nonce1+`","state":"ended","exit_code":3}`)
 	})

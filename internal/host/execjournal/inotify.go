@@ -15,7 +15,7 @@ type event struct {
 	name string
 }
 
-// events decodes what one read of an inotify instance gave.
+// events decodes the result of one read from an inotify instance.
 func events(buf []byte) iter.Seq[event] {
 	return func(yield func(event) bool) {
 		for len(buf) >= unix.SizeofInotifyEvent {

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prepared reports whether there is anything for sandboxID that only a container needs, ctl and out above all. Records
-// do not count.
+// Prepared reports whether files exist for sandboxID that only a container needs, such as ctl and out. Records do not count.
 func (d *Dir) Prepared(sandboxID string) (bool, error) {
 	ctl := d.Paths(sandboxID).Ctl
 	_, err := os.Lstat(ctl)
@@ -20,19 +19,19 @@ func (d *Dir) Prepared(sandboxID string) (bool, error) {
 		return halfPrepared(filepath.Dir(ctl))
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at the run directory: %w", err)
+		return false, fmt.Errorf("stat the run directory: %w", err)
 	}
 	return true, nil
 }
 
-// halfPrepared tells what a crash left half made or half removed from a directory that is there for its records only.
+// halfPrepared distinguishes a directory that a crash left partly created or removed from one that exists for its records only.
 func halfPrepared(run string) (bool, error) {
 	fd, err := openDir(run)
 	var refused refusedError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case errors.As(err, &refused): // no directory: there is something, and the removal will say what
+	case errors.As(err, &refused): // not a directory: something exists, and the removal will report it
 		return true, nil
 	case err != nil:
 		return false, err
@@ -41,7 +40,7 @@ func halfPrepared(run string) (bool, error) {
 	return true, nil
 }
 
-// RemoveInputs removes ctl and out, and keeps logs. The container must be gone. Idempotent. Errors: as Remove.
+// RemoveInputs removes ctl and out, and keeps logs. The container must have been removed. Idempotent. Errors: as Remove.
 func (d *Dir) RemoveInputs(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err

@@ -31,8 +31,8 @@ func TestRemoveInputsKeepsTheLogs(t *testing.T) {
 	}
 }
 
-// What a crash left half made, or half removed, is still there to be removed.
-func TestPreparedSeesWhatIsHalfThere(t *testing.T) {
+// Directories that a crash left partly created or removed must still be removed.
+func TestPreparedReportsPartialDirectories(t *testing.T) {
 	d, p := newDir(t)
 	must(t, os.RemoveAll(p.Ctl))
 	must(t, os.RemoveAll(p.Out))
@@ -57,7 +57,7 @@ func TestInputsOfAHostileTree(t *testing.T) {
 	must(t, os.RemoveAll(run))
 	must(t, os.Symlink(victim, run))
 	if err := d.RemoveInputs("box1"); err == nil {
-		t.Error("a symlink in place of the run directory was removed through")
+		t.Error("RemoveInputs followed a symlink in place of the run directory")
 	}
 	if data, _ := os.ReadFile(filepath.Join(victim, "file")); string(data) != "precious" {
 		t.Error("a symlink was followed")

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Intervals at which log directories are polled where no inotify instance or watch is left, which all processes of a user share: the
-// shortest one while a directory changes, and the longest one while it does not. A poll is one stat.
+// Intervals at which log directories are polled when no inotify instance or watch is available (all processes of a user share
+// their number): the shortest while a directory changes, the longest while it does not. A poll is one stat.
 const (
 	pollSoonest = 10 * time.Millisecond
 	pollLatest  = 100 * time.Millisecond
-	// pollFresh is far above the granularity of a directory's time. Changes up to then can carry the time that a poll saw, so the next
-	// poll reports the directory again, however late it is.
+	// pollFresh far exceeds the granularity of a directory's mtime. Changes up to then may leave the mtime that a poll saw, so the
+	// next poll reports the directory again.
 	pollFresh = 50 * time.Millisecond
-	// pollAhead is how far a directory's time can be ahead of the time at which a poll began, because the host was busy. A time further
-	// ahead was set by hand, and no change carries it.
+	// pollAhead is how far a directory's mtime may be ahead of the start of a poll on a busy host. An mtime further ahead was set
+	// explicitly, and no change produces it.
 	pollAhead = 5 * time.Second
 	// pollRetry is the interval at which Watch asks the kernel for a watch again.
 	pollRetry = 5 * time.Second
@@ -26,14 +26,14 @@ const (
 type poller struct {
 	mu    sync.Mutex
 	boxes map[string]*polled // by sandbox ID
-	added chan struct{}      // has an element when a directory was added
+	added chan struct{}      // receives an element when a directory was added
 }
 
 // polled is one directory.
 type polled struct {
 	path  string
 	mtime time.Time
-	fresh bool // the last poll came so soon after mtime that a later change can carry it as well
+	fresh bool // the last poll was so soon after mtime that a later change may leave the same mtime
 	pause time.Duration
 	next  time.Time
 }
@@ -42,7 +42,7 @@ func newPoller() *poller {
 	return &poller{boxes: map[string]*polled{}, added: make(chan struct{}, 1)}
 }
 
-// add polls a directory from now on. Changes from now on are reported.
+// add starts polling a directory and reports later changes.
 func (p *poller) add(sandboxID, path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +68,8 @@ func (p *poller) remove(sandboxID string) {
 	delete(p.boxes, sandboxID)
 }
 
-// stir says that something is about to happen in a directory.
-func (p *poller) stir(sandboxID string) {
+// pollSoon resets a directory to the shortest interval, because a change is expected.
+func (p *poller) pollSoon(sandboxID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b := p.boxes[sandboxID]; b != nil {
@@ -89,7 +89,7 @@ func (p *poller) ids() []string {
 	return ids
 }
 
-// changedAt is when an entry of a directory was last added or removed; zero when that is unknown.
+// changedAt returns when a directory entry was last added or removed; zero when unknown.
 func changedAt(path string) time.Time {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -98,7 +98,7 @@ func changedAt(path string) time.Time {
 	return info.ModTime()
 }
 
-// poll reads the time of the directory and reports whether it can have changed since the last poll. now is a time before the call.
+// poll reads the mtime of the directory and reports whether it may have changed since the last poll. now is a time before the call.
 func (b *polled) poll(now time.Time) (changed bool) {
 	mtime := changedAt(b.path)
 	changed = b.fresh || !mtime.Equal(b.mtime)
@@ -112,7 +112,7 @@ func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
 	timer := time.NewTimer(pollRetry)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		changed, next := p.look(time.Now())
+		changed, next := p.pollDue(time.Now())
 		for _, id := range changed {
 			notify(id)
 		}
@@ -125,8 +125,8 @@ func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
 	}
 }
 
-// look polls the directories that are due. It returns the changed ones, and the time until the next poll.
-func (p *poller) look(now time.Time) (changed []string, next time.Duration) {
+// pollDue polls the directories that are due. It returns the changed ones, and the time until the next poll.
+func (p *poller) pollDue(now time.Time) (changed []string, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = pollRetry

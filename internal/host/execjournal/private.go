@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of files in the log directory. Nothing there is of use to a command but the output of its own user's execs.
+// Modes of files in the log directory. Commands need nothing there but the output of their own user's execs.
 const (
-	// PrivateMode is that of locks, journals and temporary files: their owner alone may open them.
+	// PrivateMode is the mode of locks, journals and temporary files: only their owner may open them.
 	PrivateMode = 0o600
-	// LogMode is that of logs: the group of the exec's user reads them inside.
+	// LogMode is the mode of logs: the group of the exec's user may read them in the container.
 	LogMode = 0o640
-	// openMode is the mode of a file that can't be given to its reader.
+	// openMode is the mode of a file whose owner can't be changed to its reader.
 	openMode = 0o644
 )
 
-// Entrust gives fd, a new file in the directory dirfd, to the owner of the directory: root, or the daemon's user where that is
-// another one, who could not read it otherwise. group is the file's group, or -1 for the one that it has. What we may not
-// give away becomes readable to everybody inside instead: the daemon must be able to read it.
+// Entrust changes the owner of fd, a new file in the directory dirfd, to the owner of the directory: root, or the daemon's
+// user, who could not read it otherwise. group is the file's group, or -1 to keep it. A file that may not be given away
+// becomes readable for all users of the container instead: the daemon must be able to read it.
 //
-// The mode comes first, and is set only where it differs: PID 1 of a hardened sandbox may not change that of others' files.
+// The mode is set first, and only if it differs: PID 1 of a hardened sandbox may not change the mode of other users' files.
 func Entrust(dirfd, fd int, group int, mode uint32) error {
 	var dir, file unix.Stat_t
 	if err := errors.Join(unix.Fstat(dirfd, &dir), unix.Fstat(fd, &file)); err != nil {

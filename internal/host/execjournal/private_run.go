@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PrivateName is the file in ctl/exec that says that the host does not see the locks of this run of the container, which has a kernel
-// of its own, such as gVisor's. Then an exec that has started, and for which PID 1 has rung no bell, lives as long as the container's
-// process on the host. An exec of an earlier run is dead: its journal names another one. The daemon writes it before the release and removes it before each start. Not flushed: a crash of the host that
-// loses it has ended the container as well.
+// PrivateName is the file in ctl/exec that marks a run of the container whose locks are not visible to the host, because the
+// container has a kernel of its own, such as gVisor's. Then a started exec without a .lost marker counts as alive while the
+// container's process on the host lives; an exec whose journal names an earlier run is dead. The daemon writes the file before
+// the release and removes it before each start. It is not flushed: a host crash that loses it also ends the container.
 const PrivateName = "private"
 
-// privateRun is one run of such a container.
+// privateRun identifies one run of such a container.
 type privateRun struct {
 	Version int     `json:"version"`
-	Run     string  `json:"run"` // as in its journals
+	Run     string  `json:"run"` // Journal.Run of its execs
 	Process process `json:"process"`
 }
 
-// process is one of the host. A process ID alone is used again.
+// process identifies a process of the host. Process IDs alone are reused.
 type process struct {
 	Pid    int    `json:"pid"`
 	Start  string `json:"start"` // field 22 of /proc/PID/stat: clock ticks since the host's boot
 	BootID string `json:"boot_id"`
 }
 
-// livesUnseen reports whether an exec that has started, and whose lock is free, lives in a container whose locks the host does not see.
+// livesUnseen reports whether a started exec whose lock is free lives in a container whose locks are not visible to the host.
 func (d *Dir) livesUnseen(logs int, sandboxID string, j Journal) (bool, error) {
 	ctl, err := openDir(d.execDir(sandboxID))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func (d *Dir) livesUnseen(logs int, sandboxID string, j Journal) (bool, error) {
 	}
 	var r privateRun
 	if err := json.Unmarshal(data, &r); err != nil || r.Version != Version {
-		return false, unavailablef("%s of sandbox %s is not valid", PrivateName, sandboxID) // ours alone: no verdict on a damaged one
+		return false, unavailablef("%s of sandbox %s is not valid", PrivateName, sandboxID) // only the daemon writes it; a damaged one gives no verdict
 	}
 	if r.Run != j.Run {
 		return false, nil
@@ -63,7 +63,7 @@ func (d *Dir) livesUnseen(logs int, sandboxID string, j Journal) (bool, error) {
 	return !lost, err
 }
 
-// lives reports whether the process still does.
+// lives reports whether the process still exists.
 func (p process) lives() (bool, error) {
 	now, err := processOf(p.Pid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,7 @@ func (p process) lives() (bool, error) {
 	return now == p, err
 }
 
-// processOf returns the process of that ID. fs.ErrNotExist: there is none, or it is dead and not yet reaped.
+// processOf returns the process with that ID. fs.ErrNotExist: there is none, or it is a zombie.
 func processOf(pid int) (process, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, unix.ESRCH) {
@@ -85,10 +85,10 @@ func processOf(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// "pid (comm) state ppid ...", and comm may hold anything.
+	// "pid (comm) state ppid ...", where comm may contain any character.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
-		return process{}, fmt.Errorf("read /proc/%d/stat: %q is not what the kernel writes", pid, stat)
+		return process{}, fmt.Errorf("read /proc/%d/stat: unexpected content %q", pid, stat)
 	}
 	if state := fields[0][0]; state == 'Z' || state == 'X' {
 		return process{}, fs.ErrNotExist
@@ -96,8 +96,8 @@ func processOf(pid int) (process, error) {
 	return process{Pid: pid, Start: string(fields[19]), BootID: strings.TrimSpace(string(boot))}, nil
 }
 
-// inContainer reports whether the process is one of the container: its control group names the container. A daemon that does not see
-// the host's processes would take another one for it.
+// inContainer reports whether the process belongs to the container: its control group contains the container's ID. Without
+// the check, a daemon in another PID namespace could mistake another process for it.
 func inContainer(pid int, containerID string) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && containerID != "" && bytes.Contains(data, []byte(containerID))

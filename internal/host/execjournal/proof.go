@@ -14,54 +14,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProofID is the internal exec that proves that a runtime can run commands. It takes the path of every exec, from its request to
-// its log and its end, before PID 1 is released.
+// ProofID is the internal exec that proves that a runtime can run commands. It uses the path of every exec, from its request
+// to its log and its end, before PID 1 is released.
 const ProofID = "_runtime"
 
-// ProofVerb is the verb of the shim that the proof runs: it prints its argument and waits to be cancelled.
+// ProofVerb is the shim's verb that the proof runs: it prints its argument and waits to be cancelled.
 const ProofVerb = "probe"
 
-// ProofNames is the line that the command of the proof prints once it reaches the engine's DNS server, or where there is none.
+// ProofNames is the line that the proof's command prints once it reaches the engine's DNS server, or when there is none.
 const ProofNames = "names"
 
-// NamelessName is the file in ctl/exec that says that this run of the container did not reach the engine's DNS server when it was
-// proven. The daemon writes it before the release and removes it before each start.
+// NamelessName is the file in ctl/exec that marks a run of the container that did not reach the engine's DNS server during the
+// proof. The daemon writes it before the release and removes it before each start.
 const NamelessName = "nameless"
 
-// Container is a run of a container as the engine knows it.
+// Container is one run of a container, as reported by the engine.
 type Container struct {
 	ID  string
-	Pid int // of its process on the host
+	Pid int // of its PID 1 on the host
 	// HasFile asks the engine whether the container has a file.
 	HasFile func(path string) (bool, error)
-	// NeedsNames: a runtime whose containers don't reach the engine's DNS server is not proven.
+	// NeedsNames: the proof fails if the container does not reach the engine's DNS server.
 	NeedsNames bool
 }
 
-// ProofFile is a file of the container that the command of the proof makes in its root file system, and removes at its end.
+// ProofFile is a file in the container's root file system that the proof's command creates, and removes at its end.
 func ProofFile(word string) string { return path.Join(path.Dir(ContainerCtl), word) }
 
-// Proof is how far the proof of a runtime is.
+// Proof is the progress of the proof of a runtime.
 type Proof struct {
-	// Proven: the runtime can run commands, and Look can tell whether they live.
+	// Proven: the runtime can run commands, and Look can determine whether they live.
 	Proven bool
-	// Awaited is what the host has not seen yet, where the proof goes on.
+	// Awaited is what the host has not observed yet, while the proof continues.
 	Awaited string
-	// Refused is the verdict that the runtime can't run commands.
+	// Refused is the reason why the runtime can't run commands.
 	Refused string
 }
 
-// Prove takes the proof of the runtime of a running container one step further: the command of the proof is started, it is seen to have
-// begun, to have printed and to have made a file that the engine sees, it is found out whether the host sees its lock, it is cancelled, and its end is read. Where the host does
-// not see the lock, that is recorded under PrivateName, and where the command does not reach the engine's DNS server, under NamelessName. All state is in the files: call it again after each change of the journal of
-// ProofID, also in another process. Withhold forgets it. Errors: invalid argument; I/O, which is no verdict.
+// Prove advances the proof of a running container's runtime by one step: it starts the proof's command; waits until the host
+// sees that it has started and printed, and the engine sees the file that it created; determines whether its lock is visible to
+// the host; cancels it; and reads its end. When the lock is not visible, it records PrivateName; when the command does not reach
+// the engine's DNS server, NamelessName. All state is in the files: call it again after each change of ProofID's journal,
+// also from another process. Withhold drops the proof. Errors: invalid argument; I/O, which is not a verdict.
 func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return Proof{}, err
 	}
 	proc, err := processOf(c.Pid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !inContainer(c.Pid, c.ID) {
-		proc = process{} // it matters only where the lock is not seen
+		proc = process{} // needed only when the lock is not visible
 	} else if err != nil {
 		return Proof{}, err
 	}
@@ -80,37 +81,37 @@ func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 		err := d.Start(sandboxID, Request{
 			ExecID: ProofID, Nonce: nonce, Command: []string{ContainerShim, ProofVerb, nonce}, Cwd: "/", User: "0:0", CancelGraceMillis: 1000,
 		})
-		return Proof{Awaited: "the host does not see that a command has started"}, err
+		return Proof{Awaited: "the host does not see that the probe command has started"}, err
 	case Running:
 		return d.proveRunning(sandboxID, logs, s.Journal, proc, c)
 	case Ended:
 		return d.proveEnded(sandboxID, logs, nonce, s.Journal)
 	}
-	return Proof{Refused: "the journal that the host sees is not that of the command: " + cmp.Or(s.Problem, s.Phase.String())}, nil
+	return Proof{Refused: "the journal that the host sees is not that of the probe command: " + cmp.Or(s.Problem, s.Phase.String())}, nil
 }
 
-const awaitsEnd = "the host does not see the end of a command that was cancelled"
+const awaitsEnd = "the host does not see the end of the cancelled probe command"
 
 // proveRunning checks the command while it runs, and then cancels it.
 func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, c Container) (Proof, error) {
 	nonce := j.Nonce
 	if printed, _, err := printed(logs, nonce); err != nil || !printed {
-		return Proof{Awaited: "the host does not see what a command has printed"}, err
+		return Proof{Awaited: "the host does not see the output of the probe command"}, err
 	}
 	if lost, err := Exists(logs, LostName(ProofID)); err != nil || lost {
-		return Proof{Refused: "the process that supervised a command was killed"}, err
+		return Proof{Refused: "the supervisor of the probe command was killed"}, err
 	}
-	// A command that was cancelled has passed the other checks. It removes its file some time before its end is on record.
+	// A cancelled command has passed the other checks. It removes its file some time before its end is recorded.
 	if cancelled, err := d.cancelled(sandboxID, ProofID, nonce); err != nil || cancelled {
 		return Proof{Awaited: awaitsEnd}, err
 	}
 	if kept, err := c.HasFile(ProofFile(nonce)); err != nil || !kept {
-		return Proof{Refused: "it keeps what commands write to the container's own files where the engine does not see it, so a stop would " +
-			"lose it; gVisor's runsc must be given --overlay2=none among its arguments in the engine's configuration"}, err
+		return Proof{Refused: "writes to the container's own files are not visible to the engine, so a stop would " +
+			"lose them; gVisor's runsc must be given --overlay2=none among its arguments in the engine's configuration"}, err
 	}
 	if _, names, err := printed(logs, nonce); err != nil || !names {
 		if err != nil || c.NeedsNames {
-			return Proof{Awaited: "its network does not reach the engine's DNS server, which knows the names of services; gVisor's runsc must " +
+			return Proof{Awaited: "its network does not reach the engine's DNS server, which resolves the names of services; gVisor's runsc must " +
 				"be given --network=host among its arguments in the engine's configuration"}, err
 		}
 		if err := d.put(sandboxID, ProofID, "nameless", NamelessName, nil); err != nil {
@@ -122,13 +123,13 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 		return Proof{}, err
 	}
 	if !held {
-		// It may also have ended since its journal was read; it was not asked to.
+		// It may also have ended since its journal was read, although it was not cancelled.
 		if s, err := readStatus(logs, ProofID, nonce); err != nil || s.Phase != Running {
-			return Proof{Awaited: "the end of a command"}, err
+			return Proof{Awaited: "the host does not see the end of the probe command"}, err
 		}
 		if proc.Pid == 0 || j.Run == "" {
 			return Proof{Refused: "it keeps file locks inside the sandbox, and agboxd does not see the container's process, " +
-				"so it could not tell whether a command is alive"}, nil
+				"so it cannot determine whether a command is alive"}, nil
 		}
 		data, err := json.Marshal(privateRun{Version: Version, Run: j.Run, Process: proc})
 		if err == nil {
@@ -141,7 +142,7 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 	return Proof{Awaited: awaitsEnd}, d.Cancel(sandboxID, ProofID, nonce)
 }
 
-// proveEnded judges the end. The files of the proof are of no more use.
+// proveEnded checks the recorded end and removes the files of the proof.
 func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (Proof, error) {
 	printed, _, err := printed(logs, nonce)
 	switch {
@@ -150,14 +151,14 @@ func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (P
 	case j.Error != "":
 		return Proof{Refused: j.Error}, nil
 	case !j.Cancelled:
-		return Proof{Refused: fmt.Sprintf("a command that waits to be cancelled ended by itself, with code %d", j.ExitCode)}, nil
+		return Proof{Refused: fmt.Sprintf("the probe command exited with code %d before it was cancelled", j.ExitCode)}, nil
 	case !printed:
-		return Proof{Refused: "the host does not see what a command has printed"}, nil
+		return Proof{Refused: "the host does not see the output of the probe command"}, nil
 	}
 	return Proof{Proven: true}, d.forgetProof(sandboxID)
 }
 
-// printed reports whether the host sees the word that the command of the proof prints, and whether it also sees ProofNames.
+// printed reports whether the host sees the word that the command of the proof prints, and the line ProofNames.
 func printed(logs int, word string) (printed, names bool, err error) {
 	data, err := ReadFile(logs, StdoutName(ProofID), MaxJournalBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
@@ -170,7 +171,7 @@ func printed(logs int, word string) (printed, names bool, err error) {
 	return printed, names, err
 }
 
-// Nameless reports whether the present or last run of a sandbox's container did not reach the engine's DNS server when it was proven.
+// Nameless reports whether the present or last run of a sandbox's container failed to reach the engine's DNS server during the proof.
 func (d *Dir) Nameless(sandboxID string) bool {
 	if checkSandboxID(sandboxID) != nil {
 		return false
@@ -179,8 +180,8 @@ func (d *Dir) Nameless(sandboxID string) bool {
 	return err == nil
 }
 
-// forgetProof removes the files of a proof: the request first, since without a journal it would be run again, and then the journal,
-// which is judged together with the rest.
+// forgetProof removes the files of a proof: the request first, since without a journal it would run again, then the journal,
+// and the other files, which are only valid together with it.
 func (d *Dir) forgetProof(sandboxID string) error {
 	if err := d.Forget(sandboxID, ProofID); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startedBy is a process that the test ends.
+// startedBy is a process that the test kills.
 func startedBy(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -20,7 +20,7 @@ func startedBy(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// TestLookWhereLocksAreNotSeen: an exec lives as long as the container's process, unless PID 1 rang the bell.
+// TestLookWhereLocksAreNotSeen: an exec lives as long as the container's process, unless PID 1 created the .lost marker.
 func TestLookWhereLocksAreNotSeen(t *testing.T) {
 	d, p := newDir(t)
 	cmd := startedBy(t)
@@ -63,7 +63,7 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 	}
 	mark(l)
 	write(t, p.Logs, LostName("e1"), "")
-	want("the bell rang", Lost)
+	want("the .lost marker exists", Lost)
 	must(t, os.Remove(filepath.Join(p.Logs, LostName("e1"))))
 	must(t, cmd.Process.Kill())
 	var info unix.Siginfo
@@ -71,18 +71,18 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 	want("the process is a zombie", Lost)
 	must(t, d.Withhold("box1"))
 	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", PrivateName)); err == nil {
-		t.Error("the next run inherits the mark")
+		t.Error("the next run inherits the file")
 	}
 	write(t, p.Ctl, "exec/"+PrivateName, "{")
 	if s, err := d.Look("box1", "e1", testNonce); err == nil {
-		t.Errorf("a damaged mark is a verdict: %s", s.Phase)
+		t.Errorf("a damaged file gives a verdict: %s", s.Phase)
 	}
 	write(t, p.Logs, JournalName("e1"), journal(StateEnded, testNonce))
 	want("ended", Ended)
 }
 
-// TestProveGoesOnWhereItWas plays PID 1: every step of the proof is derived from the files, in whatever process.
-func TestProveGoesOnWhereItWas(t *testing.T) {
+// TestProveResumesFromTheFiles plays PID 1: every step of the proof is derived from the files, in any process.
+func TestProveResumesFromTheFiles(t *testing.T) {
 	_, p := newDir(t)
 	again := func() *Dir { return New(filepath.Dir(p.Logs), filepath.Dir(filepath.Dir(p.Ctl))) }
 	c := Container{ID: "no-such-container", Pid: startedBy(t).Process.Pid}
@@ -101,7 +101,7 @@ func TestProveGoesOnWhereItWas(t *testing.T) {
 		}
 	}
 	for range 2 {
-		wants("asked", prove(), Proof{Awaited: "the host does not see that a command has started"})
+		wants("asked", prove(), Proof{Awaited: "the host does not see that the probe command has started"})
 	}
 	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(ProofID)))
 	must(t, err)
@@ -115,28 +115,28 @@ func TestProveGoesOnWhereItWas(t *testing.T) {
 		write(t, p.Logs, JournalName(ProofID), string(data))
 	}
 	write2(Journal{State: StateStarted})
-	wants("mute", prove(), Proof{Awaited: "the host does not see what a command has printed"})
+	wants("mute", prove(), Proof{Awaited: "the host does not see the output of the probe command"})
 	write(t, p.Logs, StdoutName(ProofID), ProofNames+"\n"+r.Command[2]+"\n")
-	if proof := prove(); !strings.Contains(proof.Refused, "a stop would lose it") {
-		t.Errorf("nothing is kept: %+v", proof)
+	if proof := prove(); !strings.Contains(proof.Refused, "a stop would lose them") {
+		t.Errorf("the file is not kept: %+v", proof)
 	}
 	kept = true
 	wants("unseen", prove(), Proof{Refused: "it keeps file locks inside the sandbox, and agboxd does not see the container's process, " +
-		"so it could not tell whether a command is alive"})
+		"so it cannot determine whether a command is alive"})
 	lock, err := os.Create(filepath.Join(p.Logs, LockName(ProofID)))
 	must(t, err)
 	defer lock.Close()
 	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
 	for range 2 {
-		wants("held", prove(), Proof{Awaited: "the host does not see the end of a command that was cancelled"})
+		wants("held", prove(), Proof{Awaited: "the host does not see the end of the cancelled probe command"})
 	}
 	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(ProofID))); err != nil {
 		t.Error(err)
 	}
-	kept = false // the command removes its file before its end is on record
-	wants("ending", prove(), Proof{Awaited: "the host does not see the end of a command that was cancelled"})
+	kept = false // the command removes its file before its end is recorded
+	wants("ending", prove(), Proof{Awaited: "the host does not see the end of the cancelled probe command"})
 	write2(Journal{State: StateEnded, ExitCode: 9})
-	wants("by itself", prove(), Proof{Refused: "a command that waits to be cancelled ended by itself, with code 9"})
+	wants("by itself", prove(), Proof{Refused: "the probe command exited with code 9 before it was cancelled"})
 	write2(Journal{State: StateEnded, ErrorCode: ErrorStartFailed, Error: "no room"})
 	wants("refused", prove(), Proof{Refused: "no room"})
 	write2(Journal{State: StateEnded, Cancelled: true})
@@ -148,7 +148,7 @@ func TestProveGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// TestProveWaitsForNamesWhereTheyAreNeeded: a sandbox with services is not proven before its container reaches the engine's DNS server.
+// TestProveWaitsForNamesWhereTheyAreNeeded: the proof of a sandbox with services waits until its container reaches the engine's DNS server.
 func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
 	d, p := newDir(t)
 	c := Container{ID: "c", Pid: startedBy(t).Process.Pid, NeedsNames: true, HasFile: func(string) (bool, error) { return true, nil }}
@@ -189,6 +189,6 @@ func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
 	}
 	must(t, d.Withhold("box1"))
 	if d.Nameless("box1") {
-		t.Error("the next run inherits the note")
+		t.Error("the next run inherits the file")
 	}
 }

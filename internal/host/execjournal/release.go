@@ -26,12 +26,12 @@ func (d *Dir) Released(sandboxID string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, unavailablef("look for %s: %w", ReleaseName, err)
+		return false, unavailablef("stat %s: %w", ReleaseName, err)
 	}
 	return true, nil
 }
 
-// Withhold takes a Release back: in the next run PID 1 waits for another one; and forgets that PID 1 was Terminated. To be called
+// Withhold reverts Release, so that PID 1 of the next run waits for another one, and clears Terminated. Call it
 // while the container does not run. Idempotent.
 func (d *Dir) Withhold(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -39,7 +39,7 @@ func (d *Dir) Withhold(sandboxID string) error {
 	}
 	err := os.Remove(filepath.Join(d.Paths(sandboxID).Logs, TerminatedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailablef("forget %s: %w", TerminatedName, err)
+		return unavailablef("remove %s: %w", TerminatedName, err)
 	}
 	if err := d.forgetProof(sandboxID); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (d *Dir) Withhold(sandboxID string) error {
 	return d.unlink(sandboxID, ReleaseName, PrivateName, NamelessName)
 }
 
-// Terminated reports whether PID 1 noted in its present or last run that a TERM asked it to end. The sandbox's root can forge it.
+// Terminated reports whether PID 1 recorded a TERM in its present or last run. The sandbox's root can forge it.
 // Errors: invalid argument; unavailable.
 func (d *Dir) Terminated(sandboxID string) (bool, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -57,5 +57,5 @@ func (d *Dir) Terminated(sandboxID string) (bool, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return err == nil, nil
 	}
-	return false, unavailablef("look for %s: %w", TerminatedName, err)
+	return false, unavailablef("stat %s: %w", TerminatedName, err)
 }

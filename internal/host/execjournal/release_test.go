@@ -6,7 +6,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestAReleaseHoldsUntilItIsTakenBack(t *testing.T) {
+func TestReleaseHoldsUntilWithhold(t *testing.T) {
 	d, _ := newDir(t)
 	want := func(id string, want bool) {
 		t.Helper()

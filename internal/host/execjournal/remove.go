@@ -15,20 +15,20 @@ import (
 // removeBudget bounds one call of Remove; a container can leave millions of files.
 const removeBudget = 500 * time.Millisecond
 
-// UnfinishedError says that a call reached its limit and files are left; call again. Removed counts the files that this call removed.
+// UnfinishedError says that a call reached its time limit and files are left; call again. Removed counts the files that this call removed.
 type UnfinishedError struct{ Removed int }
 
 // Error implements error.
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("%d files and directories are removed, and there are more: call again", e.Removed)
+	return fmt.Sprintf("removed %d files and directories, more are left: call again", e.Removed)
 }
 
 // Unavailable marks the class of the error for errdefs.
 func (e *UnfinishedError) Unavailable() {}
 
-// Remove removes everything of sandboxID: logs, journals, requests, out. The container must be gone.
-// Idempotent. It follows no symlink, and a tree of any depth costs it two descriptors. Errors: *UnfinishedError, which is
-// unavailable, when the time of one call was not enough (call again, the rest is smaller), or the I/O error.
+// Remove removes everything of sandboxID: logs, journals, requests, out. The container must have been removed.
+// Idempotent. It follows no symlink, and needs two descriptors for a tree of any depth. Errors: *UnfinishedError, which is
+// unavailable, when the call's time limit was reached (call again to continue), or the I/O error.
 func (d *Dir) Remove(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -53,7 +53,7 @@ func removeTree(path string, deadline time.Time) error {
 	return nil
 }
 
-// emptyTree removes everything in path, if it is there.
+// emptyTree removes everything in path, if path exists.
 func emptyTree(path string, deadline time.Time) error {
 	fd, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,17 +72,17 @@ func emptyTree(path string, deadline time.Time) error {
 	return nil
 }
 
-// flattener removes a tree without recursion: what lies deeper than one level is first moved up to the top.
+// flattener removes a tree without recursion: it first moves directories below the first level up to the top.
 type flattener struct {
 	top      int
-	prefix   string // of moved-up names; unique, because those of an earlier call may still be there
+	prefix   string // of moved-up names; unique, because those of an earlier call may still exist
 	moved    int
 	removed  int
 	deadline time.Time
 }
 
-// sweep removes the files of the directory fd and empties its subdirectories by one level; more says that it found
-// something, so that another sweep is due.
+// sweep removes the files of the directory fd and empties its subdirectories by one level; more means that fd was not empty,
+// so that another sweep is due.
 func (f *flattener) sweep(fd int) (more bool, err error) {
 	names, err := readNames(fd)
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *flattener) enter(name string) error {
 }
 
 func (f *flattener) moveUp(fd int, name string) error {
-	for range 1 << 20 { // names that a container put there on purpose are skipped
+	for range 1 << 20 { // skips names that the container may have created on purpose
 		f.moved++
 		to := f.prefix + strconv.Itoa(f.moved)
 		err := unix.Renameat2(fd, name, f.top, to, unix.RENAME_NOREPLACE)
@@ -136,7 +136,7 @@ func (f *flattener) moveUp(fd int, name string) error {
 			return os.NewSyscallError("rename", err)
 		}
 	}
-	return fmt.Errorf("move %q up: no free name", name)
+	return fmt.Errorf("move %q to the top: no free name", name)
 }
 
 // readNames lists at most 4096 entries from the start of the directory, so that a huge one costs no memory.

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start asks the shim to run r; Version is filled in. Idempotent, and harmless for an exec that has a journal. The shim
-// acts on it at once, or when the container runs. Nothing is flushed: the caller's record brings the file back after a
-// crash of the host. Errors: invalid argument; not found before Prepare.
+// Start asks the shim to run r; it sets Version. Idempotent, and without effect for an exec that has a journal. The shim
+// acts on it at once, or when the container runs. Nothing is flushed: after a crash of the host the caller's record restores
+// the file. Errors: invalid argument; not found before Prepare.
 func (d *Dir) Start(sandboxID string, r Request) error {
-	defer d.polls.stir(sandboxID)
+	defer d.polls.pollSoon(sandboxID)
 	if err := checkIDs(sandboxID, r.ExecID); err != nil {
 		return err
 	}
@@ -35,10 +35,10 @@ func (d *Dir) Start(sandboxID string, r Request) error {
 	return d.put(sandboxID, r.ExecID, "json", RequestName(r.ExecID), data)
 }
 
-// Cancel asks the shim to end an exec: TERM to its tree, KILL after the grace of its Request. Idempotent. For an exec
-// without a journal the shim does nothing, ever: Close it as well.
+// Cancel asks the shim to stop an exec: TERM to its tree, KILL after the grace period of its Request. Idempotent. The shim
+// never acts on a cancel of an exec without a journal: Close it as well.
 func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
-	defer d.polls.stir(sandboxID)
+	defer d.polls.pollSoon(sandboxID)
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 	return err
 }
 
-// cancelled reports whether the exec of that nonce was asked to end. Errors: I/O.
+// cancelled reports whether a Cancel with that nonce exists. Errors: I/O.
 func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
 	fd, err := openDir(d.execDir(sandboxID))
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
 	return err == nil && c.Nonce == nonce, nil // Cancel replaces what does not decode
 }
 
-// Forget removes the request, the cancel and the inbox of an exec that is terminal. Idempotent. Secrets in them go with it.
+// Forget removes the request, the cancel and the inbox of a terminal exec, with the secrets in them. Idempotent.
 func (d *Dir) Forget(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (d *Dir) Forget(sandboxID, execID string) error {
 		TempName(execID, "json"), TempName(execID, "cancel"), TempName(execID, "closed"))
 }
 
-// unlink removes files of ctl/exec that need not be there.
+// unlink removes files of ctl/exec; missing ones are ignored.
 func (d *Dir) unlink(sandboxID string, names ...string) error {
 	fd, err := openDir(d.execDir(sandboxID))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +101,7 @@ func (d *Dir) unlink(sandboxID string, names ...string) error {
 	return nil
 }
 
-// put writes a file of ctl/exec unless it is there as wanted.
+// put writes a file of ctl/exec unless it already has that content.
 func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
 	fd, err := openDir(d.execDir(sandboxID))
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Phase is what the files of an exec say.
+// Phase is the state of an exec according to its files.
 type Phase int
 
 const (
-	// None means: no journal. The exec has not started; whether it may is decided by who creates the journal first.
+	// None means: there is no journal. The exec has not started; whether it may start is decided by who creates the journal first.
 	None Phase = iota
 	// Running means: started and alive.
 	Running
-	// Lost means: started, and its supervisor was killed before it could record the end. Nothing of its tree is left if the
-	// container still runs; if the container is down, neither.
+	// Lost means: started, and its supervisor was killed before it could record the end. No process of its tree is left, whether or
+	// not the container still runs.
 	Lost
 	// Ended means: the result is final.
 	Ended
 	// Closed means: the daemon closed it; it never ran and never will.
 	Closed
-	// Foreign means: something is in the journal's place that is no journal of this exec (another nonce, forged, unreadable).
-	// It is no result, and the exec can never start any more.
+	// Foreign means: the journal's path holds something that is not a journal of this exec (another nonce, forged, unreadable).
+	// It is no result, and the exec can never start.
 	Foreign
 )
 
@@ -38,16 +38,16 @@ func (p Phase) String() string {
 	return names[p]
 }
 
-// Status is one look at an exec.
+// Status is the state of an exec at the time of one Look.
 type Status struct {
 	Phase Phase
 	// Journal is set for Running, Lost, Ended and Closed.
 	Journal Journal
-	// Problem says in one sentence why Phase is Foreign.
+	// Problem is the reason, in one sentence, why Phase is Foreign.
 	Problem string
 }
 
-// Look reads what the files say about an exec, without the engine and without waiting. A missing directory reads as
+// Look derives an exec's status from its files, without the engine and without waiting. A missing directory means
 // None. An error means that the files could not be read now: no verdict.
 func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
@@ -64,8 +64,8 @@ func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 	return d.look(fd, sandboxID, execID, nonce)
 }
 
-// look reads journal, life, journal. The supervisor records the end before it ends, so an end that came
-// between is seen by the second read.
+// look reads the journal, probes for life, and reads the journal again. The supervisor records the end before it exits, so
+// the second read sees an end that came in between.
 func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	s, err := readStatus(dirfd, execID, nonce)
 	if err != nil || s.Phase != Running {
@@ -84,7 +84,7 @@ func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	return s, err
 }
 
-// readStatus reads the journal alone: a started one is Running.
+// readStatus reads only the journal: a started one is Running.
 func readStatus(dirfd int, execID, nonce string) (Status, error) {
 	data, err := ReadFile(dirfd, JournalName(execID), MaxJournalBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +112,7 @@ func readStatus(dirfd int, execID, nonce string) (Status, error) {
 	return Status{Phase: phases[j.State], Journal: j}, nil
 }
 
-// lockHeld probes the lock. A lock file that is missing or no regular file is free: nobody of ours can hold it.
+// lockHeld probes the lock. A lock file that is missing or not regular is free: no shim can hold it.
 func lockHeld(dirfd int, execID string) (bool, error) {
 	fd, err := openRegular(dirfd, LockName(execID))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
@@ -121,7 +121,7 @@ func lockHeld(dirfd int, execID string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd) // gives the shared lock back
+	defer unix.Close(fd) // releases the shared lock
 	err = flock(fd, unix.LOCK_SH)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
@@ -140,9 +140,9 @@ func flock(fd, how int) error {
 	}
 }
 
-// Close declares an exec that has no journal never to run, and then looks: the answer is Closed if the fence is ours (now
-// or from an earlier call), otherwise what the other creator wrote. reason is shown to people and holds no secret. When it
-// returns Closed, the command has not run and never will, whatever the container does.
+// Close closes an exec without a journal so that it never runs, and then reads its status: Closed if the fence is the caller's
+// (from now or an earlier call), otherwise the other creator's journal. reason is shown to users and holds no secret. When it
+// returns Closed, the command has not run and never will, regardless of the container.
 func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return Status{}, err
@@ -167,7 +167,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 		err = closeWithoutSpace(fd, JournalName(execID))
 	}
 	if errors.Is(err, fs.ErrExist) {
-		err = Sync(fd) // the link may be our own, from before a crash, and not yet durable
+		err = Sync(fd) // the link may be from before a crash of the daemon, and not yet durable
 	}
 	if err != nil {
 		return Status{}, unavailablef("close exec %s: %w", execID, err)
@@ -175,7 +175,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 	return d.look(fd, sandboxID, execID, nonce)
 }
 
-// openLogs opens the log directory, which it makes if no container ever had it.
+// openLogs opens the log directory, and creates it if no container ever had it.
 func (d *Dir) openLogs(sandboxID string) (int, error) {
 	logs := d.Paths(sandboxID).Logs
 	fd, err := openDir(logs)

@@ -11,15 +11,15 @@ import (
 // MaxTailBytes is the most that Tail returns.
 const MaxTailBytes = 1 << 20
 
-// MainLogPaths returns the host paths of the two logs of the container's main process. They need not exist; read them as
-// hostile files. They hold the output of all its starts, the oldest first.
+// MainLogPaths returns the host paths of the two logs of the container's main process. They need not exist; their content is
+// untrusted. They contain the output of all its starts, the oldest first.
 func (d *Dir) MainLogPaths(sandboxID string) (stdout, stderr string) {
 	return d.LogPaths(sandboxID, MainID)
 }
 
 // Tail returns the end of a log: at most limit bytes, and at most MaxTailBytes. execID may be MainID. It follows no symlink,
-// opens no device and waits for no FIFO. The bytes are the command's own: any bytes, possibly from the middle of a
-// character. Errors: invalid argument; not found; ErrMalformed for what is not a regular file; else the I/O error.
+// opens no device and waits for no FIFO. The bytes are the command's output, possibly starting inside a
+// character. Errors: invalid argument; not found; ErrMalformed for anything but a regular file; else the I/O error.
 func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return nil, err

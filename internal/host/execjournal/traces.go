@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what Traces reads of one directory: a container can fill its own with names.
+// Bounds of Traces per directory: a container can fill its own directory with names.
 const (
 	maxTraces  = 20_000
 	maxEntries = 1 << 20
 )
 
-// Trace is what the files tell of one exec to somebody who has no record of it.
+// Trace is the information that the files hold about one exec, for a caller without a record of it.
 type Trace struct {
 	ExecID string
-	// Request is the daemon's own, which no container can write; nil once the exec is on record as ended, and of one that was
-	// never asked for.
+	// Request is the daemon's own, which no container can write; nil once the exec is recorded as ended, and for an exec that
+	// was never requested.
 	Request *Request
-	// Cancelled: a Cancel lies beside the request.
+	// Cancelled: a Cancel exists.
 	Cancelled bool
-	// Journal is what the container says; nil when there is none. Its nonce need not be the request's: then it is forged.
+	// Journal is the container's; nil when there is none. A nonce other than the request's means that it is forged.
 	Journal *Journal
 	// Running: the journal says started, and the exec lives.
 	Running bool
 }
 
-// Traces lists the execs, internal ones too, that have a request or a journal, sorted by ID. unread is how many journals and
-// requests are there that could not be read, or were too many. Missing directories read as empty. Errors: invalid argument;
+// Traces lists the execs, internal ones too, that have a request or a journal, sorted by ID. unread counts the journals and
+// requests that could not be read, or exceed the bounds. Missing directories count as empty. Errors: invalid argument;
 // else the I/O error.
 func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -60,8 +60,8 @@ type traces struct {
 	unread    int
 }
 
-// within calls look with each name in the directory at path.
-func (t *traces) within(path string, look func(dirfd int, name string) error) error {
+// within calls visit with each name in the directory at path.
+func (t *traces) within(path string, visit func(dirfd int, name string) error) error {
 	fd, err := openDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -85,7 +85,7 @@ func (t *traces) within(path string, look func(dirfd int, name string) error) er
 		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
 		seen += len(names)
 		for _, name := range names {
-			if err := look(fd, name); err != nil {
+			if err := visit(fd, name); err != nil {
 				return err
 			}
 		}
@@ -94,7 +94,7 @@ func (t *traces) within(path string, look func(dirfd int, name string) error) er
 	return nil
 }
 
-// trace returns the one of an exec; nil when there are too many.
+// trace returns the Trace of an exec; nil when there are too many.
 func (t *traces) trace(id string) *Trace {
 	if t.byID[id] == nil {
 		if len(t.byID) >= maxTraces {
@@ -106,7 +106,7 @@ func (t *traces) trace(id string) *Trace {
 	return t.byID[id]
 }
 
-// input takes a file of ctl/exec.
+// input reads a file of ctl/exec.
 func (t *traces) input(dirfd int, name string) error {
 	id, cancel, ok := RequestID(name)
 	if !ok {
@@ -127,10 +127,10 @@ func (t *traces) input(dirfd int, name string) error {
 	if err == nil {
 		one.Request = &r
 	}
-	return t.note(err)
+	return t.record(err)
 }
 
-// output takes a file of the log directory.
+// output reads a file of the log directory.
 func (t *traces) output(dirfd int, name string) error {
 	id, ok := strings.CutSuffix(name, journalSuffix)
 	if !ok || !ValidExecID(id) || id == MainID {
@@ -143,23 +143,23 @@ func (t *traces) output(dirfd int, name string) error {
 	data, err := ReadFile(dirfd, name, MaxJournalBytes)
 	var j Journal
 	if err == nil && len(data) == 0 {
-		return nil // closed on a full disk: what looks at the exec finds that
+		return nil // closed on a full disk; Look returns Closed for it
 	}
 	if err == nil {
 		j, err = DecodeJournal(data, id)
 	}
 	if err != nil {
-		return t.note(err)
+		return t.record(err)
 	}
 	s, err := t.dir.look(dirfd, t.sandboxID, id, j.Nonce)
 	if err == nil && s.Phase != None && s.Phase != Foreign {
 		one.Journal, one.Running = &s.Journal, s.Phase == Running
 	}
-	return t.note(err)
+	return t.record(err)
 }
 
-// note counts what is no valid file; a file that went meanwhile is no error.
-func (t *traces) note(err error) error {
+// record counts malformed files; a file removed meanwhile is not an error.
+func (t *traces) record(err error) error {
 	switch {
 	case errors.Is(err, ErrMalformed):
 		t.unread++

@@ -56,7 +56,7 @@ func TestTracesShowRequestsAndJournals(t *testing.T) {
 	}
 }
 
-// Nothing that a container puts into its log directory is followed, waited for or believed of another file.
+// Hostile entries in the log directory are not followed, waited for, or attributed to another exec.
 func TestTracesOfAHostileDirectory(t *testing.T) {
 	d, p := newDir(t)
 	secret := filepath.Join(t.TempDir(), "secret")

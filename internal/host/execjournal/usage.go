@@ -9,27 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FullName is an empty file in ctl/exec. While it exists the sandbox has used up its quota, and the output of its commands is dropped. The
-// daemon creates and removes it.
+// FullName is an empty file in ctl/exec. While it exists, the sandbox's quota is exhausted and the output of its commands is
+// dropped. The daemon creates and removes it.
 const FullName = "full"
 
-// Bounds of one Usage: a container can fill its directories with names, and make them deep.
+// Bounds of one Usage: a container can create any number of entries, at any depth.
 const (
 	maxUsageEntries = 50_000
 	maxUsageDepth   = 8
 )
 
-// Usage is what the directories that a sandbox can write to take on disk.
+// Usage is the disk space that the directories writable by a sandbox use.
 type Usage struct {
-	// Bytes of logs, journals and the out directory together. Where there is more than one call looks at, it is less than the
-	// truth.
+	// Bytes of logs, journals and the out directory together. It is too low when there are more entries than one call reads.
 	Bytes int64
 	// Disk is the size of the file system of the logs.
 	Disk int64
 }
 
-// Usage measures a sandbox. It opens nothing but directories, follows no link, and looks at 50,000 entries at most. Missing
-// directories read as empty. Errors: invalid argument; else the I/O error.
+// Usage measures a sandbox's directories. It opens only directories, follows no link, and reads at most 50,000 entries.
+// Missing directories count as empty. Errors: invalid argument; else the I/O error.
 func (d *Dir) Usage(sandboxID string) (Usage, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return Usage{}, err
@@ -58,7 +57,7 @@ func (d *Dir) Usage(sandboxID string) (Usage, error) {
 	return u, nil
 }
 
-// usage sums a directory, which it closes. What goes meanwhile counts nothing.
+// usage sums a directory, which it closes. Entries removed meanwhile count nothing.
 func usage(fd, depth int, left *int) (sum int64, err error) {
 	defer unix.Close(fd)
 	buf := make([]byte, 32<<10)
@@ -102,7 +101,7 @@ func entryUsage(dirfd int, name string, depth int, left *int) (int64, error) {
 	return own + sum, err
 }
 
-// ignoreMissing drops what a container does to a directory while it is measured.
+// ignoreMissing drops errors that are caused by changes of the directory during the measurement.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -110,7 +109,7 @@ func ignoreMissing(err error) error {
 	return os.NewSyscallError("stat", err)
 }
 
-// SetFull makes or removes the file that says that a sandbox has used up its quota. Idempotent; it needs no disk space.
+// SetFull creates or removes the file that marks a sandbox's quota as exhausted. Idempotent; it needs no disk space.
 // Errors: invalid argument; not found before Prepare; the I/O error.
 func (d *Dir) SetFull(sandboxID string, full bool) error {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -129,7 +128,7 @@ func (d *Dir) SetFull(sandboxID string, full bool) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("make %s: %w", FullName, err)
+		return fmt.Errorf("create %s: %w", FullName, err)
 	}
 	return unix.Close(file)
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container can make files in its log directory as fast as it likes. These pauses bound what that costs the daemon; a
-// quiet host never meets them.
+// A container can create files in its log directory at any rate. These pauses bound the daemon's cost; without a flood they
+// never apply.
 const (
 	watchBuffer   = 64 << 10
 	floodPause    = 10 * time.Millisecond
@@ -31,11 +31,11 @@ type watcher struct {
 	sandbox map[int32]string // by watch descriptor; descriptors are never reused within an instance
 }
 
-// Watch calls notify, from two goroutines at most, whenever a journal in a watched log directory was put into place or an exec was
-// lost, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec at all:
-// once at the start, and after an overflow. A notification is only a reason to Look: execID may be one that does not
-// exist. notify must not block. A directory for which no inotify instance or watch is left is polled ten times a second, and more
-// often while execs start and end; see Unwatched. At most one Watch may run.
+// Watch calls notify, from at most two goroutines, whenever a journal or a .lost marker was created in a watched log
+// directory, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec:
+// once at the start, and after an overflow. A notification only means that Look should be called: the exec may not exist.
+// notify must not block. A directory for which no inotify instance or watch is available is polled ten times a second, and
+// more often while execs start and end; see Unwatched. At most one Watch may run.
 func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,8 +55,8 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 	return nil
 }
 
-// errNoInstance says that fs.inotify.max_user_instances is used up.
-var errNoInstance = errors.New("no inotify instance is left")
+// errNoInstance says that fs.inotify.max_user_instances is exhausted.
+var errNoInstance = errors.New("no inotify instance available; raise fs.inotify.max_user_instances")
 
 // watchOnce is Watch with one inotify instance.
 func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID string)) error {
@@ -80,7 +80,7 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	notify("", "")
 	for {
 		if err := w.next(ctx, notify); err != nil {
-			if ctx.Err() != nil { // the context whose end closes the file: one derived from it can end later
+			if ctx.Err() != nil { // checks ctx, whose end closes the file; a derived context may end later
 				return nil
 			}
 			return fmt.Errorf("read inotify: %w", err)
@@ -88,8 +88,8 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	}
 }
 
-// AddWatch watches the log directory of sandboxID from now on. Idempotent. Look after it: earlier changes are not
-// reported. Without a running Watch the directory is kept for the next one. Errors: not found.
+// AddWatch starts watching the log directory of sandboxID. Idempotent. Call Look after it: earlier changes are not
+// reported. Without a running Watch the directory is watched when the next one starts. Errors: not found.
 func (d *Dir) AddWatch(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (d *Dir) AddWatch(sandboxID string) error {
 	return d.watchOrPoll(sandboxID)
 }
 
-// watchOrPoll watches one log directory, or polls it where the kernel gives no watch. d.mu is held.
+// watchOrPoll watches one log directory, or polls it when the kernel refuses a watch. d.mu is held.
 func (d *Dir) watchOrPoll(sandboxID string) error {
 	logs := d.Paths(sandboxID).Logs
 	if d.watcher == nil {
@@ -129,7 +129,7 @@ func (d *Dir) pollAll() {
 	}
 }
 
-// watchPolled asks the kernel again for the watches that it refused, until ctx ends.
+// watchPolled retries the watches that the kernel refused, until ctx ends.
 func (d *Dir) watchPolled(ctx context.Context, notify func(sandboxID, execID string)) {
 	for wait.For(ctx, pollRetry) == nil {
 		for _, id := range d.polls.ids() {
@@ -143,13 +143,13 @@ func (d *Dir) watchPolled(ctx context.Context, notify func(sandboxID, execID str
 	}
 }
 
-// Unwatched is the number of sandboxes whose log directories are polled because the kernel does not watch them.
+// Unwatched is the number of sandboxes whose log directories are polled because the kernel refused a watch.
 func (d *Dir) Unwatched() int { return len(d.polls.ids()) }
 
 func (d *Dir) forgetWatch(sandboxID string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.watched, sandboxID) // the kernel's watch goes with the directory
+	delete(d.watched, sandboxID) // the kernel removes its watch with the directory
 	d.polls.remove(sandboxID)
 	d.agents.forget(sandboxID)
 }
@@ -162,7 +162,7 @@ func (d *Dir) install(w *watcher) error {
 	}
 	d.watcher = w
 	for id := range d.watched {
-		_ = d.watchOrPoll(id) // one whose directory is gone has no journal
+		_ = d.watchOrPoll(id) // a removed directory has no journal
 	}
 	return nil
 }
@@ -196,14 +196,14 @@ func (w *watcher) add(path, sandboxID string) error {
 	return nil
 }
 
-// next waits for events and tells them. After a flood it pauses, so that the kernel's queue absorbs or drops the rest.
+// next waits for events and dispatches them. After a flood it pauses, so that the kernel's queue absorbs or drops the rest.
 func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string)) error {
 	buf := make([]byte, watchBuffer)
 	n, err := w.file.Read(buf)
 	if err != nil {
 		return err
 	}
-	overflow := w.tell(buf[:n], notify)
+	overflow := w.dispatch(buf[:n], notify)
 	switch {
 	case overflow:
 		notify("", "")
@@ -214,8 +214,8 @@ func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string
 	return nil
 }
 
-// tell notifies of what an event may mean.
-func (w *watcher) tell(buf []byte, notify func(sandboxID, execID string)) (overflow bool) {
+// dispatch calls notify for each event that may concern an exec.
+func (w *watcher) dispatch(buf []byte, notify func(sandboxID, execID string)) (overflow bool) {
 	for ev := range events(buf) {
 		if ev.mask&unix.IN_Q_OVERFLOW != 0 {
 			overflow = true

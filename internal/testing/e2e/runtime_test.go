@@ -146,7 +146,7 @@ func TestGVisor(t *testing.T) {
 		}
 		d.remove(id)
 	}
-	refused(mute, "runtime memory can't be used: after 1m0s the host does not see that a command has started")
+	refused(mute, "runtime memory can't be used: after 1m0s the host does not see that the probe command has started")
 	refused(forgets, "--overlay2=none")
 	refused(broken, "broken")
 	if debian != "" && debian != runsc {
