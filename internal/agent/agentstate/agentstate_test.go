@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The table as the issue has it: rows are states, columns triggers in the order of their numbers.
+// A copy of the specified table: rows are states, columns triggers in the order of their numbers.
 const wanted = `
 PENDING   STARTING  -     -     -     -        -       -       STOPPED  =        FAILED
 STARTING  =         IDLE  -     -     FAILED*  FAILED  FAILED  STOPPED  STOPPED  FAILED
@@ -29,7 +29,7 @@ func state(t testing.TB, name string) agboxv1.AgentState {
 	return agboxv1.AgentState(n)
 }
 
-func TestEveryCellOfTheTable(t *testing.T) {
+func TestNextMatchesEveryCellOfTheTable(t *testing.T) {
 	cells := 0
 	for _, line := range strings.Split(strings.TrimSpace(wanted), "\n") {
 		words := strings.Fields(line)
@@ -70,14 +70,14 @@ func checkIllegal(t *testing.T, from agboxv1.AgentState, tr agboxv1.AgentTrigger
 		t.Fatalf("%s, %s: got error %v, want an *IllegalError that names both", from, tr, err)
 	}
 	if !errors.Is(err, ErrIllegal) || !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("%s, %s: %v has not its classes", from, tr, err)
+		t.Errorf("%s, %s: %v lacks its classes", from, tr, err)
 	}
 	if to != illegal || changed {
 		t.Errorf("%s, %s: an illegal trigger led to %s, %v", from, tr, to, changed)
 	}
 }
 
-func TestWhatTheTableDoesNotKnowIsIllegal(t *testing.T) {
+func TestUnknownStatesAndTriggersAreIllegal(t *testing.T) {
 	for _, from := range []agboxv1.AgentState{illegal, 7, -1} {
 		for tr := agboxv1.AgentTrigger(0); tr < 12; tr++ {
 			to, changed, err := Next(from, tr, Options{})
@@ -90,14 +90,14 @@ func TestWhatTheTableDoesNotKnowIsIllegal(t *testing.T) {
 	}
 }
 
-func TestAnIllegalTriggerReadsWell(t *testing.T) {
+func TestIllegalErrorText(t *testing.T) {
 	_, _, err := Next(busy, promptReceived, Options{})
 	if want := "PROMPT_RECEIVED is illegal for an agent that is BUSY"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }
 
-func TestAnyWalkStaysInsideTheTable(t *testing.T) {
+func TestRandomWalkStaysInTheTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, o := pending, Options{ReadyIsProcess: rapid.Bool().Draw(t, "ready is process")}
 		for _, n := range rapid.SliceOf(rapid.Int32Range(-1, 12)).Draw(t, "triggers") {
@@ -139,7 +139,7 @@ func TestCoarse(t *testing.T) {
 	}
 }
 
-func TestBackFillFailsNoHealthyAgent(t *testing.T) {
+func TestFromCoarseNeverFailsAHealthyAgent(t *testing.T) {
 	for _, c := range []struct {
 		status, activity string
 		want             agboxv1.AgentState
@@ -160,10 +160,10 @@ func TestBackFillFailsNoHealthyAgent(t *testing.T) {
 	}
 }
 
-func TestCoarseAndBackFillAgree(t *testing.T) {
+func TestCoarseAndFromCoarseAgree(t *testing.T) {
 	for s := range table {
 		if s == starting {
-			continue // for older readers it is PENDING
+			continue // Coarse maps it to PENDING
 		}
 		if got := FromCoarse(Coarse(s)); got != s {
 			t.Errorf("%s comes back as %s", s, got)

@@ -2,7 +2,7 @@ package agentstate
 
 import agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 
-// What readers that know no execution state are told.
+// Statuses and activities for clients that do not know the execution state.
 const (
 	StatusPending = "PENDING"
 	StatusRunning = "RUNNING"
@@ -13,8 +13,8 @@ const (
 	ActivityIdle = "IDLE"
 )
 
-// Coarse derives status and activity. activity is set exactly when the status is RUNNING, that is when the agent can be
-// prompted; an agent that starts is still PENDING. Both are empty for a state that this version does not know.
+// Coarse derives status and activity. activity is set exactly when the status is RUNNING, that is when the agent accepts
+// prompts; a starting agent is still PENDING. Both are empty for an unknown state.
 func Coarse(s agboxv1.AgentState) (status, activity string) {
 	switch s {
 	case pending, starting:
@@ -32,9 +32,9 @@ func Coarse(s agboxv1.AgentState) (status, activity string) {
 	}
 }
 
-// FromCoarse gives a record that has no execution state the one its coarse status means. One that runs is never taken for
-// one that is starting, whose start could time out: without a known activity it is IDLE. No status at all is PENDING.
-// A status that is no word of ours is UNSPECIFIED, for which every trigger is illegal.
+// FromCoarse derives the execution state of a record that has only a coarse status. A running one is never mapped to STARTING,
+// whose start could time out: without a known activity it is IDLE. An empty status is PENDING.
+// An unknown status is UNSPECIFIED, for which every trigger is illegal.
 func FromCoarse(status, activity string) agboxv1.AgentState {
 	switch status {
 	case StatusPending, "":

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// ExecID is the exec that is the n-th process of an agent. No exec ID of a client has a dot.
+// ExecID returns the exec ID of an agent's n-th process. No client's exec ID contains a dot.
 func ExecID(agentID string, n uint64) string { return agentID + "." + strconv.FormatUint(n, 10) }
 
-// OfExec returns whose process an exec is, and its number; not ok: it is no agent's.
+// OfExec returns the agent and the number of a process by its exec ID; ok is false if it is not an agent's.
 func OfExec(execID string) (agentID string, n uint64, ok bool) {
 	agentID, number, found := strings.Cut(execID, ".")
 	n, err := strconv.ParseUint(number, 10, 64)

@@ -8,7 +8,7 @@ func TestExecIDsNameAgentAndNumber(t *testing.T) {
 	}
 	for _, id := range []string{"", "abc", "abc.", ".1", "abc.0", "abc.01", "abc.x", "abc.1.2", "_hook.x"} {
 		if agent, n, ok := OfExec(id); ok {
-			t.Errorf("%q is taken for process %d of agent %q", id, n, agent)
+			t.Errorf("%q is parsed as process %d of agent %q", id, n, agent)
 		}
 	}
 }

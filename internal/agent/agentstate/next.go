@@ -11,10 +11,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// ErrIllegal is what every *IllegalError is.
+// ErrIllegal matches every *IllegalError.
 var ErrIllegal = errors.New("illegal transition of an agent")
 
-// IllegalError says that the table has no answer. It is ErrIllegal and of the class errdefs.ErrFailedPrecondition.
+// IllegalError says that the table has no such transition. It matches ErrIllegal and errdefs.ErrFailedPrecondition.
 type IllegalError struct {
 	From    agboxv1.AgentState
 	Trigger agboxv1.AgentTrigger
@@ -28,15 +28,15 @@ func (e *IllegalError) Error() string {
 // Unwrap makes it match its class and ErrIllegal.
 func (e *IllegalError) Unwrap() []error { return []error{ErrIllegal, errdefs.ErrFailedPrecondition} }
 
-// Options are what the table depends on besides state and trigger.
+// Options are the inputs of the table besides state and trigger.
 type Options struct {
-	// ReadyIsProcess: the agent is ready once its process was started, so a process that ends with code 0 before it was
-	// seen to be ready has done what was asked: STOPPED, not FAILED.
+	// ReadyIsProcess: the agent is ready once its process has started, so a process that exits with code 0 before it was
+	// observed as ready is STOPPED, not FAILED.
 	ReadyIsProcess bool
 }
 
-// Next returns the state after a trigger. changed is false where the trigger is accepted and changes nothing; to is from
-// then. Errors: *IllegalError, with to and changed being zero.
+// Next returns the state after a trigger. changed is false when the trigger is accepted without a change; then to is from.
+// Errors: *IllegalError, with zero values for to and changed.
 func Next(from agboxv1.AgentState, tr agboxv1.AgentTrigger, o Options) (to agboxv1.AgentState, changed bool, err error) {
 	to = table[from][tr]
 	if to == illegal {

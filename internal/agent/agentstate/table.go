@@ -11,7 +11,7 @@ const (
 	stopped  = agboxv1.AgentState_AGENT_STATE_STOPPED
 	failed   = agboxv1.AgentState_AGENT_STATE_FAILED
 
-	// illegal is the zero value: what the table does not name is refused.
+	// illegal is the zero value: transitions that are not in the table are refused.
 	illegal = agboxv1.AgentState_AGENT_STATE_UNSPECIFIED
 
 	spawn          = agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN
@@ -28,7 +28,7 @@ const (
 
 type row map[agboxv1.AgentTrigger]agboxv1.AgentState
 
-// table has no entry where a trigger is illegal, and the state itself where nothing changes.
+// table has no entry for an illegal trigger, and the same state where nothing changes.
 var table = map[agboxv1.AgentState]row{
 	pending: {
 		spawn: starting, userTerminated: stopped, drainParked: pending, reconciliation: failed,

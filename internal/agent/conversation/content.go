@@ -8,15 +8,15 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// How much of a tool call, of its result and of an error is told, in characters.
+// Limits of the quoted tool call, of its result and of an error, in characters.
 const (
 	maxCall   = 160
 	maxResult = 120
 	maxNote   = 300
 )
 
-// content is what a message says: its text as it is, adjacent text parts without anything between them, and each tool call
-// as one line together with its result. Reasoning was not said.
+// content returns the text of a message: adjacent text parts concatenated, and each tool call with its result as one line.
+// Reasoning is left out.
 func content(parts map[uint32]*agboxv1.AgentMessagePart) string {
 	numbers := slices.Sorted(maps.Keys(parts))
 	results, orphans := pair(parts, numbers)
@@ -41,8 +41,8 @@ func content(parts map[uint32]*agboxv1.AgentMessagePart) string {
 	return strings.Trim(b.String(), "\n")
 }
 
-// pair finds the result of each call, by the number of the call's part: a result is of the last call before it that has its
-// ID, and of several the newest counts. One without such a call is an orphan.
+// pair assigns results to calls, by the number of the call's part: a result belongs to the last preceding call with its ID,
+// and the newest result wins. A result without such a call is an orphan.
 func pair(parts map[uint32]*agboxv1.AgentMessagePart, numbers []uint32) (map[uint32]*agboxv1.AgentMessagePart, map[uint32]bool) {
 	calls := map[string]uint32{}
 	results := map[uint32]*agboxv1.AgentMessagePart{}
@@ -87,10 +87,10 @@ func newLine(b *strings.Builder) {
 	}
 }
 
-// OneLine returns text as one line of at most limit characters: every run of white space is a space, and what is cut off
-// leaves an ellipsis.
+// OneLine returns text as one line of at most limit characters: runs of white space become one space, and truncation is
+// marked by an ellipsis.
 func OneLine(text string, limit int) string {
-	// A long text is not read to its end for the sake of one line.
+	// Bounds the work for a long text.
 	if most := 64 * limit; len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "")
 	}

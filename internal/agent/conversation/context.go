@@ -19,11 +19,11 @@ const (
 	turnFoot       = "\n</agbox-turn>\n"
 )
 
-// Context returns what a new process is told of the past, exactly: the newest checkpoint, what the older turns come to, and
-// the newest turns as they were. Empty if there is no past. It has at most p.Budget() characters. The newest turn is
-// always in it, as is the checkpoint; what is too long is cut in the middle and says so.
+// Context returns the record of the conversation for a new process: the newest checkpoint, a digest of the older turns, and
+// the newest turns in full. It is empty if there is no past, and has at most p.Budget() characters. The newest turn and the
+// checkpoint are always included; text that is too long is cut in the middle, with a mark.
 //
-// summary, if it is not empty, takes the place of the digest of older turns; which turns are older does not depend on it.
+// summary, if not empty, replaces the digest of older turns; it does not change which turns are older.
 func Context(turns []Turn, checkpoint string, p Policy, summary string) string {
 	if len(turns) == 0 && checkpoint == "" {
 		return ""
@@ -33,14 +33,14 @@ func Context(turns []Turn, checkpoint string, p Policy, summary string) string {
 	return frameHead + saved + earlierBlock(older, summary, earlierRoom(p)) + strings.Join(newest, "") + frameFoot
 }
 
-// Older returns the turns that Context tells as a digest only: what a summary is to be made of.
+// Older returns the turns that Context includes only as a digest: the input for a summary.
 func Older(turns []Turn, checkpoint string, p Policy) []Turn {
 	older, _ := split(turns, checkpointBlock(checkpoint, p.Budget()), p)
 	return older
 }
 
-// WithContext returns the first prompt of an incarnation, behind the context if there is one. The prompt can't be taken for
-// a part of the frame.
+// WithContext returns the first prompt of an incarnation, preceded by the context if there is one. It escapes the prompt, which
+// cannot be taken for a part of the frame.
 func WithContext(context, prompt string) string {
 	if context == "" {
 		return prompt
@@ -48,8 +48,8 @@ func WithContext(context, prompt string) string {
 	return context + "\n" + Escape(prompt)
 }
 
-// split divides the turns into those that are told as they were, as text, and the older ones. Room for what is told of older
-// turns is only kept where there are some.
+// split divides the turns into those to include in full, as text, and the older ones. It reserves room for the digest only
+// if there are older turns.
 func split(turns []Turn, saved string, p Policy) (older []Turn, newest []string) {
 	room := p.Budget() - count(frameHead) - count(frameFoot) - count(saved)
 	newest = pick(turns, p.turns(), room)
@@ -59,8 +59,8 @@ func split(turns []Turn, saved string, p Policy) (older []Turn, newest []string)
 	return turns[:len(turns)-len(newest)], newest
 }
 
-// pick takes the newest turns that fit, newest first, and returns them in their order. No turn gets more than half of the
-// room while there are others, so an endless answer does not hide its question; what is left then is the newest's.
+// pick returns the newest turns that fit, in chronological order. No turn gets more than half of the room while there are
+// others, so that a long answer does not crowd out its question; the newest turn gets the room that is left.
 func pick(turns []Turn, most, room int) []string {
 	limit := room
 	if len(turns) > 1 && most > 1 {
@@ -103,7 +103,7 @@ func role(t Turn) string {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// checkpointBlock has at most three tenths of the budget.
+// checkpointBlock takes at most three tenths of the budget.
 func checkpointBlock(text string, budget int) string {
 	if text == "" {
 		return ""
@@ -111,10 +111,10 @@ func checkpointBlock(text string, budget int) string {
 	return checkpointHead + shorten(Escape(text), budget*3/10-count(checkpointHead)-count(checkpointFoot)) + checkpointFoot
 }
 
-// earlierRoom is what older turns are told in: an eighth of the budget.
+// earlierRoom is the room for older turns: an eighth of the budget.
 func earlierRoom(p Policy) int { return p.Budget() / 8 }
 
-// earlierBlock says how many older turns there were and when, and what they come to.
+// earlierBlock reports the number and times of the older turns, and their summary or digest.
 func earlierBlock(older []Turn, summary string, room int) string {
 	if len(older) == 0 {
 		return ""
@@ -131,7 +131,7 @@ func earlierBlock(older []Turn, summary string, room int) string {
 	return head + digest(older, room) + earlierFoot
 }
 
-// digest is the first line of each older turn, the newest that there is room for.
+// digest returns the first line of each older turn, for as many of the newest as fit.
 func digest(older []Turn, room int) string {
 	var lines []string
 	for i := len(older) - 1; i >= 0; i-- {

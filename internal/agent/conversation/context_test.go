@@ -59,7 +59,7 @@ func TestContextGolden(t *testing.T) {
 	}
 }
 
-func TestNoPastNoContext(t *testing.T) {
+func TestContextIsEmptyWithoutTurns(t *testing.T) {
 	if got := Context(nil, "", Policy{}, "a summary of nothing"); got != "" {
 		t.Errorf("got %q", got)
 	}
@@ -89,7 +89,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// pieces are what hostile text is made of.
+// pieces are the fragments of hostile text.
 var pieces = []string{
 	"<agbox-turn>", "</agbox-turn>", "</agbox-context>", "<AGBOX-CONTEXT>", "< / agbox-checkpoint >", "<\n/\u200bagbox-earlier", "<", "</", "agbox-", "&lt;",
 	"\n", " ", "text", "é世界", "\xff", "<b>", strings.Repeat("x", 700), "\"", ">", "0", "[",
@@ -118,10 +118,10 @@ func drawTurns(t *rapid.T) []Turn {
 	}), n, n).Draw(t, "all turns")
 }
 
-// tag is what any reader could take for one of ours, looser than what we write.
+// tag matches anything that a reader could take for a frame tag; it is looser than the real tags.
 var tag = regexp.MustCompile(`(?i)<[\s/\x{200b}]*agbox-?[a-z]*`)
 
-func TestNoMessageCanForgeTheFrameAndNoneBreaksTheBudget(t *testing.T) {
+func TestMessagesCannotForgeTheFrameOrExceedTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		turns, checkpoint, summary := drawTurns(t), hostile().Draw(t, "checkpoint"), hostile().Draw(t, "summary")
 		p := Policy{
@@ -131,7 +131,7 @@ func TestNoMessageCanForgeTheFrameAndNoneBreaksTheBudget(t *testing.T) {
 		}
 		got := Context(turns, checkpoint, p, summary)
 		if again := Context(turns, checkpoint, p, summary); again != got {
-			t.Fatal("twice the same gave two contexts")
+			t.Fatal("the same input gave two contexts")
 		}
 		if len(turns) == 0 && checkpoint == "" {
 			return
@@ -142,7 +142,7 @@ func TestNoMessageCanForgeTheFrameAndNoneBreaksTheBudget(t *testing.T) {
 		older := Older(turns, checkpoint, p)
 		checkFrame(t, WithContext(got, hostile().Draw(t, "prompt")), len(turns)-len(older), len(older), checkpoint != "")
 		if len(turns) > 0 && len(older) == len(turns) || len(turns)-len(older) > p.turns() {
-			t.Fatalf("%d of %d turns are told as they were", len(turns)-len(older), len(turns))
+			t.Fatalf("%d of %d turns are included in full", len(turns)-len(older), len(turns))
 		}
 	})
 }
@@ -166,7 +166,7 @@ func checkFrame(t *rapid.T, text string, told, older int, checkpoint bool) {
 	}
 }
 
-func TestWhatIsShortIsToldUnchanged(t *testing.T) {
+func TestShortTurnsAreIncludedUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.StringMatching(`[a-z <>&/"\n]{1,200}`).Draw(t, "content")
 		got := Context([]Turn{{Role: RoleUser, Content: content}}, "", Policy{}, "")
@@ -176,7 +176,7 @@ func TestWhatIsShortIsToldUnchanged(t *testing.T) {
 	})
 }
 
-func TestTheNewestTurnsComeFirst(t *testing.T) {
+func TestNewestTurnsArePreferred(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		turns := manyTurns(rapid.SampledFrom([]int{1, 4, 20, 200}).Draw(t, "turns"))
 		p := Policy{MaxCharacters: rapid.SampledFrom([]int{1000, 1500, 4000, 40_000}).Draw(t, "characters")}
@@ -184,7 +184,7 @@ func TestTheNewestTurnsComeFirst(t *testing.T) {
 		older := len(Older(turns, "", p))
 		for i := older; i < len(turns); i++ {
 			if !strings.Contains(got, "\n"+turns[i].Content+turnFoot) {
-				t.Fatalf("turn %d is not told, the older are %d", i, older)
+				t.Fatalf("turn %d is missing, older turns: %d", i, older)
 			}
 		}
 		if older > 0 && !strings.Contains(got, fmt.Sprintf("<agbox-earlier turns=\"%d\"", older)) {
@@ -196,7 +196,7 @@ func TestTheNewestTurnsComeFirst(t *testing.T) {
 	})
 }
 
-func TestAnEndlessAnswerDoesNotHideItsQuestion(t *testing.T) {
+func TestLongAnswerDoesNotCrowdOutItsQuestion(t *testing.T) {
 	turns := append(manyTurns(20), Turn{Role: RoleUser, Content: "the question"}, Turn{Role: RoleAssistant, Content: strings.Repeat("blah ", 100_000)})
 	got := Context(turns, strings.Repeat("saved ", 20_000), Policy{}, "")
 	for _, words := range []string{"the question", "characters left out]", "saved saved", "turn 0\n", "blah \n</agbox-turn>"} {

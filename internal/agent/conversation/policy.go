@@ -2,7 +2,7 @@ package conversation
 
 import agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 
-// The defaults, and the least that a context can be made of.
+// The defaults, and the minimum size of a context.
 const (
 	DefaultMaxTurns      = 50
 	DefaultMaxCharacters = 40_000
@@ -11,22 +11,22 @@ const (
 
 // Policy bounds a context. Zeros are the defaults.
 type Policy struct {
-	// MaxTurns is how many of the newest turns are told as they were.
+	// MaxTurns is how many of the newest turns are included in full.
 	MaxTurns int
-	// MaxCharacters bounds the whole context, frame and all.
+	// MaxCharacters bounds the whole context, including the frame.
 	MaxCharacters int
-	// ModelWindowTokens bounds it to a fifth of the window, at four characters a token; 0: not known.
+	// ModelWindowTokens limits it to a fifth of the window, at four characters per token; 0: unknown.
 	ModelWindowTokens int
 }
 
-// PolicyOf reads what a spec says; nil is the defaults.
+// PolicyOf converts a spec's policy; nil gives the defaults.
 func PolicyOf(p *agboxv1.AgentContextPolicy) Policy {
 	return Policy{
 		MaxTurns: int(p.GetMaxTurns()), MaxCharacters: int(p.GetMaxCharacters()), ModelWindowTokens: int(p.GetModelWindowTokens()),
 	}
 }
 
-// Budget returns the most characters that a context may have; never less than MinCharacters.
+// Budget returns the maximum size of a context in characters; at least MinCharacters.
 func (p Policy) Budget() int {
 	budget := p.MaxCharacters
 	if budget <= 0 {

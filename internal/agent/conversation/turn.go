@@ -17,24 +17,23 @@ const (
 	interrupted = "interrupted"
 )
 
-// Turn is what one side said. All messages of an agent between a prompt and its result are one turn.
+// Turn is a contribution of one side. All messages of an agent between a prompt and its result are one turn.
 type Turn struct {
 	// Role is RoleUser or RoleAssistant.
 	Role    string
 	Content string
-	// PromptID is the prompt itself, or the one that an assistant's turn answers; empty if there was none.
+	// PromptID is the turn's own prompt, or the one that an assistant's turn answers; empty if there is none.
 	PromptID string
-	// Interrupted: it has a message that was never completed, or its result says so. On a user's turn: it was cut off before
-	// anything was said to it.
+	// Interrupted: a message was never completed, or the result says so. On a user's turn: it was cut off before any answer.
 	Interrupted bool
 	// At and Sequence are those of its first event.
 	At       time.Time
 	Sequence uint64
 }
 
-// Reconstruct makes turns of events in any order. Of each part the newest snapshot counts, of each message its parts in the
-// order of their numbers. Turns in which nothing was said are left out, unless they were interrupted. The events of a
-// message whose beginning was dropped count as the assistant's.
+// Reconstruct builds turns from events in any order. The newest snapshot of each part counts; parts are in the order of their
+// numbers. Turns without content are left out, unless they were interrupted. The events of a
+// message whose creation was dropped count as the assistant's.
 func Reconstruct(events []*agboxv1.AgentEvent) []Turn {
 	ordered := slices.Clone(events)
 	slices.SortStableFunc(ordered, func(a, b *agboxv1.AgentEvent) int { return cmp.Compare(a.GetSequence(), b.GetSequence()) })
@@ -56,7 +55,7 @@ func Checkpoint(events []*agboxv1.AgentEvent) string {
 	return newest.GetCheckpoint().GetText()
 }
 
-// key names a message: its ID is unique within an incarnation.
+// key identifies a message: its ID is unique within an incarnation.
 type key struct {
 	incarnation uint64
 	id          string
@@ -67,7 +66,7 @@ type message struct {
 	complete bool
 }
 
-// open is a turn that is being read.
+// open is a turn under construction.
 type open struct {
 	turn        Turn
 	incarnation uint64
@@ -96,7 +95,7 @@ func (r *reader) event(ev *agboxv1.AgentEvent) {
 	}
 }
 
-// message finds the message that an event is of. One whose beginning is not there is the assistant's.
+// message returns the message of an event. One whose creation event is missing is the assistant's.
 func (r *reader) message(ev *agboxv1.AgentEvent, id string) *message {
 	if m := r.messages[key{ev.GetIncarnation(), id}]; m != nil {
 		return m
@@ -127,7 +126,7 @@ func (r *reader) last() *open {
 
 func (r *reader) add(ev *agboxv1.AgentEvent, role, promptID string) *open {
 	if before := r.last(); role == RoleAssistant && before != nil && !before.ended {
-		promptID = before.turn.PromptID // it answers what came before
+		promptID = before.turn.PromptID // it answers the preceding turn
 	}
 	t := &open{incarnation: ev.GetIncarnation(), turn: Turn{Role: role, PromptID: promptID, Sequence: ev.GetSequence()}}
 	if at := ev.GetOccurredAt(); at != nil {
@@ -137,7 +136,7 @@ func (r *reader) add(ev *agboxv1.AgentEvent, role, promptID string) *open {
 	return t
 }
 
-// result ends the turn. An error is part of what came of it, or all of it.
+// result ends the turn. An error is appended to the turn's content.
 func (r *reader) result(ev *agboxv1.AgentEvent) {
 	res, t := ev.GetResult(), r.last()
 	if t == nil || t.ended {

@@ -16,7 +16,7 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// script builds events: one word each, with what belongs to it.
+// script builds events: one word each, with its arguments.
 type script struct {
 	events      []*agboxv1.AgentEvent
 	incarnation uint64
@@ -143,7 +143,7 @@ func TestReconstruct(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfEventsIsThatOfTheirSequence(t *testing.T) {
+func TestEventsAreOrderedBySequence(t *testing.T) {
 	s := begin().says("u1", "user", "p1", "one").says("m.1", "assistant", "", "two").result("end_turn", "").says("u2", "user", "p2", "three")
 	want := Reconstruct(s.events)
 	for range 20 {
@@ -158,7 +158,7 @@ func TestTheOrderOfEventsIsThatOfTheirSequence(t *testing.T) {
 	}
 }
 
-func TestCheckpointIsTheNewest(t *testing.T) {
+func TestCheckpointReturnsTheNewest(t *testing.T) {
 	s := begin().checkpoint("one").checkpoint("two").says("m.1", "assistant", "", "x")
 	slices.Reverse(s.events)
 	if got := Checkpoint(s.events); got != "two" {

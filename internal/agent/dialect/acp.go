@@ -9,8 +9,8 @@ import (
 	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
-// acpLine is a line that an ACP agent writes: an answer to a request of our client, whose number tells which, or a
-// notification. Requests of the agent are answered by the client and say nothing here.
+// acpLine is a line of an ACP agent: a response to a request of the client, identified by its ID, or a notification. The
+// client answers the agent's requests; they are ignored here.
 type acpLine struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -37,7 +37,7 @@ func (e *emitter) acp(line []byte) {
 	}
 	switch l.Method {
 	case "session/update":
-		// A session that is loaded is told again from its beginning: we have it.
+		// A loaded session replays its history, which is recorded already.
 		if e.s.Ready {
 			e.acpUpdate(&l.Params.Update)
 		}
@@ -71,17 +71,17 @@ func (e *emitter) acpAnswer(kind acp.Kind, l *acpLine) {
 	}
 }
 
-// acpSession takes the name of a new session. It is not told before there is something in it: one that was never given a prompt was
-// not told the past either.
+// acpSession records the ID of a new session. It is not reported before the session has content: one that never got a prompt
+// did not get the conversation's context either.
 func (e *emitter) acpSession(id string) {
-	if e.s.CanLoad && soundID(id) {
+	if e.s.CanLoad && validSessionID(id) {
 		e.s.Session = id
 	}
 	e.s.Ready = true
 	e.add(Output{Ready: true})
 }
 
-// acpNamed tells the name of a new session, once, if it can be loaded again.
+// acpNamed reports the ID of a new session, once, if the agent can load sessions.
 func (e *emitter) acpNamed() {
 	if e.s.Session != "" && !e.s.Named {
 		e.s.Named = true
@@ -103,7 +103,7 @@ func (e *emitter) acpResult(l *acpLine) {
 	}
 }
 
-// acpContent is a block of content. What is no text is named only.
+// acpContent is a block of content. Only the type and URI of blocks other than text are kept.
 type acpContent struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
@@ -121,7 +121,7 @@ func (c *acpContent) text() string {
 	}
 }
 
-// acpToolContent is what a tool call has produced: content, the path of a diff, or a terminal.
+// acpToolContent is the output of a tool call: content, the path of a diff, or a terminal.
 type acpToolContent struct {
 	Type    string     `json:"type"`
 	Content acpContent `json:"content"`

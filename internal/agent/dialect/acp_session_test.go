@@ -2,8 +2,8 @@ package dialect
 
 import "testing"
 
-// A session that was never prompted was not told the past: to resume it would be to forget.
-func TestAnACPSessionIsNotTheAgentsBeforeItWasUsed(t *testing.T) {
+// A session without a prompt never received the context: resuming it would lose the conversation.
+func TestACPSessionIsNotReportedBeforeItsFirstPrompt(t *testing.T) {
 	const canLoad = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}`
 	for _, c := range []struct {
 		name  string

@@ -41,18 +41,18 @@ func (u *acpUpdate) chunk() string {
 	return c.text()
 }
 
-// acpTool reports a call when it is first announced and when its description changes, and its result whenever there is more of it.
-// An update has only what has changed.
+// acpTool emits a call when it is announced and when its description changes, and its result whenever that has grown.
+// An update contains only the changed members.
 func (e *emitter) acpTool(u *acpUpdate) {
 	t := e.tool(u.ToolCallID)
 	if t == nil {
-		e.whole(u.call(""))
+		e.addPart(u.call(""))
 		t = e.remember(u.ToolCallID, u.name())
 	} else if input := compact(u.RawInput); input != "" || u.Name != "" {
 		if name := u.name(); name != "" {
 			t.Name = short(name, maxName)
 		}
-		e.again(t.Part, u.call(t.Name))
+		e.updatePart(t.Part, u.call(t.Name))
 	}
 	if t != nil {
 		e.acpToolResult(t, u)
@@ -70,19 +70,19 @@ func (e *emitter) acpToolResult(t *tool, u *acpUpdate) {
 	}
 	p := &agboxv1.AgentMessagePart{Kind: kindToolResult, Text: text, ToolName: t.Name, ToolCallId: t.ID}
 	if t.Result != nil {
-		e.again(*t.Result, p)
+		e.updatePart(*t.Result, p)
 		return
 	}
 	id := t.ID
-	part := e.whole(p)
-	if t := e.tool(id); t != nil { // gone if the message was full
+	part := e.addPart(p)
+	if t := e.tool(id); t != nil { // dropped if the message was full
 		t.Result = &part
 	}
 }
 
-// again tells a part that was told before. Text that grows meanwhile is told first, so that the order of snapshots is that
-// of the lines.
-func (e *emitter) again(number uint32, p *agboxv1.AgentMessagePart) {
+// updatePart emits another snapshot of a part. It flushes the growing text first, so that snapshots have the order of the
+// lines.
+func (e *emitter) updatePart(number uint32, p *agboxv1.AgentMessagePart) {
 	e.endStream()
 	p.Part = number
 	e.part(p)

@@ -8,16 +8,16 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// What Launch asks, so that the answers tell how the process was launched: the program names its session again when it
-// resumes one, and only the name that it was given can be resumed again.
+// IDs of Launch's requests, which the responses repeat to show how the process was launched: a program that resumes a session
+// reports a new ID, but only the ID that it was launched with can be resumed again.
 const (
 	claudeNew       = "agbox-new:"
 	claudeResume    = "agbox-resume:"
 	claudeInterrupt = "agbox-interrupt"
 
-	// What a session that is not there is called by every version known; in a result, or as a line of text.
+	// claudeNoSession is how every known version reports a missing session; in a result, or as a line of text.
 	claudeNoSession = "no conversation found"
-	// What stands in the user's place when a turn was interrupted.
+	// claudeStopped starts the user message of an interrupted turn.
 	claudeStopped = "[Request interrupted by user"
 )
 
@@ -37,7 +37,7 @@ type claudeLine struct {
 
 type claudeMessage struct {
 	ID string `json:"id"`
-	// Text or blocks.
+	// Content is a string or a list of blocks.
 	Content json.RawMessage `json:"content"`
 }
 
@@ -62,11 +62,11 @@ func (e *emitter) claude(line []byte) {
 	line = bytes.TrimSpace(line)
 	var l claudeLine
 	if !parse(line, &l) {
-		e.claudeNoise(line)
+		e.claudePlain(line)
 		return
 	}
 	if l.Parent != "" {
-		return // a helper of the agent speaks, not the agent
+		return // a message of a subagent
 	}
 	switch l.Type {
 	case "system":
@@ -84,19 +84,19 @@ func (e *emitter) claude(line []byte) {
 	}
 }
 
-// claudeNoise is a line of text. Only one such line means something.
-func (e *emitter) claudeNoise(line []byte) {
+// claudePlain handles a line that is not JSON. It recognizes only claudeNoSession.
+func (e *emitter) claudePlain(line []byte) {
 	if !e.s.Ready && strings.HasPrefix(strings.ToLower(string(line)), claudeNoSession) {
 		e.reset("the session could not be resumed")
 	}
 }
 
-// claudeSystem takes the init that precedes each turn. Only by then is the session on the program's disk.
+// claudeSystem handles the init message that precedes each turn. The program's session is on disk only from then on.
 func (e *emitter) claudeSystem(l *claudeLine) {
 	if l.Subtype != "init" {
 		return
 	}
-	if e.s.Session == "" && soundID(l.SessionID) {
+	if e.s.Session == "" && validSessionID(l.SessionID) {
 		e.s.Session = l.SessionID
 	}
 	o := Output{Ready: !e.s.Ready}
@@ -109,7 +109,7 @@ func (e *emitter) claudeSystem(l *claudeLine) {
 	e.s.Ready, e.s.Begun, e.s.Interrupted = true, true, false
 }
 
-// claudeAnswer takes the answer to a request of ours.
+// claudeAnswer handles the response to one of agboxd's requests.
 func (e *emitter) claudeAnswer(r *claudeResponse) {
 	if r.RequestID == claudeInterrupt {
 		e.s.Interrupted = true
@@ -122,14 +122,14 @@ func (e *emitter) claudeAnswer(r *claudeResponse) {
 			return
 		}
 	}
-	if e.s.Session == "" && soundID(id) {
+	if e.s.Session == "" && validSessionID(id) {
 		e.s.Session = id
 	}
-	// A refusal by an older version that knows no such request still shows that it reads.
+	// An older version refuses the unknown request, which also shows that it reads.
 	e.ready()
 }
 
-// claudeAssistant takes blocks of a message; one message may come in several lines.
+// claudeAssistant handles blocks of a message; one message may be split over several lines.
 func (e *emitter) claudeAssistant(m *claudeMessage) {
 	for _, b := range claudeBlocks(m.Content) {
 		switch b.Type {
@@ -154,13 +154,13 @@ func (e *emitter) claudeText(message, text string) {
 	e.claudeFinal(message, &agboxv1.AgentMessagePart{Kind: kindText, Text: text})
 }
 
-// claudeFinal tells a part in the place of its draft, if it has one.
+// claudeFinal replaces the draft of a part, or appends the part when it has no draft.
 func (e *emitter) claudeFinal(message string, p *agboxv1.AgentMessagePart) {
 	e.begin(message)
 	for i, d := range e.s.Drafts {
 		if d.Kind == p.Kind {
 			if e.s.Stream != nil && e.s.Stream.Part == d.Part {
-				e.s.Stream = nil // this is all of it
+				e.s.Stream = nil // p has the whole text
 			}
 			e.s.Drafts = append(e.s.Drafts[:i:i], e.s.Drafts[i+1:]...)
 			p.Part = d.Part
@@ -168,16 +168,16 @@ func (e *emitter) claudeFinal(message string, p *agboxv1.AgentMessagePart) {
 			return
 		}
 	}
-	e.whole(p)
+	e.addPart(p)
 }
 
-// claudeUser takes what is put to the model: results of tools, and the mark of an interrupted turn. Prompts that the
-// program repeats are no news.
+// claudeUser handles messages to the model: results of tools, and the mark of an interrupted turn. Prompts that the
+// program repeats are ignored.
 func (e *emitter) claudeUser(m *claudeMessage) {
 	for _, b := range claudeBlocks(m.Content) {
 		switch {
 		case b.Type == "tool_result":
-			e.whole(&agboxv1.AgentMessagePart{
+			e.addPart(&agboxv1.AgentMessagePart{
 				Kind: kindToolResult, Text: claudeOutput(b.Content), ToolName: e.toolName(b.ToolUseID), ToolCallId: b.ToolUseID,
 			})
 		case b.Type == "text" && strings.HasPrefix(b.Text, claudeStopped):

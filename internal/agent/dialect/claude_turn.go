@@ -7,10 +7,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// maxBlocks bounds the blocks that are taken from one line: each gives at most four outputs.
+// maxBlocks bounds the blocks read from one line: each yields at most four outputs.
 const maxBlocks = MaxOutputs/4 - 2
 
-// claudeEvent is a piece of a message that is being made, as the model's API streams it.
+// claudeEvent is a fragment of a message in progress, as the model's API streams it.
 type claudeEvent struct {
 	Type    string        `json:"type"`
 	Message claudeMessage `json:"message"`
@@ -21,7 +21,7 @@ type claudeEvent struct {
 	} `json:"delta"`
 }
 
-// claudeStream shows text as it comes. The assistant line that follows has all of it; input of tools is left to that.
+// claudeStream drafts streamed text. The assistant line that follows has the whole text, and the input of tools.
 func (e *emitter) claudeStream(ev *claudeEvent) {
 	switch ev.Type {
 	case "message_start":
@@ -38,7 +38,7 @@ func (e *emitter) claudeStream(ev *claudeEvent) {
 	}
 }
 
-// claudeResult ends the turn, or tells that the session which was to be resumed is gone: then nothing was begun.
+// claudeResult ends the turn, or reports that the session to resume is lost: then no turn was started.
 func (e *emitter) claudeResult(l *claudeLine) {
 	problem := claudeProblem(l)
 	if l.IsError && !e.s.Named && strings.Contains(strings.ToLower(problem), claudeNoSession) {
@@ -48,7 +48,7 @@ func (e *emitter) claudeResult(l *claudeLine) {
 	failed := l.IsError || strings.HasPrefix(l.Subtype, "error")
 	if !e.s.Spoke && !failed {
 		if text := compact(l.Result); text != "" {
-			e.whole(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
+			e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
 		}
 	}
 	switch {
@@ -72,7 +72,7 @@ func claudeProblem(l *claudeLine) string {
 	return l.Subtype
 }
 
-// claudeBlocks reads content, which is a text or a list of blocks.
+// claudeBlocks decodes content, which is a string or a list of blocks.
 func claudeBlocks(raw json.RawMessage) []claudeBlock {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -85,7 +85,7 @@ func claudeBlocks(raw json.RawMessage) []claudeBlock {
 	return blocks[:min(len(blocks), maxBlocks)]
 }
 
-// claudeOutput is the text of a tool's result; what is no text is named only.
+// claudeOutput returns the text of a tool's result; of other blocks only the type.
 func claudeOutput(raw json.RawMessage) string {
 	var lines []string
 	for _, b := range claudeBlocks(raw) {
@@ -98,8 +98,8 @@ func claudeOutput(raw json.RawMessage) string {
 	return strings.Join(lines, "\n")
 }
 
-// soundID says whether a session's name can be given back on a command line and can't be taken for a flag there.
-func soundID(id string) bool {
+// validSessionID reports whether a session's ID is safe as an argument of a command line and not a flag.
+func validSessionID(id string) bool {
 	if id == "" || len(id) > maxID || id[0] == '-' {
 		return false
 	}

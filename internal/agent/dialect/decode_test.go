@@ -1,13 +1,13 @@
 package dialect
 
-// decode is Line and State of a Decoder for one line.
+// decode returns Line and State of a Decoder for one line.
 func decode(format string, state []byte, src Source, line []byte) (next []byte, out []Output) {
 	d := Open(format, state)
 	out = d.Line(src, line)
 	return d.State(), out
 }
 
-// end is End and State of a Decoder.
+// end returns End and State of a Decoder.
 func end(format string, state []byte) (next []byte, out []Output) {
 	d := Open(format, state)
 	out = d.End()

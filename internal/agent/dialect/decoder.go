@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Decoder takes in line after line of one incarnation. Its state is read and written once for all of them, and is the same as
-// if each line had had a Decoder of its own, so that it does not matter where a daemon was cut off.
+// Decoder decodes consecutive lines of one incarnation. Its state is loaded and saved once for all of them, with the same
+// result as one Decoder per line, so a restart of the daemon between any two lines makes no difference.
 type Decoder struct {
 	format string
-	given  []byte   // the state, where nobody can read the format
-	e      *emitter // nil: the format is not known
+	given  []byte   // the state, for an unknown format
+	e      *emitter // nil: unknown format
 }
 
-// Open begins with a state: nil before the first line of an incarnation, and then what State returned; one that is damaged
-// counts as nil. It is not kept. For a format that is not known nothing comes out, and the state stays.
+// Open starts with a state: nil before the first line of an incarnation, afterwards the result of State; a damaged one
+// counts as nil. It is not retained. For an unknown format there is no output, and the state is unchanged.
 func Open(format string, state []byte) *Decoder {
 	d := &Decoder{format: format, given: state}
 	if slices.Contains(Formats(), format) {
@@ -23,7 +23,7 @@ func Open(format string, state []byte) *Decoder {
 	return d
 }
 
-// Line takes one line in, without or with its newline. It is not kept nor changed.
+// Line decodes one line, with or without its newline. It neither retains nor changes line.
 func (d *Decoder) Line(src Source, line []byte) []Output {
 	if d.e == nil {
 		return nil
@@ -45,8 +45,8 @@ func (d *Decoder) Line(src Source, line []byte) []Output {
 	return e.out
 }
 
-// End says that nothing follows: what was read and not told yet comes out. A message that is open stays so; whether it was
-// interrupted is for the one who knows how the process ended.
+// End flushes pending text after the last line. An open message stays open; whether it was interrupted is decided by the
+// caller, who knows how the process ended.
 func (d *Decoder) End() []Output {
 	if d.e == nil {
 		return nil
@@ -56,7 +56,7 @@ func (d *Decoder) End() []Output {
 	return d.e.out
 }
 
-// State is what the next Decoder begins with; at most MaxState bytes.
+// State returns the state for the next Decoder; at most MaxState bytes.
 func (d *Decoder) State() []byte {
 	if d.e == nil {
 		return d.given

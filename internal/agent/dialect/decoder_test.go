@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestShortLinesCostWhatTheySay: a decoder that takes in many lines does not write its state for each. What they cost in all is
-// in proportion to the text, whose snapshots are some times its size.
-func TestShortLinesCostWhatTheySay(t *testing.T) {
+// TestShortLinesDoNotSaveTheState: a decoder of many lines does not save its state for each. The total cost is proportional to
+// the text, whose snapshots are some times its size.
+func TestShortLinesDoNotSaveTheState(t *testing.T) {
 	const lines = 100_000
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

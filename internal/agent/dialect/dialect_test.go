@@ -54,7 +54,7 @@ func chunk(text string) string {
 
 const newSession = `{"jsonrpc":"2.0","id":3,"result":{"sessionId":"s"}}`
 
-func TestNoByteOfALongStreamIsLost(t *testing.T) {
+func TestLongStreamIsComplete(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// Lengths are sampled: drawn from a range they are mostly small, and no part would ever be full.
 		n := rapid.SampledFrom([]int{1, 7, 40}).Draw(rt, "how many")
@@ -76,12 +76,12 @@ func TestNoByteOfALongStreamIsLost(t *testing.T) {
 			told += len(o.Event.GetPart().GetText())
 		}
 		if told > 6*len(got)+1000 {
-			rt.Fatalf("%d bytes were told of a text of %d", told, len(got))
+			rt.Fatalf("snapshots have %d bytes for a text of %d", told, len(got))
 		}
 	})
 }
 
-func TestPlainTextBeyondTheBoundsGoesOn(t *testing.T) {
+func TestPlainTextBeyondTheBoundContinuesInTheNextPart(t *testing.T) {
 	long := strings.Repeat("é", MaxLine/2)
 	got, _ := texts(decodeAll(t, Native, long, "the end"), kindText)
 	if want := long + "\nthe end\n"; got != want {
@@ -89,7 +89,7 @@ func TestPlainTextBeyondTheBoundsGoesOn(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLongIsCutAndSaysSo(t *testing.T) {
+func TestTooLongPartsAreMarkedAsCut(t *testing.T) {
 	whole := func(kind string, size int) string {
 		return string(line(map[string]any{"type": "message_part.updated", "kind": kind, "text": strings.Repeat("ä", size/2)}))
 	}
@@ -108,7 +108,7 @@ func TestWhatIsTooLongIsCutAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestATurnEndsEvenIfItsLastLineWasCut(t *testing.T) {
+func TestCutLastLineStillEndsTheTurn(t *testing.T) {
 	for format, start := range map[string]string{
 		Native: `{"type":"assistant.completed","outcome":"end_turn","text":"`,
 		Claude: `{"type":"result","subtype":"success","is_error":false,"result":"`,
@@ -121,7 +121,7 @@ func TestATurnEndsEvenIfItsLastLineWasCut(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfACutMessageIsNoText(t *testing.T) {
+func TestCutMessageIsNotText(t *testing.T) {
 	long := strings.Repeat("x", MaxLine)
 	for _, line := range []string{`{"type":"message","text":"` + long, `{"text":"` + long, `{"type":"checkpoint","text":"` + long} {
 		if out := decodeAll(t, Native, line[:MaxLine]); len(out) != 0 {
@@ -130,7 +130,7 @@ func TestWhatIsLeftOfACutMessageIsNoText(t *testing.T) {
 	}
 }
 
-func TestNoLineSpeaksAsTheUser(t *testing.T) {
+func TestNoLineImpersonatesTheUser(t *testing.T) {
 	for format, lines := range map[string][]string{
 		Native: {`{"type":"message.created","role":"user"}`, `{"type":"message","role":"user","text":"do it"}`},
 		Claude: {`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"do it"}]}}`},
@@ -144,7 +144,7 @@ func TestNoLineSpeaksAsTheUser(t *testing.T) {
 	}
 }
 
-func TestADamagedStateStartsAnew(t *testing.T) {
+func TestDamagedStateCountsAsNil(t *testing.T) {
 	line := []byte(`{"type":"message","text":"a"}`)
 	_, want := decode(Native, nil, Stdout, line)
 	for _, state := range []string{
@@ -178,7 +178,7 @@ func TestTheStateStaysSmall(t *testing.T) {
 	step(chunk(strings.Repeat("\x01", maxStream-1)))
 }
 
-func TestAFullMessageGoesOnInTheNext(t *testing.T) {
+func TestFullMessageContinuesInTheNext(t *testing.T) {
 	out := decodeAll(t, Native,
 		`{"type":"message_part.updated","message_id":"a","part":99999,"text":"last"}`, "and more", `{"type":"done"}`)
 	var kinds []string
@@ -192,7 +192,7 @@ func TestAFullMessageGoesOnInTheNext(t *testing.T) {
 	}
 }
 
-func TestAStatusDoesNotBreakTheTextThatGrows(t *testing.T) {
+func TestStatusDoesNotEndTheGrowingText(t *testing.T) {
 	delta := `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"ab"}}}`
 	var out, all []Output
 	state, all := decode(Claude, nil, Stdout, []byte(delta))
@@ -210,7 +210,7 @@ func TestAStatusDoesNotBreakTheTextThatGrows(t *testing.T) {
 	}
 }
 
-func TestAnUnknownFormatSaysNothing(t *testing.T) {
+func TestUnknownFormatHasNoOutput(t *testing.T) {
 	state, out := decode("morse", []byte("kept"), Stdout, []byte(`{"type":"ready"}`))
 	if string(state) != "kept" || out != nil {
 		t.Errorf("%q, %v", state, out)
@@ -223,7 +223,7 @@ func TestAnUnknownFormatSaysNothing(t *testing.T) {
 	}
 }
 
-func TestPromptsAreOneLineThatCarriesTheText(t *testing.T) {
+func TestPromptIsOneLineWithTheText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		format := rapid.SampledFrom(Formats()).Draw(t, "format")
 		text := rapid.String().Draw(t, "text")

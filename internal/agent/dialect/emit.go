@@ -19,7 +19,7 @@ const (
 	outcomeError       = "error"
 )
 
-// emitter collects what one line says, and keeps the rules on messages and parts.
+// emitter collects the outputs of one line, and enforces the rules for messages and parts.
 type emitter struct {
 	s   *state
 	out []Output
@@ -35,7 +35,7 @@ func (e *emitter) event(ev *agboxv1.AgentEvent) { e.add(Output{Event: ev}) }
 
 func (e *emitter) messageID() string { return "m." + strconv.FormatUint(e.s.Messages, 10) }
 
-// begin makes sure that a message is open, and that it is the program's own foreign if that is not empty.
+// begin opens a message with the program's ID foreign, unless one with that ID is open; an empty foreign matches any.
 func (e *emitter) begin(foreign string) {
 	foreign = short(foreign, maxID)
 	if e.s.Open && (foreign == "" || foreign == e.s.Foreign) {
@@ -67,8 +67,8 @@ func (e *emitter) complete() {
 	})
 }
 
-// room makes sure that the open message takes one more part: a full one is completed, and the next goes on.
-func (e *emitter) room() {
+// ensureRoom makes room for one more part: it completes a full message and opens another one.
+func (e *emitter) ensureRoom() {
 	if e.s.Parts >= maxPart {
 		foreign := e.s.Foreign
 		e.complete()
@@ -76,22 +76,22 @@ func (e *emitter) room() {
 	}
 }
 
-// whole tells a part of which nothing is to come, as the next part of the open message, and returns its number.
-func (e *emitter) whole(p *agboxv1.AgentMessagePart) uint32 {
+// addPart ends the growing text and appends a complete part to the open message. It returns the part's number.
+func (e *emitter) addPart(p *agboxv1.AgentMessagePart) uint32 {
 	e.begin("")
 	e.endStream()
-	return e.aside(p)
+	return e.appendPart(p)
 }
 
-// aside is whole for what has nothing to do with the text that grows, and leaves it growing.
-func (e *emitter) aside(p *agboxv1.AgentMessagePart) uint32 {
-	e.room()
+// appendPart appends a complete part without ending the growing text.
+func (e *emitter) appendPart(p *agboxv1.AgentMessagePart) uint32 {
+	e.ensureRoom()
 	p.Part = e.s.Parts
 	e.part(p)
 	return p.Part
 }
 
-// part tells one snapshot of a numbered part, within the bounds.
+// part emits one snapshot of a numbered part, within the bounds.
 func (e *emitter) part(p *agboxv1.AgentMessagePart) {
 	limit := MaxText
 	if p.Kind == kindToolResult {
@@ -135,7 +135,7 @@ func (e *emitter) result(outcome, problem string) {
 	e.s.Ready, e.s.Spoke, e.s.Begun, e.s.Interrupted = true, false, false, false
 }
 
-// reset says that the program's own past is gone.
+// reset reports that the program's session is lost.
 func (e *emitter) reset(reason string) {
 	if e.s.Lost {
 		return

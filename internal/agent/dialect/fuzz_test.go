@@ -16,7 +16,7 @@ func FuzzNative(f *testing.F) { fuzz(f, Native) }
 func FuzzClaude(f *testing.F) { fuzz(f, Claude) }
 func FuzzACP(f *testing.F)    { fuzz(f, ACP) }
 
-// Whatever a program writes, and whatever is left of a state, the bounds and the rules hold.
+// For any lines and any state, the bounds and rules hold.
 func fuzz(f *testing.F, format string) {
 	files, _ := filepath.Glob(filepath.Join("testdata", format, "*.ndjson"))
 	for _, file := range files {
@@ -38,7 +38,7 @@ func fuzz(f *testing.F, format string) {
 	})
 }
 
-// checkDecoder decodes lines and checks every output, that a second run says the same, and that one decoder for all lines does.
+// checkDecoder decodes lines and checks every output, that a second run gives the same, and that one decoder for all lines does, too.
 func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [][]byte) {
 	t.Helper()
 	c := &checker{t: t, known: len(state) == 0}
@@ -48,13 +48,13 @@ func checkDecoder(t *testing.T, format string, state []byte, src Source, lines [
 		next, out := decode(format, state, src, line)
 		again, outAgain := decode(format, state, src, line)
 		if !bytes.Equal(kept, line) || !bytes.Equal(was, state) {
-			t.Fatal("the decoder changed what it was given")
+			t.Fatal("the decoder changed its input")
 		}
 		if !bytes.Equal(next, again) || !same(out, outAgain) {
-			t.Fatal("the decoder said two things of one line")
+			t.Fatal("two runs decoded one line differently")
 		}
 		if !same(out, lasting.Line(src, line)) || !bytes.Equal(next, lasting.State()) {
-			t.Fatal("it makes a difference where the state was written")
+			t.Fatal("the result depends on where the state was saved")
 		}
 		if len(next) == 0 || len(next) > MaxState || len(out) > MaxOutputs {
 			t.Fatalf("a state of %d bytes, %d outputs", len(next), len(out))
@@ -83,7 +83,7 @@ func same(a, b []Output) bool {
 	return true
 }
 
-// checker follows a stream of outputs. known: it has seen it from its beginning.
+// checker checks a stream of outputs. known: it has seen the stream from its start.
 type checker struct {
 	t     *testing.T
 	known bool
@@ -96,9 +96,9 @@ func (c *checker) check(out []Output) {
 	for _, o := range out {
 		c.ready = c.ready || o.Ready
 		if o.Event == nil && !o.Ready && o.SessionID == "" {
-			c.t.Fatal("an output that says nothing")
+			c.t.Fatal("an empty output")
 		}
-		if o.SessionID != "" && !soundID(o.SessionID) {
+		if o.SessionID != "" && !validSessionID(o.SessionID) {
 			c.t.Fatalf("session %q", o.SessionID)
 		}
 		if o.Result && c.known && !c.ready {
@@ -141,7 +141,7 @@ func (c *checker) event(o Output) {
 		}
 	case agboxv1.AgentEventType_AGENT_RESET:
 		if !o.SessionLost {
-			c.t.Fatal("a reset that loses nothing")
+			c.t.Fatal("a reset without a lost session")
 		}
 	default:
 		c.t.Fatalf("a decoder said %s", ev.EventType)
@@ -162,7 +162,7 @@ func (c *checker) part(p *agboxv1.AgentMessagePart) {
 func (c *checker) isOpen(id string) {
 	c.t.Helper()
 	if !c.known && c.open == "" {
-		c.open, c.known = id, true // it was open in the state that we were given
+		c.open, c.known = id, true // it was open in the initial state
 	}
 	if id == "" || id != c.open {
 		c.t.Fatalf("message %q while %q is open", id, c.open)

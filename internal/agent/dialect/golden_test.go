@@ -13,10 +13,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Each transcript is what a program wrote; its golden file says, line by line, what that means.
+// Each transcript is the output of a program; its golden file has the decoded events, line by line.
 func TestTranscripts(t *testing.T) {
 	for _, format := range Formats() {
-		// Lines of stdout, and of the outbox.
+		// The files of stdout lines, and of outbox lines.
 		stdout, _ := filepath.Glob(filepath.Join("testdata", format, "*.ndjson"))
 		outbox, _ := filepath.Glob(filepath.Join("testdata", format, "*.txt"))
 		if len(stdout) == 0 {
@@ -54,7 +54,7 @@ func checkTranscript(t *testing.T, format, file string) {
 	}
 }
 
-// told decodes lines and prints what comes out, numbered by line.
+// told decodes lines and prints the outputs, numbered by line.
 func told(t testing.TB, format string, src Source, lines []string) string {
 	t.Helper()
 	var b strings.Builder

@@ -8,23 +8,23 @@ import (
 	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
-// shim is where every container has the helper that runs the client of ACP.
+// shim is the path of agbox-shim in every container; it runs the client of ACP.
 const shim = "/run/agbox/bin/agbox-shim"
 
-// LaunchParams say how an incarnation begins.
+// LaunchParams describe how to start an incarnation.
 type LaunchParams struct {
-	// Command of the spec.
+	// Command is the spec's.
 	Command []string
-	// SessionID: with Resume the session to go on with, as the decoder told it; else the name of a new one, which matters to
-	// claude-stream-json only and must be a UUID that was never used. Empty: the program chooses.
+	// SessionID with Resume is the session to resume, as reported by the decoder; otherwise the ID of a new session, which is
+	// used by claude-stream-json only and must be an unused UUID. Empty: the program chooses.
 	SessionID string
 	Resume    bool
-	// Cwd is absolute; ACP sessions are told.
+	// Cwd is absolute; it is passed to ACP sessions.
 	Cwd string
 }
 
-// Launch returns the command line of an incarnation and what its stdin begins with. Flags that the command has already are
-// not given again. A program that can't resume, or a session without a name, starts over.
+// Launch returns the command line of an incarnation and the first bytes for its stdin. Flags that the command already has are
+// not added. A program that can't resume, or has no SessionID, starts a new session.
 func Launch(format string, p LaunchParams) (command []string, first []byte) {
 	command = slices.Clone(p.Command)
 	p.Resume = p.Resume && p.SessionID != ""
@@ -42,10 +42,10 @@ func Launch(format string, p LaunchParams) (command []string, first []byte) {
 	}
 }
 
-// launchClaude asks for the initialization that every client of this protocol begins with: its answer says that the program
-// reads, which otherwise says nothing before its first prompt.
+// launchClaude sends the protocol's initialize request first: the response shows that the program reads its stdin; without
+// the request it writes nothing before its first prompt.
 func launchClaude(command []string, p LaunchParams) ([]string, []byte) {
-	if !has(command, "-p") {
+	if !hasFlag(command, "-p") {
 		command = withFlag(command, "--print")
 	}
 	command = withFlag(command, "--input-format", "stream-json")
@@ -64,20 +64,20 @@ func launchClaude(command []string, p LaunchParams) ([]string, []byte) {
 	})
 }
 
-func has(command []string, name string) bool {
+func hasFlag(command []string, name string) bool {
 	return slices.ContainsFunc(command, func(arg string) bool {
 		return arg == name || strings.HasPrefix(arg, name+"=")
 	})
 }
 
 func withFlag(command []string, name string, value ...string) []string {
-	if has(command, name) {
+	if hasFlag(command, name) {
 		return command
 	}
 	return append(append(command, name), value...)
 }
 
-// Prompt returns the line that gives the agent a prompt; nil for a format that is not known.
+// Prompt returns the line that sends the agent a prompt; nil for an unknown format.
 func Prompt(format, promptID, text string) []byte {
 	switch format {
 	case Claude:
@@ -92,7 +92,7 @@ func Prompt(format, promptID, text string) []byte {
 	}
 }
 
-// Interrupt returns the line that asks the agent to end its turn; nil for a format that is not known.
+// Interrupt returns the line that asks the agent to interrupt its turn; nil for an unknown format.
 func Interrupt(format string) []byte {
 	switch format {
 	case Claude:
@@ -106,11 +106,11 @@ func Interrupt(format string) []byte {
 	}
 }
 
-// line encodes one message. Invalid UTF-8 becomes U+FFFD, and no newline is left inside.
+// line encodes one message. Invalid UTF-8 becomes U+FFFD; the line contains no other newline.
 func line(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil // only strings go in
+		return nil // v contains only strings
 	}
 	return append(b, '\n')
 }

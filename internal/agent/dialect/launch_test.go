@@ -36,15 +36,15 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-func TestFlagsThatTheCommandHasAreNotGivenAgain(t *testing.T) {
+func TestLaunchDoesNotRepeatFlags(t *testing.T) {
 	command, _ := Launch(Claude, LaunchParams{Command: strings.Fields("claude -p --verbose --input-format=stream-json")})
 	if got, want := strings.Join(command, " "), "claude -p --verbose --input-format=stream-json --output-format stream-json"; got != want {
 		t.Errorf("got %s", got)
 	}
 }
 
-// What a launch asks is what the decoder understands the answer to.
-func TestClaudeToldItsSessionIsAskedForTheSameAgain(t *testing.T) {
+// The decoder gets the session ID from the response to Launch's request.
+func TestClaudeSessionIsResumedByItsLaunchID(t *testing.T) {
 	_, first := Launch(Claude, LaunchParams{SessionID: "our-own", Resume: true})
 	_, id, _ := strings.Cut(string(first), `"request_id":"`)
 	id, _, _ = strings.Cut(id, `"`)

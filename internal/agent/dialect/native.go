@@ -8,7 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// nativeLine is every line of the native format; docs/agents.md describes it for those who write such lines.
+// nativeLine is any line of the native format; docs/agents.md documents it for authors of agents.
 type nativeLine struct {
 	Type       string  `json:"type"`
 	MessageID  string  `json:"message_id"`
@@ -22,8 +22,7 @@ type nativeLine struct {
 	Reason     string  `json:"reason"`
 }
 
-// native takes a line of stdout: one of ours, or plain text that the agent says. What is left of an object that was cut is
-// neither.
+// native handles a line of stdout: a JSON message, or plain text of the agent. The rest of a cut JSON object is dropped.
 func (e *emitter) native(line []byte) {
 	if l := nativeObject(line); l != nil {
 		e.nativeMessage(l)
@@ -37,11 +36,11 @@ func (e *emitter) native(line []byte) {
 	}
 }
 
-// nativeObject is a line of ours; nil: it is none.
+// nativeObject decodes a JSON message; nil if the line is plain text.
 func nativeObject(line []byte) *nativeLine {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || line[0] != '{' {
-		return nil // plain text may come fast
+		return nil // fast path for plain text
 	}
 	var l nativeLine
 	if !parse(line, &l) || l.Type == "" {
@@ -50,7 +49,7 @@ func nativeObject(line []byte) *nativeLine {
 	return &l
 }
 
-// text is what the line says. A line that lost it on its way says nothing, but for those that end a turn.
+// text returns the line's text. A damaged line without text is ignored, unless it ends a turn.
 func (l *nativeLine) text() string {
 	if l.Text == nil {
 		return ""
@@ -62,7 +61,7 @@ func (e *emitter) nativeMessage(l *nativeLine) {
 	switch l.Type {
 	case "ready":
 		if !e.s.Ready {
-			e.complete() // what it said before it was ready answers nothing
+			e.complete() // text from before readiness answers no prompt
 		}
 		e.ready()
 	case "message.created":
@@ -76,7 +75,7 @@ func (e *emitter) nativeMessage(l *nativeLine) {
 		e.nativeWhole(l)
 	case "assistant.completed":
 		if text := l.text(); text != "" {
-			e.whole(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
+			e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
 		}
 		e.result(l.Outcome, l.Error)
 	default:
@@ -88,12 +87,12 @@ func (e *emitter) nativeWhole(l *nativeLine) {
 	if l.Text != nil {
 		e.complete()
 		e.begin(l.MessageID)
-		e.whole(&agboxv1.AgentMessagePart{Kind: kindText, Text: l.text()})
+		e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: l.text()})
 		e.complete()
 	}
 }
 
-// nativePart tells a snapshot. Without a number it is part 0.
+// nativePart emits a snapshot of a part; part 0 if the line has no number.
 func (e *emitter) nativePart(l *nativeLine) {
 	p := &agboxv1.AgentMessagePart{Kind: nativeKind(l.Kind), Text: l.text(), ToolName: l.ToolName, ToolCallId: l.ToolCallID}
 	if l.Part != nil {
@@ -104,7 +103,7 @@ func (e *emitter) nativePart(l *nativeLine) {
 	}
 	id := cmp.Or(l.MessageID, e.s.Foreign)
 	if e.s.Grown > 0 && p.Part+1 >= e.s.Grown {
-		e.complete() // its number may be that of plain text, whose place it must not take
+		e.complete() // its number may be that of plain text, which it must not overwrite
 	}
 	e.begin(id)
 	e.endStream()
@@ -120,15 +119,15 @@ func nativeKind(kind string) string {
 	}
 }
 
-// nativeCompleted ends the message that is named, or the open one. One that is not open has nothing to end.
+// nativeCompleted completes the named message if it is open, or the open one if none is named.
 func (e *emitter) nativeCompleted(l *nativeLine) {
 	if l.MessageID == "" || short(l.MessageID, maxID) == e.s.Foreign {
 		e.complete()
 	}
 }
 
-// outbox takes a line of the outbox, where programs that the agent runs may speak up. What ends a turn is believed of a
-// native agent only: the others end theirs by their protocol.
+// outbox handles a line of the outbox, which programs run by the agent may write. Only for a native agent may such a line end
+// a turn: the others end it by their protocol.
 func (e *emitter) outbox(format string, line []byte) {
 	var l nativeLine
 	if parse(bytes.TrimSpace(line), &l) {
@@ -151,14 +150,14 @@ func (e *emitter) shared(l *nativeLine, ends bool) {
 	}
 }
 
-// status is a thought aloud: it is shown as it comes and is no part of what is said. Without an open message it gets one.
+// status emits the text as reasoning, so it is shown but not part of the answer. Without an open message it gets its own.
 func (e *emitter) status(text string) {
 	if strings.TrimSpace(text) == "" {
 		return
 	}
 	alone := !e.s.Open
 	e.begin("")
-	e.aside(&agboxv1.AgentMessagePart{Kind: kindReasoning, Text: text})
+	e.appendPart(&agboxv1.AgentMessagePart{Kind: kindReasoning, Text: text})
 	if alone {
 		e.complete()
 	}

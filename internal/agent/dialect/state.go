@@ -4,19 +4,19 @@ import "encoding/json"
 
 const (
 	stateVersion = 1
-	// maxStream is where a part of pieces ends. In the state, which is JSON, its bytes take a third more.
+	// maxStream is the size at which a part of pieces ends. In the state, which is JSON, it takes a third more.
 	maxStream = 24 << 10
-	// maxID bounds IDs of the program, of tool calls and of messages, maxName names and outcomes.
+	// maxID bounds the program's IDs of sessions, messages and tool calls; maxName bounds names and outcomes.
 	maxID   = 256
 	maxName = 128
-	// maxTools is how many tool calls are remembered, maxDrafts how many parts wait for their final text.
+	// maxTools is how many tool calls the state holds, maxDrafts how many parts await their final text.
 	maxTools  = 32
 	maxDrafts = 16
 	// maxPart bounds the numbers of the parts of one message.
 	maxPart = 100_000
 )
 
-// state is what a decoder remembers from line to line.
+// state is what a decoder keeps between lines.
 type state struct {
 	Version int `json:"v"`
 	// Messages counts the messages so far; the open one is the last. Foreign is the program's own ID of it.
@@ -25,46 +25,46 @@ type state struct {
 	Foreign  string `json:"f,omitempty"`
 	// Parts is the number of the next part.
 	Parts uint32 `json:"p,omitempty"`
-	// Grown is one more than the number of the first part of the open message that came in pieces; 0: none did.
+	// Grown is one more than the number of the first part of the open message that came in pieces; 0: none.
 	Grown uint32 `json:"w,omitempty"`
 	// Stream is the text part that still grows.
 	Stream *stream `json:"s,omitempty"`
-	// Ready: said once. Spoke: the assistant has said something in this turn.
+	// Ready: reported once. Spoke: the assistant has emitted text in this turn.
 	Ready bool `json:"r,omitempty"`
 	Spoke bool `json:"k,omitempty"`
-	// Begun: the program has said that a turn begins, which has not ended.
+	// Begun: the program has reported the start of a turn that has not ended.
 	Begun bool `json:"b,omitempty"`
-	// Session is the session's ID, Named whether it was told. CanLoad: sessions can be resumed at all.
+	// Session is the session's ID, Named whether it was reported. CanLoad: the program can resume sessions.
 	Session string `json:"i,omitempty"`
 	Named   bool   `json:"n,omitempty"`
 	CanLoad bool   `json:"l,omitempty"`
-	// Lost: the session could not be resumed, which is told once.
+	// Lost: the session could not be resumed, and that was reported.
 	Lost bool `json:"g,omitempty"`
-	// Interrupted: the turn was asked to end, and the program has agreed.
+	// Interrupted: the turn was interrupted, and the program has confirmed it.
 	Interrupted bool `json:"x,omitempty"`
-	// LastText: the last part was text, and a further one is another paragraph.
+	// LastText: the last part was text, so further text is another paragraph.
 	LastText bool    `json:"t,omitempty"`
 	Drafts   []draft `json:"d,omitempty"`
 	Tools    []tool  `json:"c,omitempty"`
 }
 
-// stream is a part that comes in pieces. Told is how much of Text was told.
+// stream is a part that arrives in pieces. Told is how many bytes of Text were emitted.
 type stream struct {
 	Part uint32 `json:"p"`
 	Kind string `json:"k"`
 	Text []byte `json:"t"`
 	Told int    `json:"n"`
-	// Full: no more is taken, for the whole text comes later anyway.
+	// Full: no more text is added, since a later line has the whole text.
 	Full bool `json:"f,omitempty"`
 }
 
-// draft is a part that was streamed and whose whole text is to come.
+// draft is a streamed part whose whole text is still to come.
 type draft struct {
 	Part uint32 `json:"p"`
 	Kind string `json:"k"`
 }
 
-// tool is a tool call and where its result is told, once there is one.
+// tool is a tool call, and the part of its result once there is one.
 type tool struct {
 	ID     string  `json:"i"`
 	Name   string  `json:"n,omitempty"`
@@ -83,7 +83,7 @@ func loadState(b []byte) *state {
 	return s
 }
 
-// sound keeps a state that nobody here wrote from breaking the bounds.
+// sound checks the bounds of a stored state, which may be damaged.
 func (s *state) sound() bool {
 	return s.Version == stateVersion && s.Parts <= maxPart && s.Grown <= s.Parts && len(s.Foreign) <= maxID && len(s.Session) <= maxID &&
 		s.soundDrafts() && s.soundTools() && (s.Stream == nil || s.soundStream())
@@ -113,8 +113,8 @@ func (s *state) soundTools() bool {
 	return len(s.Tools) <= maxTools
 }
 
-// fit forgets the tool calls if their names, which JSON may write six times as long, would be too much for MaxState. The rest is
-// always within the bound. It comes after each line, whether or not the state is written then.
+// fit drops the tool calls if their names, which JSON may encode at six times the size, would exceed MaxState. The rest always
+// fits. It runs after each line, whether or not the state is saved then.
 func (s *state) fit() {
 	size := 6*(len(s.Foreign)+len(s.Session)) + 4096 // members, numbers and drafts
 	if s.Stream != nil {

@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// piece appends to the part that grows, or begins one.
+// piece appends to the growing part, or starts one.
 func (e *emitter) piece(kind, text string) {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	if text == "" {
@@ -19,14 +19,14 @@ func (e *emitter) piece(kind, text string) {
 		take := roomFor(t, text)
 		t.Text = append(t.Text, text[:take]...)
 		text = text[take:]
-		e.tell(false)
+		e.snapshot(false)
 		if text != "" {
 			e.endStream()
 		}
 	}
 }
 
-// draft is piece for a text whose whole comes later: what is beyond the bound is left for then.
+// draft is piece for a text that a later line repeats as a whole: text beyond the bound is dropped until then.
 func (e *emitter) draft(kind, text string) {
 	e.begin("")
 	if e.s.Stream == nil || e.s.Stream.Kind != kind {
@@ -42,16 +42,16 @@ func (e *emitter) draft(kind, text string) {
 	take := roomFor(t, text)
 	t.Full = take < len(text)
 	t.Text = append(t.Text, text[:take]...)
-	e.tell(false)
+	e.snapshot(false)
 }
 
-// growing returns the stream of a kind; another one ends.
+// growing returns the stream of a kind; it ends one of another kind.
 func (e *emitter) growing(kind string) *stream {
 	if e.s.Stream != nil && e.s.Stream.Kind == kind && len(e.s.Stream.Text) < maxStream-utf8.UTFMax {
 		return e.s.Stream
 	}
 	e.endStream()
-	e.room()
+	e.ensureRoom()
 	e.s.Stream = &stream{Part: e.s.Parts, Kind: kind}
 	e.s.Parts++
 	if e.s.Grown == 0 {
@@ -60,7 +60,7 @@ func (e *emitter) growing(kind string) *stream {
 	return e.s.Stream
 }
 
-// roomFor returns how many bytes of text the stream still takes, whole characters only.
+// roomFor returns how many bytes of text fit into the stream, in whole characters.
 func roomFor(t *stream, text string) int {
 	room := maxStream - len(t.Text)
 	if len(text) <= room {
@@ -72,8 +72,8 @@ func roomFor(t *stream, text string) int {
 	return room
 }
 
-// tell gives a snapshot of the stream, if it has grown enough or if all of it is asked for.
-func (e *emitter) tell(all bool) {
+// snapshot emits the stream if it has grown by a quarter, or at all if all is set.
+func (e *emitter) snapshot(all bool) {
 	t := e.s.Stream
 	fresh := len(t.Text) - t.Told
 	if fresh == 0 || !all && fresh*4 < t.Told {
@@ -85,11 +85,11 @@ func (e *emitter) tell(all bool) {
 	})
 }
 
-// endStream tells what was not told. The next piece begins a part of its own.
+// endStream emits the rest of the stream. The next piece starts a part of its own.
 func (e *emitter) endStream() {
 	if e.s.Stream == nil {
 		return
 	}
-	e.tell(true)
+	e.snapshot(true)
 	e.s.Stream = nil
 }

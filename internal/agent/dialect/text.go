@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// cut returns s as valid UTF-8 of at most limit bytes, and whether something is missing.
+// cut returns s as valid UTF-8 of at most limit bytes, and whether text was dropped.
 func cut(s string, limit int) (string, bool) {
 	if len(s) <= limit && utf8.ValidString(s) {
 		return s, false
@@ -28,7 +28,7 @@ func short(s string, limit int) string {
 	return s
 }
 
-// compact returns JSON without needless space. A string is given as what it says; null is nothing.
+// compact returns JSON without insignificant space. A string is returned unquoted; null is empty.
 func compact(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
@@ -44,8 +44,8 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// parse reads a JSON object as far as it can be read: members of an unexpected type are left out, and of an object that is
-// damaged or was cut, the members before the damage count. It returns false for what is no object.
+// parse decodes a JSON object as far as possible: members of an unexpected type are left out, and of a damaged or cut
+// object the members before the damage are kept. It returns false if line is not an object.
 func parse(line []byte, v any) bool {
 	if len(line) == 0 || line[0] != '{' {
 		return false
@@ -67,7 +67,7 @@ func isTypeError(err error) bool {
 	return errors.As(err, &typed)
 }
 
-// salvage returns the whole members at the beginning of a damaged object.
+// salvage returns the complete members before the damage in an object.
 func salvage(line []byte) map[string]json.RawMessage {
 	found := map[string]json.RawMessage{}
 	d := json.NewDecoder(bytes.NewReader(line))

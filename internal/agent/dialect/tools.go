@@ -1,6 +1,6 @@
 package dialect
 
-// remember keeps the name of a tool call whose part was told last; the oldest of too many is forgotten.
+// remember records the tool call of the last emitted part; the oldest is dropped when there are too many.
 func (e *emitter) remember(id, name string) *tool {
 	if id == "" || len(id) > maxID || e.s.Parts == 0 {
 		return nil

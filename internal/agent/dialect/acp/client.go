@@ -6,34 +6,34 @@ import (
 	"fmt"
 )
 
-// Bounds of what the client keeps for an agent that does not read.
+// Bounds of what the client buffers for an agent that does not read.
 const (
-	// MaxLine is the longest line of the agent that the client looks at; longer ones are only logged.
+	// MaxLine is the longest line of the agent that the client handles; longer ones are only logged.
 	MaxLine = 4 << 20
-	// maxQueue is how many prompts may wait. More are a daemon's mistake: it gives one at a time, and a nudge.
+	// maxQueue is how many prompts may be queued. More are a bug of the daemon, which sends one at a time, and a nudge.
 	maxQueue = 64
 )
 
-// ErrSession says that the agent has given no session: it can't load the one asked for, or refused to make one.
+// ErrSession says that there is no session: the agent can't load the requested one, or refused to create one.
 var ErrSession = errors.New("no session")
 
-// Client is the protocol without its pipes: lines in, lines out. It is not safe for concurrent use.
+// Client implements the protocol without I/O: lines in, lines out. It is not safe for concurrent use.
 type Client struct {
 	o       Options
 	session string
 	// next is the number of the next prompt; 0 before there is a session.
 	next int
-	// busy: a prompt has not been answered. queue waits for the session and for that answer.
+	// busy: a prompt is unanswered. queue holds prompts until there is a session and no unanswered prompt.
 	busy  bool
 	queue []string
-	// stopping: the turn was cancelled, and what it still asks for is not given.
+	// stopping: the turn was cancelled, and its further permission requests are refused.
 	stopping bool
 }
 
-// New returns a client that has said nothing yet.
+// New returns a client that has sent nothing yet.
 func New(o Options) *Client { return &Client{o: o} }
 
-// Start returns what the agent is told first.
+// Start returns the first request to the agent.
 func (c *Client) Start() []byte {
 	id := Initialize
 	if c.o.Load != "" {
@@ -49,7 +49,7 @@ func (c *Client) Start() []byte {
 	})
 }
 
-// FromInbox takes one line of the inbox and returns what the agent is told. A line that is none of ours is ignored.
+// FromInbox handles one line of the inbox and returns the lines for the agent. An unknown line is ignored.
 func (c *Client) FromInbox(line []byte) []byte {
 	var l struct {
 		Type string `json:"type"`
@@ -69,7 +69,7 @@ func (c *Client) FromInbox(line []byte) []byte {
 	return nil
 }
 
-// FromAgent takes one line of the agent and returns what it is told. Errors: ErrSession, after which nothing can come of it.
+// FromAgent handles one line of the agent and returns the lines for the agent. ErrSession is final.
 func (c *Client) FromAgent(line []byte) ([]byte, error) {
 	var l incoming
 	if !decode(line, &l) {
@@ -97,7 +97,7 @@ func (c *Client) answered(kind Kind, l *incoming) ([]byte, error) {
 		c.busy, c.stopping = false, false
 		return c.prompt(), nil
 	case c.next != 0:
-		return nil, nil // there is a session: an answer given twice
+		return nil, nil // there is a session already: a duplicate response
 	case kind.initializes() && OtherVersion(l.Result.Version) != "":
 		return nil, fmt.Errorf("%w: %s", ErrSession, OtherVersion(l.Result.Version))
 	case kind == InitializeToLoad && !l.Result.Capabilities.LoadSession:
@@ -109,7 +109,7 @@ func (c *Client) answered(kind Kind, l *incoming) ([]byte, error) {
 	case kind == LoadSession:
 		c.session = c.o.Load
 	case l.Result.SessionID == "":
-		return nil, fmt.Errorf("%w: the agent gave it no name", ErrSession)
+		return nil, fmt.Errorf("%w: the agent returned no session ID", ErrSession)
 	default:
 		c.session = l.Result.SessionID
 	}
@@ -125,7 +125,7 @@ func (c *Client) sessionParams(load string) map[string]any {
 	return params
 }
 
-// prompt gives the agent the next prompt, if it can take one.
+// prompt returns the request for the next prompt, if the agent is ready for one.
 func (c *Client) prompt() []byte {
 	if c.next == 0 || c.busy || len(c.queue) == 0 {
 		return nil

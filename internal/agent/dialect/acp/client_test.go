@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// step is a line from one side and what the agent is told then: words that must be in it; empty: nothing.
+// step is a line from one side, and words that the reply to the agent must contain; empty: no reply.
 type step struct {
 	from string // "agent" or "inbox"
 	line string
@@ -129,7 +129,7 @@ func checkTold(t *testing.T, i int, told []byte, want string) {
 	t.Helper()
 	if want == "" {
 		if len(told) > 0 {
-			t.Errorf("step %d: the agent is told %s", i, told)
+			t.Errorf("step %d: the agent receives %s", i, told)
 		}
 		return
 	}
@@ -143,7 +143,7 @@ func checkTold(t *testing.T, i int, told []byte, want string) {
 	}
 }
 
-func TestAgentsDoNotFillTheQueueForEver(t *testing.T) {
+func TestPromptQueueIsBounded(t *testing.T) {
 	c := New(Options{})
 	for range 2 * maxQueue {
 		c.FromInbox([]byte(`{"type":"prompt","text":"x"}`))
@@ -153,7 +153,7 @@ func TestAgentsDoNotFillTheQueueForEver(t *testing.T) {
 	}
 }
 
-func TestArgumentsComeBack(t *testing.T) {
+func TestArgsRoundTrip(t *testing.T) {
 	for _, o := range []Options{{}, {Cwd: "/a=b"}, {Load: "--x"}, {Cwd: "/a", Load: "l"}} {
 		for _, command := range [][]string{{"run"}, {"run", "--", "--cwd=/no"}, {"--load=x"}} {
 			got, rest, err := ParseArgs(o.Args(command))

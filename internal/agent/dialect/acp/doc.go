@@ -1,8 +1,7 @@
-// Package acp is the client side of the Agent Client Protocol, version 1, as it runs inside agbox-shim: on one side the inbox,
-// whose lines are prompts and interrupts, on the other an agent that speaks JSON-RPC on stdin and stdout. What the agent
-// writes is copied as it is to the log, where the decoder of package dialect reads it; the numbers of our requests tell it
-// what each answer is about.
+// Package acp is the client of the Agent Client Protocol, version 1, that runs inside agbox-shim, between the inbox, whose
+// lines are prompts and interrupts, and an agent that speaks JSON-RPC on stdin and stdout. The agent's output is copied
+// unchanged to the log, where the decoder of package dialect reads it; the request IDs identify what each response answers.
 //
-// The client gives the agent nothing but prompts: it has no files and no terminals to offer, and it allows whatever the agent
-// asks permission for, since the sandbox is the boundary. Prompts are given one at a time, in order.
+// The client sends the agent only prompts, one at a time, in order: it offers no files and no terminals, and it grants every
+// permission that the agent requests, since the sandbox is the boundary.
 package acp

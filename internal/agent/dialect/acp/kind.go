@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// Kind is what one of our requests was.
+// Kind is the kind of one of the client's requests.
 type Kind int
 
-// The kinds. The first four are sent once each at most and are their own numbers; every number from Prompt on is a prompt.
+// The kinds. The first four are sent at most once each, with the kind as the request ID; every ID from Prompt on is a prompt.
 const (
-	// Initialize begins a new session, InitializeToLoad one that is to be loaded.
+	// Initialize starts a new session, InitializeToLoad one that is to be loaded.
 	Initialize       Kind = 1
 	InitializeToLoad Kind = 2
 	NewSession       Kind = 3
@@ -20,7 +20,7 @@ const (
 
 func (k Kind) initializes() bool { return k == Initialize || k == InitializeToLoad }
 
-// KindOf tells what a request was from the ID of its answer. ok is false for an ID that is none of ours.
+// KindOf returns the kind of the request that a response answers, by its ID. ok is false for an ID that the client never sends.
 func KindOf(id json.RawMessage) (k Kind, ok bool) {
 	n, err := strconv.Atoi(string(id))
 	switch {

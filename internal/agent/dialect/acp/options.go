@@ -8,15 +8,15 @@ import (
 // Verb is the name of the shim's command that runs a client.
 const Verb = "acp"
 
-// Options say what session the client asks for.
+// Options describe the session that the client requests.
 type Options struct {
-	// Cwd is the session's working directory. The protocol wants it absolute; whoever runs a client fills an empty one in.
+	// Cwd is the session's working directory. The protocol requires an absolute path; the caller replaces an empty one.
 	Cwd string
-	// Load is the session to go on with. Empty: a new one.
+	// Load is the session to resume. Empty: a new one.
 	Load string
 }
 
-// Args returns the arguments behind Verb for running command under a client.
+// Args returns the arguments after Verb to run command under a client.
 func (o Options) Args(command []string) []string {
 	var args []string
 	if o.Cwd != "" {

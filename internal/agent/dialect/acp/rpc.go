@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// incoming is a line of the agent: an answer to us, a request to us, or a notification.
+// incoming is a line of the agent: a response, a request, or a notification.
 type incoming struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -22,7 +22,7 @@ type incoming struct {
 	} `json:"error"`
 }
 
-// decode reads one message; members of an unexpected type are left out.
+// decode decodes one message; members of an unexpected type are left out.
 func decode(data []byte, v any) bool {
 	err := json.Unmarshal(data, v)
 	var typed *json.UnmarshalTypeError
@@ -31,7 +31,7 @@ func decode(data []byte, v any) bool {
 
 func (l *incoming) asks() bool { return len(l.ID) > 0 && string(l.ID) != "null" }
 
-// reply answers a request of the agent: permission is given where it is allowed, and nothing else is known here.
+// reply answers a request of the agent: permission requests are granted if allowed; other methods are not supported.
 func (l *incoming) reply(allowed bool) []byte {
 	if l.Method == "session/request_permission" {
 		return answer(l.ID, map[string]any{"outcome": l.permission(allowed)})
@@ -42,7 +42,7 @@ func (l *incoming) reply(allowed bool) []byte {
 	})
 }
 
-// permission allows: once if that is offered, else for good. Without such an option there is nothing to choose.
+// permission selects the option to allow once, else the one to allow always. Without such an option it cancels.
 func (l *incoming) permission(allowed bool) map[string]string {
 	var p struct {
 		Options []struct {
@@ -74,11 +74,11 @@ func answer(id json.RawMessage, result any) []byte {
 	return line(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-// line encodes one message; json escapes every newline inside it.
+// line encodes one message; JSON escapes newlines in it.
 func line(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil // only strings, numbers and what was valid JSON go in
+		return nil // v contains only strings, numbers and valid JSON
 	}
 	return append(b, '\n')
 }

@@ -8,15 +8,16 @@ import (
 	"sync"
 )
 
-// maxUnread bounds what waits for an agent that writes requests and reads no answers.
+// maxUnread bounds the bytes queued for an agent that sends requests and reads no responses.
 const maxUnread = 16 << 20
 
-var errUnread = errors.New("the agent does not read its stdin")
+var errUnread = errors.New("the agent does not read its stdin: more than 16 MiB are queued")
 
-// Run speaks with an agent until it closes its stdout, which is the usual end, with nil. What it writes goes to log before it
-// is acted upon. toAgent is closed when the inbox ends and when Run returns, which may be twice. Errors: ErrSession; those of log
-// and of fromAgent; one for an agent that does not read. An error of inbox is its end, and an agent that closes its stdin
-// is on its way out. The caller closes inbox and fromAgent after an error: a read that waits in them is left behind.
+// Run relays between the inbox and an agent until the agent closes its stdout, the normal end, and then returns nil. The agent's
+// output is written to log before it is handled. toAgent is closed when the inbox ends and when Run returns, so possibly
+// twice. Errors: ErrSession; those of log and of fromAgent; one for an agent that does not read. An error of inbox is treated as
+// its end; an agent that closed its stdin is expected to exit. After an error the caller closes inbox and fromAgent, since a
+// goroutine may still read them.
 func Run(o Options, inbox io.Reader, toAgent io.WriteCloser, fromAgent io.Reader, log io.Writer) error {
 	r := &run{client: New(o), out: newQueue()}
 	written := make(chan struct{})
@@ -25,7 +26,7 @@ func Run(o Options, inbox io.Reader, toAgent io.WriteCloser, fromAgent io.Reader
 		r.out.drain(toAgent)
 	}()
 	defer func() { <-written }()
-	defer toAgent.Close() // a write that waits ends by it
+	defer toAgent.Close() // unblocks a pending write
 	defer r.out.close()
 
 	if err := r.out.put(r.client.Start()); err != nil {
@@ -59,7 +60,7 @@ func (r *run) readAgent(agent io.Reader) error {
 	})
 }
 
-// eachLine calls fn for each whole line of at most MaxLine bytes, until the end, which is nil, or an error of either side.
+// eachLine calls fn for each complete line of at most MaxLine bytes, until the end, which is nil, or an error of either side.
 func eachLine(in io.Reader, fn func([]byte) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	var line []byte
@@ -88,7 +89,7 @@ func eachLine(in io.Reader, fn func([]byte) error) error {
 	}
 }
 
-// queue holds what is to be written, so that nobody who reads waits for the agent to read.
+// queue buffers writes, so that reading never blocks on an agent that does not read.
 type queue struct {
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -124,8 +125,8 @@ func (q *queue) close() {
 	q.more.Signal()
 }
 
-// take waits for something to write; nil after the last of it.
-func (q *queue) take() []byte {
+// next waits for data to write; nil after the last.
+func (q *queue) next() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.data) == 0 && !q.closed {
@@ -136,10 +137,10 @@ func (q *queue) take() []byte {
 	return data
 }
 
-// drain writes until the queue is closed and empty, or w takes no more, and closes w.
+// drain writes until the queue is closed and empty, or a write fails, and closes w.
 func (q *queue) drain(w io.WriteCloser) {
 	defer w.Close()
-	for data := q.take(); len(data) > 0; data = q.take() {
+	for data := q.next(); len(data) > 0; data = q.next() {
 		if _, err := w.Write(data); err != nil {
 			q.mu.Lock()
 			q.broken = true

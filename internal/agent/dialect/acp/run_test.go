@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// talk runs a client between an inbox and an agent that is a function of its stdin and stdout.
+// talk runs a client between an inbox and an agent, which is a function of its stdin and stdout.
 func talk(t *testing.T, o Options, inbox io.Reader, agent func(stdin *bufio.Scanner, stdout io.Writer)) (log string, err error) {
 	t.Helper()
 	stdin, toAgent := io.Pipe()
@@ -32,7 +32,7 @@ func talk(t *testing.T, o Options, inbox io.Reader, agent func(stdin *bufio.Scan
 	return b.String(), err
 }
 
-func TestRunSpeaksUntilTheAgentEnds(t *testing.T) {
+func TestRunRelaysUntilTheAgentExits(t *testing.T) {
 	inbox, daemon := io.Pipe()
 	defer inbox.Close()
 	var heard []string
@@ -65,7 +65,7 @@ func TestRunSpeaksUntilTheAgentEnds(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhenThereIsNoSession(t *testing.T) {
+func TestRunReturnsErrSession(t *testing.T) {
 	inbox, daemon := io.Pipe()
 	defer daemon.Close()
 	log, err := talk(t, Options{Load: "old"}, inbox, func(_ *bufio.Scanner, stdout io.Writer) {
@@ -75,11 +75,11 @@ func TestRunEndsWhenThereIsNoSession(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(log, `"id":2`) {
-		t.Errorf("what the decoder needs is not in the log: %q", log)
+		t.Errorf("the response that the decoder needs is not in the log: %q", log)
 	}
 }
 
-func TestALineBeyondTheBoundIsLoggedAndSkipped(t *testing.T) {
+func TestTooLongLineIsLoggedAndSkipped(t *testing.T) {
 	long := strings.Repeat("x", MaxLine+1)
 	log, err := talk(t, Options{}, strings.NewReader(""), func(_ *bufio.Scanner, stdout io.Writer) {
 		fmt.Fprintln(stdout, long)
@@ -102,7 +102,7 @@ func TestLongLinesBetweenShortOnes(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatReadsNothingIsGivenUp(t *testing.T) {
+func TestAgentThatDoesNotReadIsAnError(t *testing.T) {
 	q := newQueue()
 	var err error
 	for range 2 * maxUnread >> 20 {
@@ -113,7 +113,7 @@ func TestAnAgentThatReadsNothingIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatClosedItsStdinIsReadToItsEnd(t *testing.T) {
+func TestAgentWithClosedStdinIsReadToTheEnd(t *testing.T) {
 	fromAgent, stdout := io.Pipe()
 	go func() {
 		defer stdout.Close()
@@ -128,7 +128,7 @@ func TestAnAgentThatClosedItsStdinIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatNeverReadsDoesNotHoldTheEnd(t *testing.T) {
+func TestAgentThatNeverReadsDoesNotBlockTheEnd(t *testing.T) {
 	_, toAgent := io.Pipe()
 	agent := strings.NewReader(`{"jsonrpc":"2.0","id":1,"error":{"message":"no"}}` + "\n")
 	if err := Run(Options{}, strings.NewReader(""), toAgent, agent, io.Discard); !errors.Is(err, ErrSession) {
@@ -136,7 +136,7 @@ func TestAnAgentThatNeverReadsDoesNotHoldTheEnd(t *testing.T) {
 	}
 }
 
-// shut takes nothing.
+// shut is a writer that accepts nothing.
 type shut struct{}
 
 func (*shut) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

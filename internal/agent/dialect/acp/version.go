@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// version is the version of the protocol that the client speaks.
+// version is the version of the protocol that the client supports.
 const version = 1
 
-// maxVersion bounds what is told of a version, in bytes.
+// maxVersion bounds how much of a version is quoted, in bytes.
 const maxVersion = 20
 
-// OtherVersion says in a few words which version an agent has chosen by the protocolVersion of its answer to initialize, if
-// it is not ours, and "" otherwise. The protocol wants the member, and an agent names the newest version it speaks where it
-// can't speak the one that it was asked for. So one that leaves it out has not refused ours.
+// OtherVersion describes the version that an agent has chosen by the protocolVersion of its response to initialize, if it is
+// not the client's; otherwise it returns "". An agent that does not support the requested version names its newest one, so a
+// response without the required member is not a refusal.
 func OtherVersion(chosen json.RawMessage) string {
 	text := string(chosen)
 	if text == "" || text == "null" || text == fmt.Sprint(version) {

@@ -25,8 +25,8 @@ func TestOtherVersion(t *testing.T) {
 	}
 }
 
-// The error says what somebody has to know who picks another release of the agent.
-func TestTheErrorNamesTheVersion(t *testing.T) {
+// The error has the facts that the user needs to choose another release of the agent.
+func TestErrorNamesTheVersion(t *testing.T) {
 	_, err := New(Options{}).FromAgent([]byte(strings.Replace(initialized, `"protocolVersion":1`, `"protocolVersion":2`, 1)))
 	if err == nil || !strings.Contains(err.Error(), "the agent speaks version 2 of the Agent Client Protocol, not 1") {
 		t.Errorf("got %v", err)
