@@ -216,7 +216,7 @@ func (c *Controller) judgeAbsence(ctx context.Context, v view, w *plan.World) er
 	rec := *v.rec
 	if !c.inDoubt(v, *w) {
 		if c.absences.seen(rec.ID, rec.Objects) {
-			c.wakeAgentsOf(rec.ID) // they waited
+			c.agents.EnqueueOf(rec.ID) // they waited
 		}
 		w.Doubt = ""
 		return c.forgetStale(ctx, rec.ID)

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/store"
 )
 

@@ -7,12 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/internal/metrics"
 )
 
 func TestWhatAgentsDoIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m := metrics.New(reg, metrics.Sets{AgentTriggers: controller.AgentTriggers()})
+	m := metrics.New(reg, metrics.Sets{AgentTriggers: agent.Triggers()})
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.newAgent(t, p.readyBox(t), "ada", nil)
 		p.prompt(t, "ada", "work 4000")

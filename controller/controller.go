@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
@@ -78,47 +79,47 @@ type Controller struct {
 	clock    *clock.Clock
 	started  time.Time
 
-	sandboxes  *queue.Loop
-	execs      *queue.Loop
-	agents     *queue.Loop
-	drainer    *drainer
-	link       *engineLink
-	ops        *queue.Operations[plan.Kind]
-	removals   removals
-	odd        *oddities
-	absences   *absences
-	hooks      *hookClock
-	proofs     *hookClock // of runtimes; the index is the process ID of the container
-	quotas     *quotas
-	status     *statusBoard
-	published  *portBoard
-	kills      *killBoard
-	agentBoard *agentBoard
+	sandboxes *queue.Loop
+	execs     *queue.Loop
+	agentLoop *queue.Loop
+	agents    *agent.Reconciler
+	drainer   *agent.Drainer
+	link      *engineLink
+	ops       *queue.Operations[plan.Kind]
+	removals  removals
+	odd       *oddities
+	absences  *absences
+	hooks     *hookClock
+	proofs    *hookClock // of runtimes; the index is the process ID of the container
+	quotas    *quotas
+	status    *statusBoard
+	published *portBoard
+	kills     *killBoard
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
 }
 
-// The names of the queues of sandboxes and of execs, which are metric labels.
+// The names of the queues, which are metric labels.
 const (
 	LoopSandboxes = "sandboxes"
 	LoopExecs     = "execs"
+	LoopAgents    = "agents"
 )
 
 // New returns a controller and hooks it into the store's commits.
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
-		status:     newStatusBoard(),
-		published:  newPortBoard(),
-		kills:      newKillBoard(),
-		agentBoard: newAgentBoard(),
-		parked:     newKeySet(),
-		odd:        newOddities(),
-		removals:   newRemovals(),
-		absences:   newAbsences(),
-		quotas:     newQuotas(),
-		resyncNow:  make(chan struct{}, 1),
+		status:    newStatusBoard(),
+		published: newPortBoard(),
+		kills:     newKillBoard(),
+		parked:    newKeySet(),
+		odd:       newOddities(),
+		removals:  newRemovals(),
+		absences:  newAbsences(),
+		quotas:    newQuotas(),
+		resyncNow: make(chan struct{}, 1),
 	}
 	c.settings.Store(&cfg.Settings)
 	c.recallGivenUp()
@@ -128,12 +129,13 @@ func New(cfg Config) *Controller {
 	c.started = c.clock.Now()
 	c.sandboxes = c.newLoop(LoopSandboxes, c.reconcileSandbox)
 	c.execs = c.newLoop(LoopExecs, c.reconcileExec)
-	c.agents = c.newLoop(LoopAgents, c.reconcileAgent)
-	c.drainer = newDrainer()
+	c.agents = c.newAgents()
+	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
+	c.drainer = agent.NewDrainer(c.agents, cfg.Store, cfg.Drained)
 	c.ops = queue.NewOperations(c.sandboxes.Add, shownByNothingElse)
 	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned, c.absences.streamBroke)
 	cfg.Store.OnCommit(c.committed)
-	cfg.Store.OnAgentCommit(c.agents.Add)
+	cfg.Store.OnAgentCommit(c.agentLoop.Add)
 	return c
 }
 
@@ -162,11 +164,11 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.watchQuotas(ctx) })
 	wg.Go(func() { c.sandboxes.Run(ctx) })
 	wg.Go(func() { c.execs.Run(ctx) })
-	wg.Go(func() { c.watchAgents(ctx) })
-	wg.Go(func() { c.drainLoop(ctx) })
+	wg.Go(func() { c.agents.Watch(ctx) })
+	wg.Go(func() { c.drainer.Run(ctx) })
 	wg.Go(func() {
-		c.hydrateAgents(ctx) // before anything is decided of any of them
-		c.agents.Run(ctx)
+		c.agents.Hydrate(ctx) // before anything is decided of any of them
+		c.agentLoop.Run(ctx)
 	})
 	wg.Wait()
 	c.ops.Wait()
@@ -192,11 +194,11 @@ func (c *Controller) EngineWarning() string { return c.link.warning() }
 func (c *Controller) committed(sandboxID, execID string) {
 	if execID != "" {
 		c.execs.Add(execID)
-		c.wakeAgentOf(execID)
+		c.agents.EnqueueExec(execID)
 		return
 	}
 	c.sandboxes.Add(sandboxID)
-	c.wakeAgentsOf(sandboxID)
+	c.agents.EnqueueOf(sandboxID)
 }
 
 // adopt takes up what an earlier daemon left running. It needs no engine.
@@ -244,13 +246,13 @@ const watchRetry = 5 * time.Second
 
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
-	case isHelper(execID):
-		c.wakeAgentsOf(sandboxID)
+	case agent.IsHelper(execID):
+		c.agents.EnqueueOf(sandboxID)
 	case strings.HasPrefix(execID, "_"): // a hook: the sandbox waits for it
 		c.sandboxes.Add(sandboxID)
 	case execID != "":
 		c.execs.Add(execID)
-		c.wakeAgentOf(execID)
+		c.agents.EnqueueExec(execID)
 	case sandboxID != "":
 		c.wakeExecsOf(sandboxID)
 	default:

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -38,7 +37,7 @@ func (c *Controller) reconcileExec(ctx context.Context, id string) (queue.Result
 
 func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
 	want := execRecord(ex, rec)
-	want.TurnLeft = c.turnOf(ctx, ex, rec)
+	want.TurnLeft = c.agents.Observer().TurnLeft(ctx, ex.ID, rec)
 	p := plan.DecideExec(want, phaseOf(status))
 	if p.Action == plan.ExecClose {
 		var err error
@@ -129,19 +128,6 @@ func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
-}
-
-// turnOf is how long the turn that an exec is in may last although its sandbox is to end; 0 for execs of no agent.
-func (c *Controller) turnOf(ctx context.Context, ex store.Exec, rec plan.Record) time.Duration {
-	agentID, n, ok := agentstate.OfExec(ex.ID)
-	if !ok || !isEnding(rec) {
-		return 0
-	}
-	a, err := c.cfg.Store.Agent(ctx, agentID)
-	if err != nil || a.Status.GetIncarnation() != n {
-		return 0
-	}
-	return c.turnLeft(ctx, rec, a, c.clock.Look())
 }
 
 func phaseOf(s execjournal.Status) plan.Phase {

@@ -3,8 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"maps"
 	"strings"
 	"time"
 
@@ -13,10 +11,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
-	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 
@@ -45,7 +43,7 @@ type agentExplanation struct {
 	blind error             // why there is no verdict
 	box   string            // its sandbox, for people
 	envs  map[string]string // of the sandbox
-	view  *agentView
+	view  *agent.Observation
 	plan  agentplan.Plan
 }
 
@@ -57,64 +55,16 @@ func (e *agentExplanation) look(ctx context.Context) {
 	if err == nil && sb.Name != "" {
 		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
 	}
-	if e.view, e.blind = e.agentOnlooker().observeAgent(ctx, e.a, e.at); e.blind == nil {
-		e.plan = agentplan.Decide(agentRecord(e.a), e.view.world, e.at.Now)
-	}
-}
-
-// agentOnlooker is a controller that observes agents as the real one does and leaves no trace: what it learns goes to a board of
-// its own, and what a look may do to files beside looking is left out.
-func (e *agentExplanation) agentOnlooker() *Controller {
-	cfg := e.cfg
-	cfg.Execs, cfg.Logger = untouchedExecs{cfg.Execs}, slog.New(slog.DiscardHandler)
-	o := &Controller{
-		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, sandboxes: e.sandboxes, agentBoard: e.agentBoard.copied(e.a.ID),
-		absences: e.absences.copied(),
-	}
-	o.settings.Store(e.settings.Load())
-	return o
-}
-
-// untouchedExecs leaves out what a look at a process or at a command may do beside looking.
-type untouchedExecs struct{ Execs }
-
-func (untouchedExecs) AddAgentWatch(string, string) error  { return nil }
-func (untouchedExecs) Forget(string, string) error         { return nil }
-func (untouchedExecs) Cancel(string, string, string) error { return nil }
-func (u untouchedExecs) Close(sandboxID, execID, nonce, _ string) (execjournal.Status, error) {
-	return u.Look(sandboxID, execID, nonce)
-}
-
-// copied is a board of its own that knows what this one does of an agent.
-func (b *agentBoard) copied(id string) *agentBoard {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	other := newAgentBoard()
-	keep(other.lines, b.lines, id)
-	keep(other.verified, b.verified, id)
-	keep(other.messages, b.messages, id)
-	keep(other.prompts, b.prompts, id)
-	keep(other.alive, b.alive, id)
-	keep(other.own, b.own, id)
-	keep(other.saving, b.saving, id)
-	keep(other.transitions, b.transitions, id)
-	if h, ok := b.helpers[id]; ok {
-		other.helpers[id] = maps.Clone(h)
-	}
-	return other
-}
-
-func keep[V any](to, from map[string]V, key string) {
-	if v, ok := from[key]; ok {
-		to[key] = v
+	if e.view, e.blind = e.agents.Observer().Observe(ctx, e.a, e.at); e.blind == nil {
+		e.plan = e.view.Plan()
 	}
 }
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
-	last, link := e.agents.Failure(e.a.ID), e.link.known()
+	last, link := e.agentLoop.Failure(e.a.ID), e.link.known()
 	r := &agboxv1.ExplainResponse{
 		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
-		Tries: uint32(e.agents.Tries(e.a.ID)), EngineProblem: link.problem,
+		Tries: uint32(e.agentLoop.Tries(e.a.ID)), EngineProblem: link.problem,
 	}
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()

@@ -14,7 +14,7 @@ import (
 
 // boxState is the state of its sandbox. The record of one that is gone has none any more.
 func (e *agentExplanation) boxState() string {
-	if s := e.view.rec.State; s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+	if s := e.view.Sandbox.State; s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
 		return stateWord(s)
 	}
 	return stateWord(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
@@ -25,7 +25,7 @@ func (e *agentExplanation) observed() []string {
 	if e.blind != nil {
 		return nil
 	}
-	w := e.view.world
+	w := e.view.World
 	lines := []string{fmt.Sprintf("sandbox %s: %s", e.box, e.boxState()), "process " + e.process()}
 	if line := e.output(); line != "" {
 		lines = append(lines, line)
@@ -42,7 +42,7 @@ func (e *agentExplanation) observed() []string {
 	if w.Draining {
 		lines = append(lines, "the daemon drains: no process is started and no prompt is given")
 	}
-	if _, unverified := e.agentBoard.get(e.a.ID); unverified {
+	if _, unverified := e.agents.Status(e.a.ID); unverified {
 		lines = append(lines, "no pass has judged it since the daemon started")
 	}
 	return lines
@@ -57,11 +57,11 @@ func prompts(n int) string {
 
 // process describes the newest incarnation.
 func (e *agentExplanation) process() string {
-	w := e.view.world
+	w := e.view.World
 	if e.a.Status.GetIncarnation() == 0 {
 		return "none: it was never started"
 	}
-	text := e.view.execID + ": "
+	text := e.view.ExecID + ": "
 	switch {
 	case w.Process == agentplan.Alive:
 		return text + "alive"
@@ -81,11 +81,11 @@ func (e *agentExplanation) process() string {
 
 // output says how far the output is taken in; empty where nobody looked.
 func (e *agentExplanation) output() string {
-	pos := e.view.position
+	pos := e.view.Position
 	switch {
 	case pos == nil:
 		return ""
-	case e.view.world.Unread:
+	case e.view.World.Unread:
 		return fmt.Sprintf("output: taken in up to byte %d, and there is more", pos.GetStdoutOffset())
 	}
 	return fmt.Sprintf("output: all of %d bytes is taken in", pos.GetStdoutOffset())
@@ -159,7 +159,7 @@ func (e *agentExplanation) deadlines() []*agboxv1.ExplainDeadline {
 	case state == agboxv1.AgentState_AGENT_STATE_STARTING:
 		d.Kind, d.Action = "start_timeout", "fail"
 	case state == agboxv1.AgentState_AGENT_STATE_BUSY:
-		d.Kind, d.Action, d.At = "turn", "end", timestamppb.New(e.at.Now.Add(e.view.world.TurnLeft))
+		d.Kind, d.Action, d.At = "turn", "end", timestamppb.New(e.at.Now.Add(e.view.World.TurnLeft))
 	case e.ended():
 		d.Kind, d.Action = "back-off", "start"
 	default:

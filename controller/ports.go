@@ -6,6 +6,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -15,7 +16,10 @@ import (
 // Store is what the controller needs of the store: reads, reports of what it found, and the two changes of intent
 // that time brings about.
 type Store interface {
-	AgentStore
+	agent.Store
+	agent.DrainStore
+	OnAgentCommit(func(agentID string))
+	Leaving(ctx context.Context, sandboxID string) (int, error)
 	InstanceID() string
 	InstanceIDs() []string
 	OnCommit(func(sandboxID, execID string))
@@ -80,7 +84,7 @@ type Engine interface {
 
 // Execs is the host's side of the files through which execs are started, cancelled and reported. It needs no engine.
 type Execs interface {
-	AgentFiles
+	agent.Files
 	Prepare(sandboxID string) (execjournal.Paths, error)
 	Prepared(sandboxID string) (bool, error)
 	AddWatch(sandboxID string) error

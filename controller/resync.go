@@ -66,7 +66,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 		case <-c.resyncNow:
 		}
 		c.wakeActiveExecs()
-		c.wakeAgents()
+		c.agents.EnqueueAll()
 		if err := c.purge(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("history that is due is not purged yet", "err", err)
 		}

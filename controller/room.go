@@ -3,15 +3,11 @@ package controller
 import (
 	"errors"
 	"syscall"
-	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/agent/agentstate"
 )
-
-// roomLook is when an agent that waits for room on the disk is requeued, if RoomReturned is not called before.
-const roomLook = 5 * time.Second
 
 // noRoom says in one sentence why the disk has no room; empty when it has.
 func (c *Controller) noRoom() string {
@@ -39,7 +35,7 @@ func (c *Controller) RoomReturned() {
 		c.execs.Forget(id)
 		c.execs.Add(id)
 	}
-	c.wakeAgents()
+	c.agents.EnqueueAll()
 	c.askResync()
 }
 

@@ -11,6 +11,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
@@ -34,7 +35,7 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Res
 		return queue.Result{}, nil
 	}
 	if c.cfg.Store.RebuildPending() { // nor before it is known which objects are ours
-		c.status.set(id, recordsAway)
+		c.status.set(id, message.RecordsAway)
 		return queue.Result{}, nil
 	}
 	c.parked.remove(id)
@@ -196,7 +197,7 @@ func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.
 	}
 	rec := c.recordOf(sb)
 	rec.OverFrozen, rec.Tries = c.overFrozen(sb), c.sandboxes.Tries(id)
-	rec.Turns = c.turns(ctx, rec)
+	rec.Turns = c.agents.Observer().Turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = c.cfg.Store.Leaving(ctx, id); err != nil {
 			return plan.Record{}, sb, fmt.Errorf("look at its agents: %w", err)
@@ -260,7 +261,7 @@ func (c *Controller) standingOfGone(ctx context.Context, id string) (plan.Standi
 
 // runs reports whether a sandbox is READY and wanted to be.
 func runs(rec plan.Record) bool {
-	return rec.Desired == storev1.RunState_RUN_STATE_RUN && rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+	return rec.Runs()
 }
 
 // decide decides by the times that the records mean, if their dates are of a clock that was wrong.
@@ -273,7 +274,7 @@ func (c *Controller) policy(sb store.Sandbox, l clock.Look) plan.Policy {
 	return plan.Policy{
 		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
 		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		ParkGrace: parkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
+		ParkGrace: agentplan.ParkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
 		AwakeSince: l.Awake, Hold: l.Hold,
 	}
 }

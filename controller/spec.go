@@ -18,9 +18,6 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// workingDir is where execs start unless the spec says otherwise. It is part of the contract.
-const workingDir = "/workspace"
-
 // sshAgent is where the git tool's socket is in the container. It is part of the contract.
 const sshAgent = "/ssh-agent"
 
@@ -79,7 +76,7 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
-		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), workingDir),
+		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), plan.WorkingDir),
 		Labels: labels, Mounts: mounts, NetworkID: networkID,
 		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
 		Shm: shm, Sysctls: sysctls,

@@ -12,9 +12,6 @@ type statusBoard struct {
 // engineAway stands for the engine's problem, which changes without a pass.
 const engineAway = "waiting for the engine"
 
-// recordsAway is said of every sandbox while records of others may be missing, and the instances that they name.
-const recordsAway = "waiting until the records of the lost database are rebuilt"
-
 func newStatusBoard() *statusBoard { return &statusBoard{lines: map[string]string{}} }
 
 func (b *statusBoard) set(id, line string) {

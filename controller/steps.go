@@ -44,7 +44,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 		return p.cfg.Execs.Forget(id, plan.HookID(s.Index))
 	case plan.CancelExecs:
 		p.wakeExecsOf(id)
-		p.wakeAgentsOf(id)
+		p.agents.EnqueueOf(id)
 		return nil
 	case plan.UpdateLimits:
 		return p.updateLimits(ctx, s)

@@ -27,6 +27,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/backup"
@@ -486,7 +487,7 @@ func metricSets() metrics.Sets {
 	for _, kind := range clockjump.Jumps() {
 		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
-	sets.AgentTriggers = controller.AgentTriggers()
+	sets.AgentTriggers = agent.Triggers()
 	sets.RebuildSources = []string{string(recovery.FromLog), string(recovery.FromLabels), string(recovery.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))

@@ -20,6 +20,9 @@ const (
 	helperLook = time.Second
 	// InterruptGrace is what a turn gets to end after an interrupt, before its process is ended.
 	InterruptGrace = 5 * time.Second
+	// ParkGrace is how long a sandbox that is to stop waits for its agents in all, but for a process that does not heed TERM. It is part
+	// of the contract.
+	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one agent.

@@ -8,6 +8,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
+// RecordsAway is the status of every sandbox and agent while records of others, and the instances that they name, may be missing.
+const RecordsAway = "waiting until the records of the lost database are rebuilt"
+
 // classes are the errors that only classify another one. Their texts are for programs.
 var classes = []error{
 	errdefs.ErrInvalidArgument, errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrPermissionDenied,

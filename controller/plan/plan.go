@@ -61,6 +61,19 @@ type Record struct {
 	Wanted Wanted
 }
 
+// WorkingDir is where execs start unless the spec says otherwise. It is part of the contract.
+const WorkingDir = "/workspace"
+
+// Runs reports whether the sandbox is READY and wanted to be.
+func (r Record) Runs() bool {
+	return r.Desired == storev1.RunState_RUN_STATE_RUN && r.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+}
+
+// Ending reports whether the sandbox is on record and is to stop or to be deleted.
+func (r Record) Ending() bool {
+	return r.Standing == Live && (r.Desired == storev1.RunState_RUN_STATE_STOP || r.Desired == storev1.RunState_RUN_STATE_DELETE)
+}
+
 // Wanted is the part of a spec that decisions depend on.
 type Wanted struct {
 	// Services, the required ones first, each kind in the order of the spec.

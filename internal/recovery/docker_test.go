@@ -47,7 +47,7 @@ func TestARealContainerGivesItsRecordBack(t *testing.T) {
 	create := func(id, ctl, label string) string {
 		c, err := engine.CreateContainer(t.Context(), dockerx.ContainerSpec{
 			Name: naming.Primary(id), Image: image, Entrypoint: []string{"/bin/sleep", "900"}, Env: []string{"A=mine", "C=x=y", "HOST_UID=0"},
-			WorkingDir: workingDir, Hostname: "my-box", Limits: dockerx.Limits{NanoCPUs: 5e8, MemoryBytes: 64 << 20, Pids: 100},
+			WorkingDir: plan.WorkingDir, Hostname: "my-box", Limits: dockerx.Limits{NanoCPUs: 5e8, MemoryBytes: 64 << 20, Pids: 100},
 			Labels: map[string]string{
 				naming.SandboxID: id, naming.Component: naming.ComponentPrimary, naming.Instance: ours, naming.Spec: label,
 				naming.SpecHash: plan.SpecHash(want), naming.UserPrefix + "team": "x",

@@ -71,7 +71,7 @@ func (h *host) make(id string, files *execjournal.Dir) {
 	h.must(err)
 	h.must(files.Release(id))
 	primary, err := h.engine.CreateContainer(ctx, dockerx.ContainerSpec{
-		Name: naming.Primary(id), Image: "base:1", Env: []string{"A=" + id}, WorkingDir: workingDir, NetworkID: net.ID,
+		Name: naming.Primary(id), Image: "base:1", Env: []string{"A=" + id}, WorkingDir: plan.WorkingDir, NetworkID: net.ID,
 		Entrypoint: []string{execjournal.ContainerShim, "init", "--gated"}, Limits: dockerx.Limits{Pids: 4096},
 		Labels: with(naming.ComponentPrimary, map[string]string{naming.Spec: label}), Mounts: []dockerx.Mount{{Source: p.Ctl, Target: execjournal.ContainerCtl}},
 	})

@@ -8,6 +8,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
 )
@@ -21,7 +22,7 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 		Gpus: c.GPUs, Runtime: runtimeOf(c), Ports: r.ports(c), OptionalServices: r.guessServices(),
 	}
 	s.User, s.Command = initArgs(c.Entrypoint)
-	if c.WorkingDir != workingDir {
+	if c.WorkingDir != plan.WorkingDir {
 		s.WorkingDir = c.WorkingDir
 	}
 	for _, m := range c.Mounts {
@@ -37,9 +38,6 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	}
 	r.spec = s
 }
-
-// workingDir is the default of a spec.
-const workingDir = "/workspace"
 
 // runtimeOf is empty for what every engine takes by default.
 func runtimeOf(c dockerx.ContainerDetail) string {

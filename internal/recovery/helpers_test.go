@@ -56,7 +56,7 @@ func running(t testing.TB, s *agboxv1.CreateSpec) dockerx.ContainerDetail {
 			ID: strings.Repeat("c", 64), Name: naming.Primary(boxID), Labels: l, State: dockerx.StateRunning, Created: now.Add(-time.Hour),
 		},
 		Running: true, StartedAt: now.Add(-50 * time.Minute), ImageRef: s.GetImage(), Image: "sha256:base",
-		Entrypoint: []string{execjournal.ContainerShim, "init", "--gated", "--default-user="}, WorkingDir: workingDir, User: "0:0",
+		Entrypoint: []string{execjournal.ContainerShim, "init", "--gated", "--default-user="}, WorkingDir: plan.WorkingDir, User: "0:0",
 		Env: []string{"HOST_UID=0", "HOST_GID=0", "TOKEN=secret", "PATH=/bin"}, Hostname: "my-box", Runtime: "runc",
 		Limits: dockerx.Limits{MemoryBytes: 512 << 20, Pids: 4096},
 		Mounts: []dockerx.Mount{

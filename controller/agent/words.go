@@ -1,4 +1,4 @@
-package controller
+package agent
 
 import (
 	"bytes"
@@ -25,21 +25,21 @@ const (
 // escapes are what terminals take for colours and the like: without its first character the rest would stay as text.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
 
-// observeWords finds out what a process said last that has ended by itself, while its end is not judged.
-func (v *agentView) observeWords(envs map[string]string) {
+// observeWords records the last stderr line of a process that exited by itself, until its exit is classified.
+func (v *Observation) observeWords(envs map[string]string) {
 	switch v.a.Status.GetState() {
 	case agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED:
 		return
 	}
-	if v.world.Process == agentplan.Ended && !v.world.Cancelled {
-		v.world.Words = v.lastWords(envs)
+	if v.World.Process == agentplan.Ended && !v.World.Cancelled {
+		v.World.Words = v.lastWords(envs)
 	}
 }
 
-// lastWords is the last line that says something of what an ended process wrote to its stderr, without the values of its
-// variables. It is a hint for people: whatever the container made of the file, the worst is that there is none.
-func (v *agentView) lastWords(envs map[string]string) string {
-	tail, err := v.cfg.Execs.Tail(v.a.SandboxID, v.execID, true, wordsTail)
+// lastWords is the last line with a letter or a digit of an ended process's stderr, without the values of its environment variables. It
+// is a hint for people and empty if the file can't be read.
+func (v *Observation) lastWords(envs map[string]string) string {
+	tail, err := v.o.files.Tail(v.a.SandboxID, v.ExecID, true, wordsTail)
 	if err != nil {
 		return ""
 	}
@@ -49,7 +49,7 @@ func (v *agentView) lastWords(envs map[string]string) string {
 	return lastLine(tail, v.a.Spec.GetEnvs(), envs)
 }
 
-// lastLine takes the values out before it takes lines: one may have several.
+// lastLine redacts before it cuts lines: a value may have several.
 func lastLine(tail []byte, envs ...map[string]string) string {
 	text := message.Redact(message.Printable(escapes.ReplaceAll(tail, nil)), envs...)
 	for text != "" {

@@ -1,4 +1,4 @@
-package controller
+package agent
 
 import (
 	"bytes"
@@ -33,13 +33,13 @@ type summaryTurn struct {
 
 // observeSummary finds out whether the older turns are to be summarized before the next prompt, and what came of it. A summary
 // that fails is none: the digest takes its place.
-func (v *agentView) observeSummary(ctx context.Context) error {
+func (v *Observation) observeSummary(ctx context.Context) error {
 	command := v.a.Spec.GetContext().GetSummaryCommand()
-	if len(command) == 0 || v.a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || v.a.Queued == 0 || !v.world.SandboxUp ||
-		v.world.Draining {
+	if len(command) == 0 || v.a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || v.a.Queued == 0 || !v.World.SandboxUp ||
+		v.World.Draining {
 		return nil
 	}
-	size, err := v.cfg.Execs.InboxSize(v.a.SandboxID, v.execID)
+	size, err := v.o.files.InboxSize(v.a.SandboxID, v.ExecID)
 	if err != nil || !v.tellsPast(size) {
 		return err
 	}
@@ -54,14 +54,13 @@ func (v *agentView) observeSummary(ctx context.Context) error {
 		return nil
 	}
 	v.older, err = v.olderTurns(ctx)
-	execID, _ := v.name(h)
-	v.world.Summarizing = len(v.older) > 0 || v.agentBoard.helperTook(v.a.ID, execID) > 0
+	v.World.Summarizing = len(v.older) > 0 || v.waitedFor(h) > 0
 	return err
 }
 
-func (v *agentView) readSummary() error {
-	execID, _ := v.name(v.summaryHelper(nil))
-	text, err := v.cfg.Execs.Tail(v.a.SandboxID, execID, false, maxSummary)
+func (v *Observation) readSummary() error {
+	execID, _ := v.summaryHelper(nil).name(v.o.store.InstanceID())
+	text, err := v.o.files.Tail(v.a.SandboxID, execID, false, maxSummary)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("read its summary: %w", err)
 	}
@@ -70,8 +69,8 @@ func (v *agentView) readSummary() error {
 }
 
 // olderTurns is what the context would tell as a digest, as lines.
-func (v *agentView) olderTurns(ctx context.Context) ([]byte, error) {
-	events, err := eventsThrough(ctx, v.cfg.Store, v.a.ID, v.a.Status.GetLastSequence())
+func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
+	events, err := eventsThrough(ctx, v.o.store, v.a.ID, v.a.Status.GetLastSequence())
 	if err != nil {
 		return nil, err
 	}
@@ -88,23 +87,23 @@ func (v *agentView) olderTurns(ctx context.Context) ([]byte, error) {
 }
 
 // summaryHelper is the summary command, once for an incarnation.
-func (v *agentView) summaryHelper(stdin []byte) helper {
+func (v *Observation) summaryHelper(stdin []byte) helper {
 	return helper{
-		agentID: v.a.ID, sandboxID: v.a.SandboxID, kind: helperSummary, key: v.execID, limit: summaryTime, stdin: stdin,
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, kind: helperSummary, key: v.ExecID, limit: summaryTime, stdin: stdin,
 		request: execjournal.Request{
-			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: agentEnv(v.a, v.a.Status.GetIncarnation()),
+			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation()),
 			Inbox: true,
 		},
 	}
 }
 
-// summarize asks for the summary. A daemon that comes after a crash may find more turns than it was asked to sum up then: what
-// is there is good enough.
-func (v *agentView) summarize() error {
-	h := v.summaryHelper(v.older)
-	err := v.startHelper(h)
+// summarize requests the summary. After a crash there may be more turns than those the earlier daemon asked to summarize; that summary is
+// used all the same.
+func (p *pass) summarize() error {
+	h := p.summaryHelper(p.older)
+	err := p.r.startHelper(h)
 	if errdefs.IsFailedPrecondition(err) {
-		return v.endHelper(h)
+		return p.r.endHelper(h)
 	}
 	return err
 }

@@ -1,23 +1,29 @@
-package controller
+package agent
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
 
-// flooded is a controller with one agent, whose process has printed so many bytes of the same line.
-func flooded(t *testing.T, line string, size int) *Controller {
+// flooded is a reconciler of one agent, whose process has printed so many bytes of the same line.
+func flooded(t *testing.T, line string, size int) *Reconciler {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -46,7 +52,16 @@ func flooded(t *testing.T, line string, size int) *Controller {
 	must(err)
 	output := bytes.Repeat([]byte(line+"\n"), size/(len(line)+1))
 	must(os.WriteFile(filepath.Join(paths.Logs, execjournal.StdoutName("ada.1")), output, 0o600))
-	return New(Config{Store: s, Execs: files, Logger: log, Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{})})
+	return New(Options{
+		Store: s, Files: files, Logger: log, Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
+		Clock: clock.New(nil, func() time.Duration { return 0 }, clockjump.State{}),
+		Sandbox: func(_ context.Context, id string) (plan.Record, store.Sandbox, error) {
+			return plan.Record{
+				ID: id, Standing: plan.Live, Desired: storev1.RunState_RUN_STATE_RUN, State: agboxv1.SandboxState_SANDBOX_STATE_READY,
+			}, store.Sandbox{}, nil
+		},
+		InDoubt: func(string) bool { return false },
+	})
 }
 
 // TestAFloodOfOutputCostsLittleMemory: a program that prints short lines as fast as it can is behind what is read for a while.
@@ -61,7 +76,7 @@ func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := c.observeAgent(t.Context(), a, c.clock.Look())
+				v, err := c.observe(t.Context(), a, c.cfg.Clock.Look())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/store"
+)
+
+// pass is one pass over one agent: what it sees, and who acts on it.
+type pass struct {
+	*Observation
+	r *Reconciler
+}
+
+// observe observes an agent for a pass. It subscribes to the output of a live process before it reads that, and settles commands whose
+// outcome is known.
+func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Look) (*pass, error) {
+	v, err := r.observer.observe(ctx, a, at, func(ex store.Exec) { r.follow(a.ID, ex) })
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range v.damaged {
+		r.cfg.Logger.Warn("the output of an agent is damaged", "agent_id", a.ID, "source", d.src.String(), "err", d.err)
+	}
+	for _, s := range v.settled {
+		if err := r.settle(s); err != nil {
+			return nil, fmt.Errorf("settle a command that has ended: %w", err)
+		}
+	}
+	return &pass{v, r}, nil
+}
+
+// follow notes that a process runs, and watches its output.
+func (r *Reconciler) follow(id string, ex store.Exec) {
+	r.scratch.change(id, func(s *scratch) { s.alive = ex.ID })
+	if err := r.cfg.Files.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
+		r.cfg.Logger.Debug("the output of an agent has no inotify watch; polling it", "agent_id", id, "err", err)
+		r.cfg.Queue.AddAfter(id, pollInterval)
+	}
+}
+
+// act takes the step of a plan. Each may be repeated, after a crash too. The commit of what it changes in the store adds the key again.
+func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
+	switch decision.Kind {
+	case agentplan.Wait:
+		return nil
+	case agentplan.Read:
+		return p.read(ctx)
+	case agentplan.Spawn:
+		return p.spawn(ctx, decision)
+	case agentplan.Claim:
+		return p.claim(ctx)
+	case agentplan.Deliver:
+		return p.deliver(ctx)
+	case agentplan.Transition:
+		return p.transition(ctx, decision)
+	case agentplan.End:
+		_, err := p.r.cfg.Store.RequestCancel(ctx, p.ExecID)
+		if errdefs.IsFailedPrecondition(err) || errdefs.IsNotFound(err) {
+			return nil // it has ended meanwhile
+		}
+		return err
+	case agentplan.Nudge:
+		_, err := p.r.cfg.Store.RequestNudge(ctx, p.a.ID)
+		return err
+	case agentplan.Freeze:
+		_, err := p.r.cfg.Store.RequestFreeze(ctx, p.a.ID)
+		if errdefs.IsFailedPrecondition(err) {
+			return nil // its turn has ended meanwhile
+		}
+		return err
+	case agentplan.Keep:
+		return p.r.startHelper(p.saveHelper())
+	case agentplan.Summarize:
+		return p.summarize()
+	case agentplan.Move:
+		return p.move(ctx)
+	case agentplan.Adopt:
+		return p.r.cfg.Store.AdoptAgent(ctx, p.a.ID, p.a.Status.GetIncarnation())
+	case agentplan.Remove:
+		p.r.cfg.Files.DropAgentWatch(p.a.SandboxID, p.ExecID)
+		return p.r.cfg.Store.RemoveAgent(ctx, p.a.ID)
+	}
+	return fmt.Errorf("unknown step %s", decision.Kind)
+}
+
+// read records the events of the output that was observed, and the position after it, in one transaction.
+func (p *pass) read(ctx context.Context) error {
+	var out []store.AgentOutput
+	decoder := dialect.Open(format(p.a.Spec), p.Position.GetDecoder())
+	add := func(list []dialect.Output) {
+		for _, o := range list {
+			out = append(out, store.AgentOutput(o))
+		}
+	}
+	for _, l := range p.unread {
+		add(decoder.Line(l.src, l.data))
+	}
+	if p.end {
+		add(decoder.End())
+	}
+	p.next.Decoder, p.next.Ended = decoder.State(), p.end
+	err := p.r.cfg.Store.Ingest(ctx, p.a.ID, p.a.Status.GetIncarnation(), p.Position, p.next, out)
+	if err == nil && p.end {
+		p.wakeStop()
+	}
+	return err
+}
+
+func (p *pass) move(ctx context.Context) error {
+	p.r.cfg.Files.DropAgentWatch(p.a.SandboxID, p.ExecID)
+	err := p.r.cfg.Store.MoveAgent(ctx, p.a.ID, p.a.Status.GetVersion())
+	if err == nil {
+		p.r.cfg.Logger.Info("agent is moved", "agent_id", p.a.ID, "from_sandbox_id", p.a.SandboxID, "to_sandbox_id", p.World.Destination)
+	}
+	return err
+}
+
+func format(spec *agboxv1.AgentSpec) string { return cmp.Or(spec.GetFormat(), dialect.Native) }
+
+func (p *pass) transition(ctx context.Context, decision agentplan.Plan) error {
+	_, err := p.r.cfg.Store.TransitionAgent(ctx, p.a.ID, store.Transition{
+		Incarnation: p.a.Status.GetIncarnation(), Version: p.a.Status.GetVersion(), Trigger: decision.Trigger, Reason: decision.Reason,
+		Parked: decision.Parked, Saved: string(decision.Saved), NeedsAttention: decision.NeedsAttention, SessionLost: decision.SessionLost,
+	})
+	if err == nil {
+		p.wakeStop()
+		p.r.cfg.Logger.Info("agent changed", "agent_id", p.a.ID, "trigger", decision.Trigger.String(), "reason", decision.Reason,
+			"incarnation", p.a.Status.GetIncarnation())
+	}
+	return err
+}
+
+// spawn records the next incarnation together with its exec, which the exec's own passes start.
+func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
+	n := p.a.Status.GetIncarnation() + 1
+	rung := p.rung()
+	command, _ := dialect.Launch(format(p.a.Spec), p.launch(n, rung))
+	_, err := p.r.cfg.Store.TransitionAgent(ctx, p.a.ID, store.Transition{
+		Incarnation: n, Version: p.a.Status.GetVersion(), Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN,
+		Reason: "started", Rung: rung, Attempts: decision.Attempts,
+		Spawn: &agboxv1.CreateExecRequest{
+			SandboxId: p.a.SandboxID, Command: command, Cwd: p.a.Spec.GetWorkingDir(), EnvOverrides: environment(p.a, n),
+		},
+	})
+	if errdefs.IsFailedPrecondition(err) {
+		return nil // its sandbox is not up any more; its next state adds the key
+	}
+	if err == nil {
+		p.r.scratch.change(p.a.ID, func(s *scratch) { s.started = agentstate.ExecID(p.a.ID, n) })
+		p.r.cfg.Logger.Info("agent is started", "agent_id", p.a.ID, "incarnation", n, "rung", rung.String())
+	}
+	return err
+}
+
+// environment is that of the programs of an incarnation.
+func environment(a store.Agent, n uint64) map[string]string {
+	env := map[string]string{
+		"AGBOX_AGENT_ID": a.ID, "AGBOX_AGENT_NAME": a.Name, "AGBOX_EXEC_ID": agentstate.ExecID(a.ID, n),
+		"AGBOX_INCARNATION": fmt.Sprint(n),
+	}
+	maps.Copy(env, a.Spec.GetEnvs())
+	return env
+}
+
+// rung is how the next incarnation gets its past. There is one way for each, and it is recorded.
+func (p *pass) rung() agboxv1.AgentRung {
+	mode := p.a.Spec.GetContext().GetMode()
+	switch {
+	case p.a.Status.GetIncarnation() == 0, mode == "none":
+		return agboxv1.AgentRung_AGENT_RUNG_COLD
+	case mode != "inject" && dialect.CanResume(format(p.a.Spec)) && p.a.Status.GetSessionId() != "" && !p.a.Status.GetSessionLost():
+		return agboxv1.AgentRung_AGENT_RUNG_NATIVE
+	}
+	return agboxv1.AgentRung_AGENT_RUNG_CONTEXT
+}
+
+// launch says how an incarnation is started. A later daemon computes the same until the incarnation is ready.
+func (v *Observation) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchParams {
+	l := dialect.LaunchParams{Command: v.a.Spec.GetCommand(), Cwd: cmp.Or(v.a.Spec.GetWorkingDir(), plan.WorkingDir)}
+	if rung == agboxv1.AgentRung_AGENT_RUNG_NATIVE {
+		l.SessionID, l.Resume = v.a.Status.GetSessionId(), true
+		return l
+	}
+	l.SessionID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(agentstate.ExecID(v.a.ID, n))).String()
+	return l
+}
+
+// wakeStop adds the key of a sandbox whose stop may have waited for this step.
+func (p *pass) wakeStop() {
+	if p.World.Ending {
+		p.r.cfg.EnqueueSandbox(p.a.SandboxID)
+	}
+}

@@ -1,0 +1,176 @@
+// Package agent converges agents: it starts and ends their processes, gives them their prompts, and records what they say. A pass over
+// one agent observes it, decides one step (package agentplan), takes that step and reports. It needs the store and files, never the
+// engine: what the engine knows of an agent's sandbox is in the sandbox's state. A Drainer parks agents before the daemon ends.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+// Options are what a Reconciler works with.
+type Options struct {
+	Store Store
+	Files Files
+	Clock *clock.Clock
+	// Sandbox returns what the store knows of a sandbox, as the passes over that sandbox decide by it.
+	Sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	// InDoubt reports whether the engine did not show a sandbox at its last look, and its absence is not proven yet.
+	InDoubt func(sandboxID string) bool
+	// Queue is the queue of agents.
+	Queue Queue
+	// EnqueueSandbox adds the key of a sandbox.
+	EnqueueSandbox func(sandboxID string)
+	// Limits are those of a command that runs in a sandbox for an agent.
+	Limits func(sandboxID string) Limits
+	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block.
+	NoRoom func() string
+	// Watch calls notify whenever an agent may have said something, with execID "" for any of its sandbox and both "" for any at all,
+	// until ctx ends; see Files.AddAgentWatch. Nil: agents are observed only when something else adds their key.
+	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Limits bound a command that runs in a sandbox for an agent.
+type Limits struct {
+	// LogBytes bounds each log, OutboxBytes the outbox; 0: no bound.
+	LogBytes, OutboxBytes int64
+	// CancelGrace is the time between TERM and KILL.
+	CancelGrace time.Duration
+}
+
+// Reconciler carries out passes over agents. What it keeps in memory can be computed again.
+type Reconciler struct {
+	cfg      Options
+	observer Observer
+	scratch  *scratchpad
+}
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler {
+	s := newScratchpad()
+	return &Reconciler{
+		cfg: o, scratch: s,
+		observer: Observer{store: o.Store, files: o.Files, clock: o.Clock, sandbox: o.Sandbox, inDoubt: o.InDoubt, memory: s.get},
+	}
+}
+
+// Observer returns the read-only part of the Reconciler.
+func (r *Reconciler) Observer() *Observer { return &r.observer }
+
+// Reconcile is one pass over one agent.
+func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
+	at := r.cfg.Clock.Look()
+	a, err := r.cfg.Store.Agent(ctx, id)
+	if errdefs.IsNotFound(err) {
+		r.scratch.forget(id)
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("load agent: %w", err)
+	}
+	if a.Corrupt {
+		r.setStatus(id, "its stored record does not decode, so it is left alone; see the daemon's log")
+		return queue.Result{}, nil
+	}
+	if r.cfg.Store.RebuildPending() {
+		r.setStatus(id, message.RecordsAway)
+		return queue.Result{}, nil
+	}
+	r.countTransitions(ctx, a)
+	p, err := r.observe(ctx, a, at)
+	if err != nil {
+		r.setStatus(id, retrying(err))
+		return queue.Result{}, fmt.Errorf("observe agent: %w", err)
+	}
+	decision := p.Plan()
+	if why := r.cfg.NoRoom(); why != "" && decision.WaitsForRoom(recordOf(a), p.World) {
+		r.setStatus(id, why)
+		return queue.Result{Next: roomRetry}, nil
+	}
+	r.setStatus(id, decision.Waiting)
+	if decision.Kind == agentplan.Adopt {
+		r.verify(id) // before the adoption is on record: its commit adds the key
+	}
+	if err := p.act(ctx, decision); err != nil {
+		if errdefs.IsAborted(err) { // the newer state has its own pass, unless it is that of the sandbox to move to
+			return queue.Result{Next: abortedRetry}, nil
+		}
+		r.setStatus(id, retrying(err))
+		return queue.Result{}, fmt.Errorf("%s: %w", decision.Kind, err)
+	}
+	if decision.Kind == agentplan.Read || decision.Kind == agentplan.Deliver || decision.Kind == agentplan.Adopt {
+		r.cfg.Queue.Add(id) // the next pass decides what follows, whether or not anything was recorded
+		return queue.Result{}, nil
+	}
+	r.verify(id)
+	return queue.Result{Next: decision.Next}, nil
+}
+
+const (
+	// roomRetry is when an agent that waits for room on the disk is requeued, if nothing adds its key before.
+	roomRetry = 5 * time.Second
+	// abortedRetry is when an agent is requeued whose state was not what its pass had seen: no commit adds its key when the sandbox
+	// that it was to move to is gone.
+	abortedRetry = time.Second
+)
+
+func retrying(err error) string { return "retrying: " + message.Of(err) }
+
+// recordOf is the part of an agent's record that decisions depend on.
+func recordOf(a store.Agent) agentplan.Record {
+	return agentplan.Record{
+		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
+		Attempts: a.Status.GetAttempts(), LastStart: clock.FromNanos(a.Status.GetLastStartAt()),
+		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
+		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
+		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
+		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
+		Nudged: wasNudged(a) || isFrozen(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
+	}
+}
+
+// defaultStartTimeout is part of the contract.
+const defaultStartTimeout = 60 * time.Second
+
+func startTimeout(spec *agboxv1.AgentSpec) time.Duration {
+	if t := spec.GetStartTimeout(); t != nil {
+		return t.AsDuration()
+	}
+	return defaultStartTimeout
+}
+
+// interrupted reports whether a client or a drain asked for the end of the present turn.
+func interrupted(a store.Agent) bool {
+	return a.Status.GetPromptId() != "" && a.Desired.GetInterruptPromptId() == a.Status.GetPromptId()
+}
+
+// Status says in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
+func (r *Reconciler) Status(agentID string) (line string, unverified bool) {
+	s := r.scratch.get(agentID)
+	return s.status, !s.verified
+}
+
+func (r *Reconciler) setStatus(id, line string) {
+	r.scratch.change(id, func(s *scratch) { s.status = line })
+}
+
+// verify notes that a pass has judged an agent.
+func (r *Reconciler) verify(id string) {
+	r.scratch.change(id, func(s *scratch) { s.verified = true })
+}

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/agent/conversation"
+	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/store"
+)
+
+// claim records which prompt the agent gets next, at which offset of its inbox, and with which past. Nothing is written there before.
+func (p *pass) claim(ctx context.Context) error {
+	if closed, out := dialect.Close(format(p.a.Spec), p.Position.GetDecoder()); len(out) > 0 {
+		if err := p.closeMessage(ctx, closed, out); err != nil {
+			return err
+		}
+	}
+	size, err := p.r.cfg.Files.InboxSize(p.a.SandboxID, p.ExecID)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	claim := store.Claim{InboxOffset: size}
+	if p.tellsPast(size) {
+		if claim.Past, err = p.past(ctx, p.a.Status.GetLastSequence(), p.summary); err != nil {
+			return err
+		}
+	}
+	_, _, err = p.r.cfg.Store.ClaimPrompt(ctx, p.a.ID, p.a.Status.GetVersion(), claim)
+	return err
+}
+
+// closeMessage completes a message that the agent wrote without a prompt: it is no part of its next answer.
+func (p *pass) closeMessage(ctx context.Context, decoder []byte, list []dialect.Output) (err error) {
+	next := proto.CloneOf(p.Position)
+	next.Decoder = decoder
+	var out []store.AgentOutput
+	for _, o := range list {
+		out = append(out, store.AgentOutput(o))
+	}
+	if err := p.r.cfg.Store.Ingest(ctx, p.a.ID, p.a.Status.GetIncarnation(), p.Position, next, out); err != nil {
+		return err
+	}
+	p.Position = next
+	p.a, err = p.r.cfg.Store.Agent(ctx, p.a.ID)
+	return err
+}
+
+// first is what the inbox of the present incarnation begins with.
+func (v *Observation) first() []byte {
+	_, first := dialect.Launch(format(v.a.Spec), v.launch(v.a.Status.GetIncarnation(), v.a.Status.GetRung()))
+	return first
+}
+
+// tellsPast reports whether the next prompt is the first of an incarnation that is told its past with it.
+func (v *Observation) tellsPast(inbox int64) bool {
+	return v.a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_CONTEXT && inbox == int64(len(v.first()))
+}
+
+// write puts data into the inbox at an offset that follows from the record, so it may be repeated.
+func (p *pass) write(offset int64, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	_, err := p.r.cfg.Files.AppendInbox(p.a.SandboxID, p.ExecID, offset, data)
+	return err
+}
+
+// deliver writes into the inbox what it does not hold yet: its first bytes, the claimed prompt, and then a nudge or an interrupt.
+func (p *pass) deliver(ctx context.Context) error {
+	if p.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING {
+		if err := p.write(0, p.first()); err != nil {
+			return err
+		}
+	}
+	if p.prompt != nil {
+		if err := p.deliverPrompt(ctx); err != nil {
+			return err
+		}
+	}
+	if p.prompt != nil && p.noteGiven() {
+		p.r.cfg.Metrics.AgentPrompted()
+	}
+	p.r.scratch.change(p.a.ID, func(s *scratch) { s.delivered = p.message() })
+	return nil
+}
+
+// noteGiven notes that the prompt was given, and reports whether that is news.
+func (p *pass) noteGiven() (news bool) {
+	key := agentstate.ExecID(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
+	p.r.scratch.change(p.a.ID, func(s *scratch) { news, s.given = s.given != key, key })
+	return news
+}
+
+func (p *pass) deliverPrompt(ctx context.Context) error {
+	line, err := p.promptLine(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.write(p.prompt.GetInboxOffset(), line); err != nil {
+		return err
+	}
+	end := p.prompt.GetInboxOffset() + int64(len(line))
+	nudge := dialect.Prompt(format(p.a.Spec), nudgePromptID, p.a.Spec.GetNudge())
+	interrupt := dialect.Interrupt(format(p.a.Spec))
+	if nudged(p.a) {
+		if err := p.writeAfter(end, nudge, interrupt); err != nil {
+			return err
+		}
+	}
+	if interrupted(p.a) {
+		return p.writeAfter(end, interrupt, nudge)
+	}
+	return nil
+}
+
+// nudgePromptID names the nudge to the program. It is in no conversation.
+const nudgePromptID = "nudge"
+
+// writeAfter puts data behind a prompt: at offset, or behind other if that was written there first. Which of the two came first is not on
+// record.
+func (p *pass) writeAfter(offset int64, data, other []byte) error {
+	err := p.write(offset, data)
+	if !errdefs.IsFailedPrecondition(err) {
+		return err
+	}
+	if err := p.write(offset, other); err != nil { // it may be torn
+		return err
+	}
+	return p.write(offset+int64(len(other)), data)
+}
+
+// promptLine is the prompt as the agent reads it, with the past if it was claimed with one.
+func (p *pass) promptLine(ctx context.Context) ([]byte, error) {
+	past := p.prompt.GetPast()
+	//nolint:staticcheck // claimed by an older daemon
+	if through, summary := p.prompt.GetContextThrough(), p.prompt.GetSummary(); through > 0 {
+		var err error
+		if past, err = p.past(ctx, through, summary); err != nil {
+			return nil, err
+		}
+	}
+	text := conversation.WithContext(past, p.prompt.GetText())
+	return dialect.Prompt(format(p.a.Spec), p.prompt.GetPromptId(), text), nil
+}
+
+// past is the context of everything up to an event, with a summary of the older turns unless that is empty.
+func (p *pass) past(ctx context.Context, through uint64, summary string) (string, error) {
+	events, err := eventsThrough(ctx, p.r.cfg.Store, p.a.ID, through)
+	if err != nil {
+		return "", err
+	}
+	policy := conversation.PolicyOf(p.a.Spec.GetContext())
+	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, summary), nil
+}
+
+// eventBatch is how many events are read at once.
+const eventBatch = 256
+
+func eventsThrough(ctx context.Context, s Reader, id string, through uint64) (all []*agboxv1.AgentEvent, err error) {
+	for after := uint64(0); after < through; {
+		batch, err := s.AgentEvents(ctx, id, after, eventBatch)
+		if err != nil {
+			return nil, err
+		}
+		if len(batch) == 0 {
+			break
+		}
+		for _, e := range batch {
+			if e.GetSequence() <= through {
+				all = append(all, e)
+			}
+		}
+		after = batch[len(batch)-1].GetSequence()
+	}
+	return all, nil
+}

@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/wait"
+	"github.com/agbox/agbox/store"
+)
+
+// helper is a command that the daemon runs in a sandbox for one of its agents, once for each key. A later daemon finds it again by that
+// key, without a record of its own.
+type helper struct {
+	agentID, sandboxID string
+	kind, key          string
+	limit              time.Duration // since this daemon began to wait for it
+	request            execjournal.Request
+	stdin              []byte // with request.Inbox
+	moot               int    // the exit code by which the command says that there was nothing to do; 0: none
+}
+
+// helperEnd is the outcome of a helper.
+type helperEnd int
+
+const (
+	helperRuns helperEnd = iota // or has not started
+	helperDone
+	helperMoot // there was nothing to do
+	helperFailed
+)
+
+// errMoot says that a helper found nothing to do.
+var errMoot = errors.New("there was nothing to do")
+
+// What helpers are for: how their exec IDs begin.
+const (
+	helperSave    = "_save."
+	helperSummary = "_summary."
+)
+
+// IsHelper reports whether an exec is a command that the daemon runs for an agent.
+func IsHelper(execID string) bool {
+	return strings.HasPrefix(execID, helperSave) || strings.HasPrefix(execID, helperSummary)
+}
+
+// name gives the helper its exec ID and its nonce, which a container cannot know: the store's UUID is not seen there.
+func (h helper) name(instanceID string) (execID, nonce string) {
+	sum := sha256.Sum256([]byte(instanceID + " " + h.kind + h.key))
+	id := sha256.Sum256([]byte(h.key))
+	return h.kind + hex.EncodeToString(id[:8]), hex.EncodeToString(sum[:16])
+}
+
+// settledHelper is a helper whose outcome is known and whose files are to be settled.
+type settledHelper struct {
+	helper
+	// late: it has neither ended nor been refused, and its time is over.
+	late bool
+	// failed is the journal of a command that failed; nil: it did not, or left none.
+	failed *execjournal.Journal
+}
+
+// look reads how far a helper is. settle is nil while there is nothing to settle.
+func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err error) {
+	execID, nonce := h.name(o.store.InstanceID())
+	status, err := o.files.Look(h.sandboxID, execID, nonce)
+	if errdefs.IsNotFound(err) {
+		return helperFailed, nil, nil // its sandbox has no files any more
+	}
+	if err != nil {
+		return helperRuns, nil, err
+	}
+	switch {
+	case status.Phase == execjournal.Ended:
+		end, settle = h.judge(status.Journal)
+		return end, settle, nil
+	case status.Phase == execjournal.Lost, status.Phase == execjournal.Foreign, status.Phase == execjournal.Closed:
+		return helperFailed, &settledHelper{helper: h}, nil
+	case o.memory(h.agentID).waited(execID) >= h.limit:
+		return helperFailed, &settledHelper{helper: h, late: true}, nil
+	}
+	return helperRuns, nil, nil
+}
+
+// judge classifies a command that has ended.
+func (h helper) judge(j execjournal.Journal) (helperEnd, *settledHelper) {
+	switch {
+	case j.ExitCode == 0 && j.ErrorCode == "":
+		return helperDone, &settledHelper{helper: h}
+	case j.ExitCode == h.moot && j.ErrorCode == "":
+		return helperMoot, &settledHelper{helper: h}
+	}
+	return helperFailed, &settledHelper{helper: h, failed: &j}
+}
+
+// lookHelper is Observer.look. It leaves the settling to the pass.
+func (v *Observation) lookHelper(h helper) (helperEnd, error) {
+	end, settle, err := v.o.look(h)
+	if settle != nil {
+		v.settled = append(v.settled, *settle)
+	}
+	return end, err
+}
+
+// waitedFor is how long this daemon has been waiting for a helper; 0: it does not.
+func (v *Observation) waitedFor(h helper) time.Duration {
+	execID, _ := h.name(v.o.store.InstanceID())
+	return v.memory().waited(execID)
+}
+
+// settle removes the request of a command that has ended, and ends one that is late.
+func (r *Reconciler) settle(s settledHelper) error {
+	if s.late {
+		return r.endHelper(s.helper)
+	}
+	execID, _ := s.name(r.cfg.Store.InstanceID())
+	if j := s.failed; j != nil {
+		r.cfg.Logger.Warn("a command for an agent failed", "sandbox_id", s.sandboxID, "exec_id", execID, "exit_code", j.ExitCode, "reason", j.Error)
+	}
+	return r.cfg.Files.Forget(s.sandboxID, execID)
+}
+
+// startHelper requests the command. It may be repeated.
+func (r *Reconciler) startHelper(h helper) error {
+	execID, nonce := h.name(r.cfg.Store.InstanceID())
+	r.scratch.change(h.agentID, func(s *scratch) {
+		if s.helpers == nil {
+			s.helpers = map[string]time.Time{}
+		}
+		if s.helpers[execID].IsZero() {
+			s.helpers[execID] = time.Now()
+		}
+	})
+	limits, q := r.cfg.Limits(h.sandboxID), h.request
+	q.ExecID, q.Nonce = execID, nonce
+	q.LogLimitBytes, q.LogLimitAction = limits.LogBytes, execjournal.LogLimitDrop
+	q.OutboxLimitBytes = limits.OutboxBytes
+	q.CancelGraceMillis = limits.CancelGrace.Milliseconds()
+	if q.Inbox {
+		if err := r.feedHelper(h.sandboxID, execID, h.stdin); err != nil {
+			return err
+		}
+	}
+	return r.cfg.Files.Start(h.sandboxID, q)
+}
+
+func (r *Reconciler) feedHelper(sandboxID, execID string, stdin []byte) error {
+	if len(stdin) > 0 {
+		if _, err := r.cfg.Files.AppendInbox(sandboxID, execID, 0, stdin); err != nil {
+			return err
+		}
+	}
+	return r.cfg.Files.CloseInbox(sandboxID, execID)
+}
+
+// endHelper cancels a command, and closes its journal so that it never starts if it has not.
+func (r *Reconciler) endHelper(h helper) error {
+	execID, nonce := h.name(r.cfg.Store.InstanceID())
+	r.cfg.Logger.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
+	err := r.cfg.Files.Cancel(h.sandboxID, execID, nonce)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its sandbox has no files any more, and none are to be made
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.cfg.Files.Close(h.sandboxID, execID, nonce, "it took too long")
+	return err
+}
+
+// runHelper runs the command to its end. Errors: errMoot; ErrAborted for one that failed.
+func (r *Reconciler) runHelper(ctx context.Context, h helper) error {
+	if err := r.startHelper(h); err != nil {
+		return err
+	}
+	for {
+		end, settle, err := r.observer.look(h)
+		if settle != nil {
+			err = r.settle(*settle)
+		}
+		switch {
+		case err != nil:
+			return err
+		case end == helperFailed:
+			return fmt.Errorf("the command failed, or took longer than %s: %w", h.limit, errdefs.ErrAborted)
+		case end == helperMoot:
+			return errMoot
+		case end == helperDone:
+			return nil
+		}
+		if wait.For(ctx, drainPoll) != nil {
+			return errors.Join(context.Cause(ctx), r.endHelper(h))
+		}
+	}
+}
+
+// saveHelper is the save command of an agent, once for an occasion.
+func saveHelper(a store.Agent, occasion string, limit time.Duration) helper {
+	command, moot := a.Spec.GetSaveCommand(), 0
+	if len(command) == 0 {
+		command, moot = gitSave, exitNoWorkTree
+	}
+	return helper{
+		agentID: a.ID, sandboxID: a.SandboxID, kind: helperSave, key: execOf(a) + " " + occasion, limit: limit, moot: moot,
+		request: execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: environment(a, a.Status.GetIncarnation())},
+	}
+}

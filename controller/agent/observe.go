@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// Observer observes agents. It changes nothing: its ports only read.
+type Observer struct {
+	store   Reader
+	files   FileReader
+	clock   *clock.Clock
+	sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	inDoubt func(sandboxID string) bool
+	memory  func(agentID string) scratch
+}
+
+// Observation is what one pass sees of one agent.
+type Observation struct {
+	// Sandbox is the record of its sandbox.
+	Sandbox plan.Record
+	// ExecID is the exec of its newest incarnation.
+	ExecID string
+	World  agentplan.World
+	// Position is up to where the output is recorded; nil where it was not read.
+	Position *storev1.AgentPosition
+
+	o  *Observer
+	a  store.Agent
+	at clock.Look
+	// unread is the output that follows the position, and next the position after it; end says that nothing comes after that.
+	unread []outputLine
+	next   *storev1.AgentPosition
+	end    bool
+	// prompt is the one that the agent works on; nil: none.
+	prompt *storev1.AgentPrompt
+	// older are the turns to summarize, and summary what came of them.
+	older   []byte
+	summary string
+	// settled are commands whose outcome is known, and damaged why output was skipped; the pass settles the ones and logs the others.
+	settled []settledHelper
+	damaged []damage
+}
+
+// outputLine is a line of output and where it was read.
+type outputLine struct {
+	src  dialect.Source
+	data []byte
+}
+
+// damage says that a container has damaged its output.
+type damage struct {
+	src execjournal.Source
+	err error
+}
+
+// readBytes bounds what one pass reads of the output, and so does execjournal.MaxLines.
+const readBytes = 1 << 20
+
+// Observe observes an agent by the reading of the clock at.
+func (o *Observer) Observe(ctx context.Context, a store.Agent, at clock.Look) (*Observation, error) {
+	return o.observe(ctx, a, at, func(store.Exec) {})
+}
+
+// Plan decides what a pass would do about what was observed.
+func (v *Observation) Plan() agentplan.Plan {
+	return agentplan.Decide(recordOf(v.a), v.World, v.at.Now)
+}
+
+// observe calls alive with the exec of a live process before it reads the output: a watch that alive sets up misses nothing.
+func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, alive func(store.Exec)) (*Observation, error) {
+	v := &Observation{o: o, a: a, at: at, ExecID: execOf(a)}
+	rec, sb, err := o.sandbox(ctx, a.SandboxID)
+	if v.Sandbox = rec; err != nil {
+		return nil, err
+	}
+	v.observeSandbox()
+	v.observePark(ctx)
+	if !v.memory().saving { // what a drain saves stays where it is
+		v.World.Destination = o.store.Destination(a.ID)
+	}
+	v.World.Found = v.memory().started != v.ExecID && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
+		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
+	if a.Status.GetIncarnation() == 0 {
+		return v, nil
+	}
+	if err := v.observeProcess(ctx, alive); err != nil {
+		return nil, err
+	}
+	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn {
+		return v, nil // its output is not needed any more
+	}
+	for _, observe := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {
+		if err := observe(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if v.World.Unread {
+		return v, nil
+	}
+	v.observeWords(sb.Spec.GetEnvs())
+	return v, v.observeSave(ctx)
+}
+
+func (v *Observation) memory() scratch { return v.o.memory(v.a.ID) }
+
+// execOf is the exec of an agent's newest incarnation.
+func execOf(a store.Agent) string {
+	return agentstate.ExecID(a.ID, a.Status.GetIncarnation())
+}
+
+func (v *Observation) observeSandbox() {
+	rec := v.Sandbox
+	word := enum.Word(rec.State)
+	if v.World.SandboxUp = rec.Standing == plan.Live && rec.Runs() && !v.o.inDoubt(rec.ID); v.World.SandboxUp {
+		v.World.UpSince = rec.StateChangedAt
+		if v.at.Hold > 0 {
+			v.World.UpSince = v.at.Now // a clock in doubt makes no turn late
+		}
+	}
+	v.World.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
+		rec.Desired == storev1.RunState_RUN_STATE_DELETE
+	v.World.Frozen = rec.Standing == plan.Live && isAsleep(rec.Desired, rec.State)
+	v.World.SandboxWaits = sandboxWaits(rec)
+	if v.World.SandboxGone {
+		v.World.SandboxWaits = v.homeless(word)
+	}
+}
+
+// homeless says what an agent whose sandbox is gone waits for. The end of a delete adds no keys of agents, so a sandbox counts as deleted
+// from the request on.
+func (v *Observation) homeless(word string) string {
+	switch {
+	case v.Sandbox.Standing == plan.NeverReserved: // it was lost with the database, and the agent was not
+		word = "not on record"
+	case v.Sandbox.Standing != plan.Live || v.Sandbox.Desired == storev1.RunState_RUN_STATE_DELETE:
+		word = "deleted"
+	}
+	if home := v.a.Desired.GetHome(); home != "" {
+		return fmt.Sprintf("its sandbox is %s; it waits for the next one named %s", word, home)
+	}
+	return fmt.Sprintf("its sandbox is %s; `agbox agent move` gives it another", word)
+}
+
+// observeProcess reads the exec of the present incarnation.
+func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)) error {
+	ex, err := v.o.store.Exec(ctx, v.ExecID)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load its exec: %w", err)
+	}
+	if end := ex.End; end != nil {
+		v.World.Process, v.World.ExitCode = agentplan.Ended, int(end.GetExitCode())
+		v.World.Seen = v.memory().alive == v.ExecID
+		v.World.Cancelled = end.GetState() == int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+		v.World.Lost = end.GetErrorCode() == plan.CodeExecLost
+		if end.GetErrorCode() == plan.CodeExecStartFailed {
+			v.World.Error = end.GetErrorMessage()
+		}
+		return nil
+	}
+	status, err := v.o.files.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	if err != nil {
+		return fmt.Errorf("look at its journal: %w", err)
+	}
+	v.World.Process = agentplan.Waiting // also when it has ended and the end is not on record yet
+	if status.Phase == execjournal.Running {
+		v.World.Process = agentplan.Alive
+		alive(ex)
+	}
+	return nil
+}
+
+// observeOutput reads what follows the position.
+func (v *Observation) observeOutput(ctx context.Context) error {
+	pos, err := v.o.store.AgentPosition(ctx, v.a.ID)
+	if err != nil {
+		return fmt.Errorf("load its position: %w", err)
+	}
+	if pos.GetIncarnation() != v.a.Status.GetIncarnation() {
+		pos = &storev1.AgentPosition{Incarnation: v.a.Status.GetIncarnation()}
+	}
+	v.Position = pos
+	if pos.GetEnded() {
+		return nil
+	}
+	next := &storev1.AgentPosition{
+		Incarnation: pos.GetIncarnation(), StdoutOffset: pos.GetStdoutOffset(), OutboxOffset: pos.GetOutboxOffset(), Decoder: pos.GetDecoder(),
+	}
+	for _, src := range []struct {
+		file   execjournal.Source
+		kind   dialect.Source
+		offset *int64
+	}{{execjournal.Stdout, dialect.Stdout, &next.StdoutOffset}, {execjournal.Outbox, dialect.Outbox, &next.OutboxOffset}} {
+		lines, to, err := v.lines(src.file, *src.offset)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			v.unread = append(v.unread, outputLine{src.kind, l.Data})
+		}
+		*src.offset = max(*src.offset, to)
+	}
+	moved := next.GetStdoutOffset() > pos.GetStdoutOffset() || next.GetOutboxOffset() > pos.GetOutboxOffset()
+	v.end = v.World.Process == agentplan.Ended && !moved
+	v.next, v.World.Unread = next, moved || v.end
+	return nil
+}
+
+// lines reads from one file. Output that the container has damaged is skipped: it concerns its own agent only.
+func (v *Observation) lines(src execjournal.Source, from int64) ([]execjournal.Line, int64, error) {
+	lines, next, err := v.o.files.ReadLines(v.a.SandboxID, v.ExecID, src, from, readBytes)
+	if err == nil && next == from && v.World.Process == agentplan.Ended {
+		var line execjournal.Line
+		var ok bool
+		if line, ok, next, err = v.o.files.ReadRest(v.a.SandboxID, v.ExecID, src, from); ok {
+			lines = append(lines, line)
+		}
+	}
+	switch {
+	case errors.Is(err, execjournal.ErrMalformed):
+		v.damaged = append(v.damaged, damage{src, err})
+	case err != nil:
+		return nil, from, fmt.Errorf("read its output: %w", err)
+	}
+	return lines, next, nil
+}
+
+// observeInbox finds out whether the inbox holds all that the agent is to be told. A daemon remembers what it delivered until it ends; the
+// next one delivers again, which changes nothing of an inbox that has it.
+func (v *Observation) observeInbox(ctx context.Context) (err error) {
+	if v.World.Process != agentplan.Alive && v.World.Process != agentplan.Waiting {
+		return nil
+	}
+	if v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY {
+		if v.prompt, err = v.o.store.ClaimedPrompt(ctx, v.a.ID); err != nil {
+			return fmt.Errorf("load its prompt: %w", err)
+		}
+	}
+	v.World.Undelivered = v.memory().delivered != v.message()
+	return nil
+}
+
+// message names all that the agent is to be told by now.
+func (v *Observation) message() string {
+	if v.prompt == nil {
+		return fmt.Sprintf("%d", v.a.Status.GetIncarnation())
+	}
+	return fmt.Sprintf("%d %s %d %t %t", v.a.Status.GetIncarnation(), v.prompt.GetPromptId(), v.prompt.GetClaims(), interrupted(v.a), nudged(v.a))
+}

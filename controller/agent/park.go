@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/store"
+)
+
+// What a sandbox that is to stop does for its agents within agentplan.ParkGrace; part of the contract.
+const (
+	// stopSave is how long saving the work of a turn may take.
+	stopSave = 10 * time.Second
+	// turnGrace is how long a turn may last, the interrupt before its end included.
+	turnGrace = agentplan.ParkGrace - stopSave
+)
+
+// isAsleep reports whether a sandbox is frozen, or about to be.
+func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
+	return desired == storev1.RunState_RUN_STATE_PAUSE || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+}
+
+// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or work of one that was cut off for it.
+func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) bool {
+	return rec.Ending() && !plan.IsDeath(rec.Reason) &&
+		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at) || o.isSaved(rec, a, at))
+}
+
+// isSaved reports whether a drain that was there first saves the work of an agent, for as long as the end of a sandbox may take.
+func (o *Observer) isSaved(rec plan.Record, a store.Agent, at clock.Look) bool {
+	return o.memory(a.ID).saving && at.Now.Sub(at.Began(rec.RequestedAt)) < agentplan.ParkGrace
+}
+
+// isFrozen reports whether the last turn of an agent was ended so that its work can be saved.
+func isFrozen(a store.Agent) bool {
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
+}
+
+// turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
+func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) time.Duration {
+	if !o.hasTurn(ctx, rec, a, at) {
+		return 0
+	}
+	left := at.Began(rec.RequestedAt).Add(turnGrace).Sub(at.Now)
+	return min(max(left, 0), turnGrace)
+}
+
+// Turns is the number of agents whose turns the end of a sandbox waits for.
+func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
+	if !rec.Ending() {
+		return 0
+	}
+	at := o.clock.Look()
+	for _, id := range o.store.AgentsOf(rec.ID) {
+		if a, err := o.store.Agent(ctx, id); err == nil && o.hasTurn(ctx, rec, a, at) {
+			n++
+		}
+	}
+	return n
+}
+
+// finishing reports whether an agent that is IDLE may still work on what its last turn was told, as a turn of its own that has begun or
+// may begin in a moment. It gets no longer than a turn does.
+func (o *Observer) finishing(ctx context.Context, a store.Agent, at clock.Look) bool {
+	return o.settles(ctx, a, at) > 0
+}
+
+// settles is how long an agent may still be finishing if it prints nothing more; 0: it is not.
+func (o *Observer) settles(ctx context.Context, a store.Agent, at clock.Look) time.Duration {
+	settle := dialect.Settles(format(a.Spec))
+	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
+		return 0
+	}
+	idle := max(at.Now.Sub(at.Began(clock.FromNanos(a.Status.GetStateChangedAt()))), 0)
+	if pos, err := o.store.AgentPosition(ctx, a.ID); err == nil && dialect.InTurn(pos.GetDecoder()) {
+		settle = o.finishGrace()
+	}
+	return max(settle-idle, 0)
+}
+
+// finishGrace bounds a turn without a prompt.
+func (o *Observer) finishGrace() time.Duration {
+	if d := o.store.Drain(); d != nil {
+		return max(time.Duration(d.GetWaitUntil()-d.GetStartedAt()), turnGrace)
+	}
+	return turnGrace
+}
+
+// wasNudged reports whether the present process was ever told to finish.
+func wasNudged(a store.Agent) bool {
+	n := a.Status.GetIncarnation()
+	return n > 0 && n == a.Status.GetNudgedIncarnation()
+}
+
+// nudged reports whether the present turn is to be told to finish.
+func nudged(a store.Agent) bool {
+	return a.Status.GetPromptId() != "" && a.Desired.GetNudgePromptId() == a.Status.GetPromptId()
+}
+
+// TurnLeft is how long the turn that an exec is in may last although its sandbox is to end; 0: no longer, or the exec is no process of an
+// agent.
+func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record) time.Duration {
+	agentID, n, ok := agentstate.OfExec(execID)
+	if !ok || !rec.Ending() {
+		return 0
+	}
+	a, err := o.store.Agent(ctx, agentID)
+	if err != nil || a.Status.GetIncarnation() != n {
+		return 0
+	}
+	return o.turnLeft(ctx, rec, a, o.clock.Look())
+}
+
+// observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
+func (v *Observation) observePark(ctx context.Context) {
+	rec := v.Sandbox
+	v.World.Ending, v.World.InTurn = rec.Ending(), v.o.hasTurn(ctx, rec, v.a, v.at)
+	v.World.TurnLeft = v.o.turnLeft(ctx, rec, v.a, v.at)
+	v.World.Finishing = v.o.settles(ctx, v.a, v.at)
+	waits := v.World.TurnLeft > agentplan.InterruptGrace
+	if d := v.o.store.Drain(); d != nil {
+		v.World.Draining = true
+		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
+		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
+	}
+	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // which accepts no requests
+	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
+}
+
+// observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
+func (v *Observation) observeSave(ctx context.Context) error {
+	if v.World.Process != agentplan.Ended || !v.World.Cancelled || v.memory().saving || !v.o.hasTurn(ctx, v.Sandbox, v.a, v.at) ||
+		wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
+		return nil
+	}
+	if s := v.Sandbox.State; v.World.Lost || s == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || s == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		v.World.Save = agentplan.NotSaved
+		return nil
+	}
+	end, err := v.lookHelper(v.saveHelper())
+	if err != nil {
+		return fmt.Errorf("look at its save command: %w", err)
+	}
+	v.World.Save = map[helperEnd]agentplan.Save{
+		helperRuns: agentplan.SaveDue, helperDone: agentplan.Saved, helperMoot: agentplan.NoSave, helperFailed: agentplan.NotSaved,
+	}[end]
+	return nil
+}
+
+func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
+
+// saveHelper is the save command, once for each request to stop or to delete the sandbox.
+func (v *Observation) saveHelper() helper {
+	return saveHelper(v.a, fmt.Sprintf("stop %d", v.Sandbox.RequestedAt.UnixNano()), stopSave)
+}

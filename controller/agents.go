@@ -1,0 +1,54 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/store"
+)
+
+// newAgents wires the room of agents to the other rooms.
+func (c *Controller) newAgents() *agent.Reconciler {
+	return agent.New(agent.Options{
+		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: c.record, InDoubt: c.absences.doubts,
+		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxes.Add(id) },
+		Limits: c.agentLimits, NoRoom: c.noRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// agentQueue is the queue of agents, which is made after their Reconciler.
+type agentQueue struct{ c *Controller }
+
+func (q agentQueue) Add(id string)                       { q.c.agentLoop.Add(id) }
+func (q agentQueue) AddAfter(id string, d time.Duration) { q.c.agentLoop.AddAfter(id, d) }
+
+func (c *Controller) agentLimits(sandboxID string) agent.Limits {
+	s := c.inForce()
+	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.logLimitOf(sandboxID, s), CancelGrace: s.CancelGrace}
+}
+
+// AgentStatus says in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
+func (c *Controller) AgentStatus(agentID string) (line string, unverified bool) {
+	return c.agents.Status(agentID)
+}
+
+// Drain closes the gates and begins to park agents, or only closes the gates, by mode. It returns once that is on record.
+func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
+	return c.drainer.Drain(ctx, o)
+}
+
+// HurryDrain saves the work of agents that are still in a turn now instead of waiting for them.
+func (c *Controller) HurryDrain() { c.drainer.Hurry() }
+
+// Undrain opens the gates. changed is false when nothing drained.
+func (c *Controller) Undrain(ctx context.Context) (changed bool, err error) {
+	return c.drainer.Undrain(ctx)
+}
+
+// DrainStatus says how far a drain is.
+func (c *Controller) DrainStatus() *agboxv1.DrainStatus { return c.drainer.Status() }
+
+// BusyAgents is the number of agents in a turn.
+func (c *Controller) BusyAgents() int { return len(c.drainer.BusyAgents()) }
