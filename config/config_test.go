@@ -102,7 +102,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 		want.Runtime.IdleTTL = time.Duration(rapid.Int64Range(int64(time.Second), 1<<62).Draw(t, "idle"))
 		want.Runtime.StopGrace = time.Duration(rapid.Int64Range(0, 3600).Draw(t, "grace")) * time.Second
 		want.Runtime.EventHistoryLimit = rapid.IntRange(100, 1<<40).Draw(t, "history")
-		want.Artifacts.ExecLogMaxBytes = Size(rapid.Int64Min(0).Draw(t, "log"))
+		want.Artifacts.ExecLogMaxBytes = Size(rapid.Int64Range(0, maxSize).Draw(t, "log"))
 		want.Mounts.AllowSystem = rapid.Bool().Draw(t, "system")
 		want.Mounts.Allow = rapid.SliceOf(rapid.StringMatching(`/[a-zäöü"\\#$]+`)).Draw(t, "allow")
 		want.Docker.CredentialsDir = "/" + rapid.StringMatching(`[a-zäöü "\\#$]+`).Draw(t, "dir")
@@ -378,21 +378,22 @@ func TestLoadForbidden(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]Size{
-		"0": 0, "1": 1, "4096": 4096, "7B": 7, "1KiB": 1024, "3 MiB": 3 << 20, "1GiB": 1 << 30, "2TiB": 2 << 40,
-		"5kB": 5000, "5KB": 5000, "1MB": 1e6, "1GB": 1e9, "1TB": 1e12, "9223372036854775807": 1<<63 - 1,
+		"0": 0, "1": 1, "4096": 4096, "7B": 7, "1KiB": 1024, "3 MiB": 3 << 20, "1GiB": 1 << 30, "2TiB": 2 << 40, "1PiB": 1 << 50,
+		"5kB": 5 << 10, "5KB": 5 << 10, "512MB": 512 << 20, "512m": 512 << 20, "1gib": 1 << 30, "1G": 1 << 30, "1.5GiB": 3 << 29,
+		"1125899906842623": 1<<50 - 1,
 	} {
 		var got Size
 		if err := got.UnmarshalText([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "-1", "+1", "1.5GiB", "1gib", "1G", "GiB", "9223372036854775808", "9000000TiB", "0x10"} {
+	for _, text := range []string{"", "-1", "-0", "+1", "1e9", "0x1p30", "GiB", "1GiBs", "1 PiB ", "1125899906842625", "2PiB", "9223372036854775808", "9000000TiB", "0x10"} {
 		var got Size
 		if err := got.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
-	for size, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 30: "1GiB", 3 << 20: "3MiB"} {
+	for size, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 30: "1GiB", 3 << 20: "3MiB", 1 << 50: "1024TiB"} {
 		if got := size.String(); !reflect.DeepEqual(got, want) {
 			t.Errorf("String(%d) = %s, want %s", int64(size), got, want)
 		}

@@ -2,55 +2,37 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+
+	"github.com/docker/go-units"
 )
 
-// Size is a number of bytes, written like "1GiB", "512KiB", "10MB" or "4096". It is never negative.
+// Size is a number of bytes, from 0 to 1 PiB. Units are powers of 1024, with and without an "i", as in a sandbox's spec and on
+// the command line of docker: "1GiB", "1GB" and "1g" are the same.
 type Size int64
 
-// sizeUnits is ordered so that a unit comes before its own suffixes.
-var sizeUnits = []struct {
-	name  string
-	bytes int64
-}{
-	{"KiB", 1 << 10},
-	{"MiB", 1 << 20},
-	{"GiB", 1 << 30},
-	{"TiB", 1 << 40},
-	{"kB", 1e3},
-	{"KB", 1e3},
-	{"MB", 1e6},
-	{"GB", 1e9},
-	{"TB", 1e12},
-	{"B", 1},
-	{"", 1},
+// maxSize is 1 PiB, as in a spec. The parser's floats are exact up to 8 PiB.
+const maxSize = 1 << 50
+
+// UnmarshalText reads a size. Signs and exponents, which the parser would take, are errors.
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := units.RAMInBytes(string(text))
+	if err != nil || n < 0 || n > maxSize || strings.ContainsAny(string(text), "+-eExX") {
+		return fmt.Errorf(`%q is not a size: write bytes, or a number with a unit, such as "512MiB" or "2GiB", up to 1PiB`, text)
+	}
+	*s = Size(n)
+	return nil
 }
 
-// UnmarshalText reads a size. Fractions, signs and unknown units are errors.
-func (s *Size) UnmarshalText(text []byte) error {
-	for _, unit := range sizeUnits {
-		digits, ok := strings.CutSuffix(string(text), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 63)
-		if err != nil || n > uint64(math.MaxInt64/unit.bytes) {
+// String writes the size with the largest unit that divides it, so that it is read again as the same number.
+func (s Size) String() string {
+	n, unit := int64(s), ""
+	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n == 0 || n%1024 != 0 {
 			break
 		}
-		*s = Size(int64(n) * unit.bytes)
-		return nil
+		n, unit = n/1024, larger
 	}
-	return fmt.Errorf("%q is not a size: write a whole number with B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", text)
-}
-
-// String writes the size with the largest binary unit that divides it.
-func (s Size) String() string {
-	for _, unit := range []int{3, 2, 1, 0} {
-		if u := sizeUnits[unit]; s != 0 && int64(s)%u.bytes == 0 {
-			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(int64(s), 10)
+	return strconv.FormatInt(n, 10) + unit
 }

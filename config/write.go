@@ -85,8 +85,8 @@ agboxd reads ` + "`$XDG_CONFIG_HOME/agents-sandbox/config.toml`" + ` (` + "`~/.c
 of ` + "`agboxd --config FILE`" + `. The format is TOML; a key that is not in this list is an error. A file needs only the
 keys that it changes; [config/examples/agboxd.toml](../config/examples/agboxd.toml) has all of them.
 
-Durations are written like ` + "`\"90s\"`, `\"10m\"` or `\"168h\"`" + `, sizes like ` + "`\"4096\"`, `\"512KiB\"`, `\"10MB\"` or `\"1GiB\"`" + ` (bytes
-without a unit).
+Durations are written like ` + "`\"90s\"`, `\"10m\"` or `\"168h\"`" + `, sizes like ` + "`\"4096\"`, `\"512KiB\"`, `\"1.5GiB\"` or `\"1g\"`" + `, up to 1PiB:
+bytes without a unit. Units are powers of 1024 with and without an "i", as in a sandbox's spec: ` + "`\"512MB\"`" + ` is ` + "`\"512MiB\"`" + `.
 
 - ` + "`agboxd config check [--config FILE]`" + ` reports every fault of a file, and exits with 2 if there is one.
 - ` + "`agboxd config show [--config FILE]`" + ` prints the effective values and the origin of each.

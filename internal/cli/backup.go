@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -94,7 +95,7 @@ func (a *app) receiveBackup(ctx context.Context, f *os.File, withLogs bool) erro
 		n += int64(len(p))
 		if now := time.Now(); now.Sub(start) > progressAfter && now.Sub(shown) > progressAfter/5 {
 			shown = now
-			a.notes.show("backup: " + mebibytes(n))
+			a.notes.show("backup: " + units.BytesSize(float64(n)))
 		}
 		return f.Write(p)
 	}), withLogs)
@@ -167,5 +168,5 @@ func about(h backup.Header) string {
 		logs = " and logs"
 	}
 	return fmt.Sprintf("made %s of store %s, database of %s (schema %d)%s",
-		h.Created.UTC().Format(time.RFC3339), h.Instance, mebibytes(h.DatabaseBytes), h.Schema, logs)
+		h.Created.UTC().Format(time.RFC3339), h.Instance, units.BytesSize(float64(h.DatabaseBytes)), h.Schema, logs)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/docker/go-units"
 	"golang.org/x/term"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -117,13 +118,11 @@ func pullSubject(d *agboxv1.ImagePullDetails) string {
 	return d.GetImage() + " for service " + d.GetServiceName()
 }
 
-// pullAmount is " 45% (12.0 MiB of 27.1 MiB)", or empty while the registry has told nothing.
+// pullAmount is " 45% (12MiB of 27.1MiB)", or empty while the registry has told nothing.
 func pullAmount(d *agboxv1.ImagePullDetails) string {
 	current, total := d.GetCurrentBytes(), d.GetTotalBytes()
 	if total <= 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %d%% (%s of %s)", min(100*current/total, 100), mebibytes(current), mebibytes(total))
+	return fmt.Sprintf(" %d%% (%s of %s)", min(100*current/total, 100), units.BytesSize(float64(current)), units.BytesSize(float64(total)))
 }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -59,7 +59,7 @@ func TestPullsOnATerminal(t *testing.T) {
 	n.clear() // nothing to take away any more
 	want := []string{
 		"web: pulling db:1 for service db", "web: pulling db:1 for service db",
-		"web: pulling db:1 for service db 25% (3.0 MiB of 12.0 MiB)"[:42] + "…", "",
+		"web: pulling db:1 for service db 25% (3MiB of 12MiB)"[:42] + "…", "",
 	}
 	got := readTerminal(t, master, len(want))
 	for i, line := range want {

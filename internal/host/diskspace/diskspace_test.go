@@ -91,7 +91,7 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 	}
 	filler := smalldisk.Fill(t, dir)
 	w.Look()
-	if why := w.NoRoom(); !strings.Contains(why, "of the data directory has 0.0 MiB left, less than disk.low_water (1.6 MiB)") {
+	if why := w.NoRoom(); !strings.Contains(why, "of the data directory has 0B left, less than disk.low_water (1.6MiB)") {
 		t.Fatal(why)
 	}
 	for left := int64(mib / 2); left >= 0; left -= leastPiece {

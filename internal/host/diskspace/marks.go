@@ -1,7 +1,5 @@
 package diskspace
 
-import "fmt"
-
 // Marks are the limits of one file system, in bytes unless said otherwise.
 type Marks struct {
 	// Low is the free space under which nothing new is accepted.
@@ -61,12 +59,4 @@ func Decide(m Marks, r Reading, wasLow bool) Verdict {
 		mark += m.Low / 4
 	}
 	return Verdict{Low: missing > 0 || left < mark || noInodes, MakeBallast: missing > 0 && left >= m.Low && !noInodes}
-}
-
-// size formats a number of bytes for people.
-func size(n int64) string {
-	if n < 10<<20 {
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/docker/go-units"
 )
 
 // lookEvery is the time between two looks: a disk that takes 1 GB/s loses no more than the default low-water mark of a
@@ -237,14 +239,14 @@ const remedy = "new sandboxes, execs and prompts are refused until there is room
 
 func sentence(p Place, m Marks, r Reading) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the disk %s has %s left", p.Words, size(r.Free))
+	fmt.Fprintf(&b, "the disk %s has %s left", p.Words, units.BytesSize(float64(r.Free)))
 	switch {
 	case r.Free < m.Low:
-		fmt.Fprintf(&b, ", less than disk.low_water (%s)", size(m.Low))
+		fmt.Fprintf(&b, ", less than disk.low_water (%s)", units.BytesSize(float64(m.Low)))
 	case r.Inodes > 0 && r.FreeInodes < m.Inodes:
 		fmt.Fprintf(&b, " and %d inodes", r.FreeInodes)
 	case r.Ballast < m.Ballast:
-		fmt.Fprintf(&b, ", not enough for disk.low_water (%s) and disk.reserve (%s)", size(m.Low), size(m.Ballast))
+		fmt.Fprintf(&b, ", not enough for disk.low_water (%s) and disk.reserve (%s)", units.BytesSize(float64(m.Low)), units.BytesSize(float64(m.Ballast)))
 	}
 	return b.String() + ": " + remedy
 }
