@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"github.com/agext/levenshtein"
 )
 
 // unknownKeys returns an error for every key of the file that nothing reads.
@@ -60,30 +61,9 @@ func nearest(key string, known []string) string {
 		if key == last || strings.HasSuffix(key, "."+last) {
 			return candidate
 		}
-		if n := edits(key, candidate); n < bestEdits {
+		if n := levenshtein.Distance(key, candidate, nil); n < bestEdits {
 			best, bestEdits = candidate, n
 		}
 	}
 	return best
-}
-
-// edits is the Levenshtein distance: how many single bytes to insert, delete or replace.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
