@@ -1,10 +1,10 @@
 package audit
 
 import (
-	"bytes"
+	"archive/tar"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -45,69 +46,69 @@ func FromDaemon(client agboxv1.AdminServiceClient) Source {
 		if err != nil {
 			return true, err
 		}
-		w := &unpacker{to: f, sum: sha256.New()}
-		for {
-			chunk, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				return true, w.end()
-			}
-			if err != nil {
-				return true, err
-			}
-			if err := w.write(chunk.GetData()); err != nil {
-				return true, err
-			}
-		}
+		return true, unpack(&chunks{stream: stream}, f)
 	}
 }
 
-// The form of a backup file, as docs/backup.md has it.
-const (
-	backupMagic  = "agbox backup\r\n\x1a\n"
-	backupHeader = 88
-	backupSum    = sha256.Size
-)
-
-var errNoBackup = errors.New("the daemon sent an incomplete backup")
-
-// unpacker takes the database out of a backup without logs, as it comes.
-type unpacker struct {
-	to   io.Writer
-	sum  hash.Hash
-	head []byte
-	left int64 // bytes of the database still to be received
-	tail []byte
+// chunks reads the bytes of a backup as they come.
+type chunks struct {
+	stream grpc.ServerStreamingClient[agboxv1.BackupChunk]
+	left   []byte
 }
 
-func (u *unpacker) write(p []byte) error {
-	if n := min(len(p), backupHeader-len(u.head)); n > 0 {
-		u.head = append(u.head, p[:n]...)
-		p = p[n:]
-		if len(u.head) == backupHeader {
-			if !bytes.HasPrefix(u.head, []byte(backupMagic)) || binary.BigEndian.Uint32(u.head[16:]) != 1 {
-				return errNoBackup
-			}
-			u.sum.Write(u.head)
-			u.left = int64(binary.BigEndian.Uint64(u.head[40:]))
+func (c *chunks) Read(p []byte) (int, error) {
+	for len(c.left) == 0 {
+		chunk, err := c.stream.Recv()
+		if err != nil {
+			return 0, err
 		}
+		c.left = chunk.GetData()
 	}
-	if n := min(int64(len(p)), u.left); n > 0 {
-		u.sum.Write(p[:n])
-		if _, err := u.to.Write(p[:n]); err != nil {
+	n := copy(p, c.left)
+	c.left = c.left[n:]
+	return n, nil
+}
+
+// unpack takes the database out of a backup: a tar archive whose last file is the checksum of all before it.
+func unpack(r io.Reader, to io.Writer) error {
+	sum := &lagging{sum: sha256.New()}
+	files := tar.NewReader(io.TeeReader(r, sum))
+	for {
+		head, err := files.Next()
+		if err != nil {
+			return fmt.Errorf("the daemon sent an incomplete backup: %w", err)
+		}
+		switch head.Name {
+		case "ids.db":
+			if _, err := io.Copy(to, files); err != nil {
+				return err
+			}
+		case "SHA-256":
+			before := hex.EncodeToString(sum.sum.Sum(nil))
+			got, err := io.ReadAll(files)
+			if err == nil {
+				_, err = io.Copy(io.Discard, r) // the end of the call says whether it went well
+			}
+			if err == nil && string(got) != before {
+				err = errors.New("its checksum is wrong")
+			}
 			return err
 		}
-		u.left -= n
-		p = p[n:]
 	}
-	if u.tail = append(u.tail, p...); len(u.tail) > backupSum {
-		return errNoBackup
-	}
-	return nil
 }
 
-func (u *unpacker) end() error {
-	if u.left != 0 || len(u.head) != backupHeader || !bytes.Equal(u.tail, u.sum.Sum(nil)) {
-		return errNoBackup
+// lagging is the checksum of all that is written but the last tar header.
+type lagging struct {
+	sum  hash.Hash
+	last []byte
+}
+
+func (l *lagging) Write(p []byte) (int, error) {
+	const header = 512
+	l.last = append(l.last, p...)
+	if n := len(l.last) - header; n > 0 {
+		l.sum.Write(l.last[:n])
+		l.last = append(l.last[:0], l.last[n:]...)
 	}
-	return nil
+	return len(p), nil
 }

@@ -1,11 +1,15 @@
 package backup
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,8 +112,9 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	if f.Schema != 7 || f.Instance != instance || f.DatabaseBytes != 12 || !f.WithLogs || f.Created.Before(before) || f.Created.After(time.Now()) {
 		t.Errorf("header %+v", f.Header)
 	}
-	if db, err := io.ReadAll(f.Database()); err != nil || string(db) != "the database" {
-		t.Errorf("database %q, %v", db, err)
+	var db bytes.Buffer
+	if err := f.ExtractDatabase(t.Context(), &db); err != nil || db.String() != "the database" {
+		t.Errorf("database %q, %v", db.String(), err)
 	}
 	got := logsOf(t, f)
 	if len(got) != 4 || got["box/a.log"] != "log of a" || got["box/e.log"] != "log of e" || got["box/_main.log"] != "main" {
@@ -136,9 +141,12 @@ func TestDamageIsAlwaysFound(t *testing.T) {
 			t.Errorf("%s at %d of %d: %v", what, at, len(whole), err)
 		}
 	}
-	places := []int{0, len(whole) - 1, headerSize - 1, headerSize, headerSize + len(database), len(whole) - sumSize}
-	for i := range headerSize {
+	places := []int{0, len(whole) - 1, len(whole) - trailerBytes}
+	for i := range 1024 { // the first headers
 		places = append(places, i)
+	}
+	for i := range trailerBytes {
+		places = append(places, len(whole)-1-i)
 	}
 	for range 500 {
 		places = append(places, rand.IntN(len(whole)))
@@ -155,20 +163,89 @@ func TestDamageIsAlwaysFound(t *testing.T) {
 
 func TestOtherFilesAreTold(t *testing.T) {
 	whole := maker(t, records{database: []byte("db")}).made(t, false)
-	newer := slices.Clone(whole)
-	newer[19] = 2
+	newer := bytes.Replace(whole, []byte(`{"format":2`), []byte(`{"format":3`), 1)
+	unsummed := slices.Clone(whole[:len(whole)-trailerBytes])
 	for name, row := range map[string]struct {
 		bytes []byte
 		class func(error) bool
 	}{
 		"something else":     {[]byte(strings.Repeat("something else ", 20)), errdefs.IsInvalidArgument},
 		"of a newer program": {newer, errdefs.IsFailedPrecondition},
-		"empty":              {nil, errdefs.IsDataLoss},
-		"a header only":      {whole[:headerSize], errdefs.IsDataLoss},
+		"empty":              {nil, errdefs.IsInvalidArgument},
+		"of no release":      {[]byte("agbox backup\r\n\x1a\n\x00\x00\x00\x01" + strings.Repeat("x", 4000)), errdefs.IsFailedPrecondition},
+		"a header only":      {whole[:512], errdefs.IsDataLoss},
+		"without its sum":    {unsummed, errdefs.IsDataLoss},
+		"another archive":    {archiveOf(t, "other"), errdefs.IsInvalidArgument},
+		"more than its name": {archiveOf(t, infoName+"x"), errdefs.IsInvalidArgument},
 	} {
 		if _, err := Open(t.Context(), bytes.NewReader(row.bytes), int64(len(row.bytes))); !row.class(err) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// archiveOf is a tar archive of one file.
+func archiveOf(t *testing.T, name string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(put(w, tar.Header{Name: name}, nil), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestFilesThatNoBackupHas are refused though the checksum is right.
+func TestFilesThatNoBackupHas(t *testing.T) {
+	about, err := Header{Schema: 1, DatabaseBytes: 1, Instance: instance}.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][]string{
+		{infoName}, {infoName, "logs/box/a"}, {infoName, databaseName, databaseName}, {infoName, databaseName, "../x"},
+		{infoName, databaseName, "logs/box/a"}, // it says that it has none
+	} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i, name := range names {
+			text := []byte("x")
+			if i == 0 {
+				text = about
+			}
+			if err := put(w, tar.Header{Name: name, Size: int64(len(text))}, bytes.NewReader(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sum := sha256.New()
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		sum.Write(b.Bytes())
+		last, err := trailer(sum.Sum(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(last)
+		if _, err := Open(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len())); !errdefs.IsDataLoss(err) {
+			t.Errorf("%q: %v", names, err)
+		}
+	}
+}
+
+// TestTarReadsIt: a backup is usable without agbox.
+func TestTarReadsIt(t *testing.T) {
+	m := maker(t, records{database: []byte("the database"), execs: []string{"a"}})
+	m.put(t, "box/a.log", "log of a")
+	dir := t.TempDir()
+	cmd := exec.Command("tar", "-xf", "-", "-C", dir)
+	cmd.Stdin = bytes.NewReader(m.made(t, true))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	db, err := os.ReadFile(filepath.Join(dir, "ids.db"))
+	log, err2 := os.ReadFile(filepath.Join(dir, "logs/box/a.log"))
+	if string(db) != "the database" || string(log) != "log of a" {
+		t.Errorf("%q, %q, %v, %v", db, log, err, err2)
 	}
 }
 

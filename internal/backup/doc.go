@@ -1,20 +1,12 @@
 // Package backup holds the form of a backup file: a copy of the daemon's database, with or without the logs of execs. It
-// knows nothing of what the database says. docs/backup.md has the form in words.
+// knows nothing of what the database says. A backup file is a tar archive with these regular files, in this order:
 //
-//	offset  bytes
-//	     0  16      "agbox backup\r\n\x1a\n"
-//	    16  4       format version, 1
-//	    20  4       flags; 1: there is a log part
-//	    24  8       schema version of the database
-//	    32  8       when it was made, Unix nanoseconds
-//	    40  8       size of the database
-//	    48  36      UUID of the store, as text
-//	    84  4       zero
-//	    88  size    the database, a bbolt file
-//	        ...     the log part: a tar archive with <sandbox_id>/<file> as names, regular files only
-//	        32      SHA-256 of everything before
+//	agbox-backup.json         format, schema version of the database, time, UUID of the store, whether there are logs
+//	ids.db                    the database, a bbolt file
+//	logs/<sandbox_id>/<file>  with logs: any number
+//	SHA-256                   of every byte before this entry's header, in hex; then the end of the archive
 //
-// Integers are big-endian. Invariants:
+// Invariants:
 //
 //   - A file that Open accepts is whole: no bit of it differs from what was written.
 //   - A file is written from the first byte to the last, so that it can be streamed; nothing in it depends on what follows.

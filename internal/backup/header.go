@@ -1,23 +1,30 @@
 package backup
 
 import (
+	"archive/tar"
 	"bytes"
-	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
-	"math"
+	"io"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 )
 
+// The names in the archive, and the format in its first file. Format 1 was no archive; it was never released.
 const (
-	magic      = "agbox backup\r\n\x1a\n" // what a transfer as text would change is in it
-	version    = 1
-	flagLogs   = 1
-	headerSize = 88
-	uuidSize   = 36
-	sumSize    = 32
+	infoName     = "agbox-backup.json"
+	databaseName = "ids.db"
+	logPrefix    = "logs/"
+	sumName      = "SHA-256"
+
+	format       = 2
+	maxInfo      = 4096
+	unarchived   = "agbox backup\r\n"
+	trailerBytes = 4 * 512 // header and content of the checksum, and two blocks of zeros
 )
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -25,60 +32,79 @@ var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}
 // Header says what a backup is of.
 type Header struct {
 	// Schema is the schema version of the database.
-	Schema uint64
+	Schema uint64 `json:"schema"`
 	// Created is when the copy of the database was made.
-	Created time.Time
-	// DatabaseBytes is the size of the database.
-	DatabaseBytes int64
+	Created time.Time `json:"created"`
 	// Instance is the UUID of the store.
-	Instance string
-	// WithLogs: a log part follows the database.
-	WithLogs bool
+	Instance string `json:"instance"`
+	// WithLogs: logs follow the database.
+	WithLogs bool `json:"with_logs"`
+	// DatabaseBytes is the size of the database.
+	DatabaseBytes int64 `json:"-"`
 }
 
-// encode returns the bytes of h. Errors: ErrInvalidArgument.
+// info is the content of the first file.
+type info struct {
+	Format int `json:"format"`
+	Header
+}
+
+// encode returns the content of the first file. Errors: ErrInvalidArgument.
 func (h Header) encode() ([]byte, error) {
 	if !uuidPattern.MatchString(h.Instance) || h.DatabaseBytes <= 0 {
 		return nil, fmt.Errorf("header of a backup of %d bytes of store %q: %w", h.DatabaseBytes, h.Instance, errdefs.ErrInvalidArgument)
 	}
-	var flags uint32
-	if h.WithLogs {
-		flags = flagLogs
-	}
-	b := make([]byte, 0, headerSize)
-	b = append(b, magic...)
-	b = binary.BigEndian.AppendUint32(b, version)
-	b = binary.BigEndian.AppendUint32(b, flags)
-	b = binary.BigEndian.AppendUint64(b, h.Schema)
-	b = binary.BigEndian.AppendUint64(b, uint64(h.Created.UnixNano()))
-	b = binary.BigEndian.AppendUint64(b, uint64(h.DatabaseBytes))
-	b = append(b, h.Instance...)
-	return append(b, 0, 0, 0, 0), nil
+	return json.Marshal(info{format, h})
 }
 
-// checkMagic tells other files, and backups of newer programs, from ours.
-func checkMagic(b []byte) error {
-	if !bytes.HasPrefix(b, []byte(magic)) {
-		return fmt.Errorf("it is not a backup of agbox: %w", errdefs.ErrInvalidArgument)
+// readInfo reads the first file of an archive, which is not known to be whole. It refuses other files, and backups of other formats.
+func readInfo(f io.ReaderAt, size int64) (h Header, err error) {
+	start := make([]byte, len(unarchived))
+	if _, err := f.ReadAt(start, 0); err == nil && string(start) == unarchived {
+		return h, fmt.Errorf("its format is 1, which no release had; restore it with the agboxd that wrote it, and make a new one: %w", errdefs.ErrFailedPrecondition)
 	}
-	if v := binary.BigEndian.Uint32(b[16:]); v != version {
-		return fmt.Errorf("its format version is %d and this program knows %d; a newer agbox wrote it, or it is damaged: %w",
-			v, version, errdefs.ErrFailedPrecondition)
+	files := tar.NewReader(io.NewSectionReader(f, 0, size))
+	var i info
+	head, err := files.Next()
+	if err == nil && head.Name != infoName {
+		err = fmt.Errorf("an archive that begins with %q", head.Name)
+	}
+	if err != nil {
+		return h, fmt.Errorf("it is not a backup of agbox: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	err = json.NewDecoder(io.LimitReader(files, maxInfo)).Decode(&i)
+	switch {
+	case err != nil || !uuidPattern.MatchString(i.Instance):
+		return h, damaged("%s in it can't be read (%v)", infoName, err)
+	case i.Format != format:
+		return h, fmt.Errorf("its format is %d and this program knows %d; a newer agbox wrote it, or it is damaged: %w", i.Format, format, errdefs.ErrFailedPrecondition)
+	}
+	return i.Header, nil
+}
+
+// put writes one file into an archive, size bytes of r.
+func put(w *tar.Writer, head tar.Header, r io.Reader) error {
+	head.Typeflag, head.Format = tar.TypeReg, tar.FormatPAX
+	err := w.WriteHeader(&head)
+	if err == nil {
+		_, err = io.CopyN(w, r, head.Size)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s into the backup: %w", head.Name, err)
 	}
 	return nil
 }
 
-// decodeHeader reads what checkMagic has passed and whose checksum is right.
-func decodeHeader(b []byte) (Header, error) {
-	flags, size := binary.BigEndian.Uint32(b[20:]), binary.BigEndian.Uint64(b[40:])
-	h := Header{
-		Schema: binary.BigEndian.Uint64(b[24:]), Created: time.Unix(0, int64(binary.BigEndian.Uint64(b[32:]))).UTC(),
-		DatabaseBytes: int64(min(size, math.MaxInt64)), Instance: string(b[48 : 48+uuidSize]), WithLogs: flags&flagLogs != 0,
+// trailer returns the end of a backup file, whose bytes before have that checksum.
+func trailer(sum []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	text := hex.EncodeToString(sum)
+	if err := put(w, tar.Header{Name: sumName, Mode: 0o600, Size: int64(len(text))}, strings.NewReader(text)); err != nil {
+		return nil, err
 	}
-	if flags&^flagLogs != 0 || !uuidPattern.MatchString(h.Instance) || h.DatabaseBytes == 0 {
-		return Header{}, damaged("its header makes no sense")
-	}
-	return h, nil
+	err := w.Close()
+	return b.Bytes(), err
 }
 
 func damaged(format string, args ...any) error {

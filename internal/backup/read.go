@@ -2,7 +2,6 @@ package backup
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -27,29 +26,15 @@ type File struct {
 // Open reads all of f, which has size bytes, and returns it if it is whole. Errors: ErrInvalidArgument when it is no
 // backup; ErrFailedPrecondition when a newer program wrote it; ErrDataLoss when it is damaged or cut; ctx's; the I/O error.
 func Open(ctx context.Context, f io.ReaderAt, size int64) (*File, error) {
-	head := make([]byte, headerSize)
-	n, err := f.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	h, err := readInfo(f, size)
+	if err != nil {
 		return nil, err
-	}
-	if n < len(magic)+4 {
-		return nil, damaged("it has %d bytes, which is too short for a backup", size)
-	}
-	if err := checkMagic(head[:n]); err != nil {
-		return nil, err
-	}
-	if size < headerSize+sumSize {
-		return nil, damaged("it has %d bytes: it was cut", size)
 	}
 	if err := checkSum(ctx, f, size); err != nil {
 		return nil, err
 	}
-	h, err := decodeHeader(head)
-	if err != nil {
-		return nil, err
-	}
 	b := &File{Header: h, r: f, size: size}
-	return b, b.checkParts(ctx)
+	return b, b.checkFiles(ctx)
 }
 
 // OpenPath is Open for the regular file at path. close frees it.
@@ -73,50 +58,52 @@ func OpenPath(ctx context.Context, path string) (b *File, closeFile func(), err 
 }
 
 func checkSum(ctx context.Context, f io.ReaderAt, size int64) error {
+	if size < trailerBytes {
+		return damaged("it has %d bytes: it was cut", size)
+	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, &untilDone{ctx, io.NewSectionReader(f, 0, size-sumSize)}); err != nil {
+	if _, err := io.Copy(sum, section(ctx, f, size-trailerBytes)); err != nil {
 		return err
 	}
-	var want [sumSize]byte
-	if _, err := f.ReadAt(want[:], size-sumSize); err != nil && !errors.Is(err, io.EOF) {
+	want, err := trailer(sum.Sum(nil))
+	if err != nil {
 		return err
 	}
-	if !bytes.Equal(sum.Sum(nil), want[:]) {
+	got := make([]byte, trailerBytes)
+	if _, err := f.ReadAt(got, size-trailerBytes); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !bytes.Equal(got, want) {
 		return damaged("its checksum is wrong: it was cut, or bytes of it changed")
 	}
 	return nil
 }
 
-// checkParts compares the sizes, and reads the log part through.
-func (b *File) checkParts(ctx context.Context) error {
-	rest := b.size - headerSize - sumSize - b.DatabaseBytes
-	switch {
-	case rest < 0 || !b.WithLogs && rest != 0:
-		return damaged("its parts do not add up to its size")
-	case b.WithLogs:
-		return b.EachLog(ctx, func(Log, io.Reader) error { return nil })
+// checkFiles reads the headers of all files, and notes the size of the database.
+func (b *File) checkFiles(ctx context.Context) error {
+	n := 0
+	err := b.each(ctx, func(head *tar.Header, _ io.Reader) error {
+		n++
+		switch name, isLog := strings.CutPrefix(head.Name, logPrefix); {
+		case n == 1 && head.Name == infoName:
+			return nil
+		case n == 2 && head.Name == databaseName && head.Size > 0:
+			b.DatabaseBytes = head.Size
+			return nil
+		case n > 2 && b.WithLogs && isLog && checkName(name) == nil:
+			return nil
+		}
+		return damaged("%q is not the name of file %d of a backup", head.Name, n)
+	})
+	if err == nil && n < 2 {
+		err = damaged("it has no database")
 	}
-	return nil
-}
-
-// Database returns a reader of the database.
-func (b *File) Database() io.Reader { return io.NewSectionReader(b.r, headerSize, b.DatabaseBytes) }
-
-// ExtractDatabase writes the database to f. Errors: ctx's; the I/O error.
-func (b *File) ExtractDatabase(ctx context.Context, f io.Writer) error {
-	_, err := io.Copy(f, &untilDone{ctx, b.Database()})
 	return err
 }
 
-// EachLog calls fn for each file of the log part, in order, until it returns an error. fn need not read the file. Names are
-// checked: two elements, each harmless. Errors: fn's; ErrDataLoss; ctx's.
-func (b *File) EachLog(ctx context.Context, fn func(Log, io.Reader) error) error {
-	if !b.WithLogs {
-		return nil
-	}
-	start := headerSize + b.DatabaseBytes
-	part := io.NewSectionReader(b.r, start, b.size-sumSize-start)
-	files := tar.NewReader(bufio.NewReaderSize(&untilDone{ctx, part}, 1<<20))
+// each calls fn for each file of the archive but the checksum, in order, until it returns an error. fn need not read the file.
+func (b *File) each(ctx context.Context, fn func(*tar.Header, io.Reader) error) error {
+	files := tar.NewReader(section(ctx, b.r, b.size-trailerBytes))
 	for {
 		head, err := files.Next()
 		switch {
@@ -125,19 +112,38 @@ func (b *File) EachLog(ctx context.Context, fn func(Log, io.Reader) error) error
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return damaged("its log part can't be read: %v", err)
+			return damaged("its files can't be listed: %v", err)
 		case head.Typeflag != tar.TypeReg:
-			return damaged("%q in its log part is not a regular file", head.Name)
+			return damaged("%q in it is not a regular file", head.Name)
 		}
-		if err := checkName(head.Name); err != nil {
-			return fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)
-		}
-		sandbox, file, _ := strings.Cut(head.Name, "/")
-		log := Log{Sandbox: sandbox, File: file, Mode: uint32(head.Mode) & 0o777, Modified: head.ModTime, Bytes: head.Size}
-		if err := fn(log, files); err != nil {
+		if err := fn(head, files); err != nil {
 			return err
 		}
 	}
+}
+
+// ExtractDatabase writes the database to w. Errors: ctx's; the I/O error.
+func (b *File) ExtractDatabase(ctx context.Context, w io.Writer) error {
+	return b.each(ctx, func(head *tar.Header, r io.Reader) error {
+		if head.Name != databaseName {
+			return nil
+		}
+		_, err := io.Copy(w, r)
+		return err
+	})
+}
+
+// EachLog calls fn for each log, in order, until it returns an error. fn need not read the file. The names have two elements, each
+// harmless. Errors: fn's; ErrDataLoss; ctx's.
+func (b *File) EachLog(ctx context.Context, fn func(Log, io.Reader) error) error {
+	return b.each(ctx, func(head *tar.Header, r io.Reader) error {
+		name, isLog := strings.CutPrefix(head.Name, logPrefix)
+		if !isLog {
+			return nil
+		}
+		sandbox, file, _ := strings.Cut(name, "/")
+		return fn(Log{Sandbox: sandbox, File: file, Mode: uint32(head.Mode) & 0o777, Modified: head.ModTime, Bytes: head.Size}, r)
+	})
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,249}$`)
@@ -147,6 +153,15 @@ func checkName(name string) error {
 		return fmt.Errorf("%q is no name of a log: %w", name, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// section returns the first size bytes of f, until ctx ends. It can seek, so files that nobody reads are skipped.
+func section(ctx context.Context, f io.ReaderAt, size int64) io.Reader {
+	r := io.NewSectionReader(f, 0, size)
+	return struct {
+		io.Reader
+		io.Seeker
+	}{&untilDone{ctx, r}, r}
 }
 
 // untilDone is a reader that ends with ctx.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RestoreLogs writes the files of the log part below root, as far as they are not there: what is there is never changed. It
+// RestoreLogs writes the logs of the backup below root, as far as they are not there: what is there is never changed. It
 // may be cut off at any moment and repeated. root is made with mode 0700 when it is missing. restored counts the files that
 // were written, kept those that were there.
 func (b *File) RestoreLogs(ctx context.Context, root string) (restored, kept int, err error) {

@@ -2,52 +2,47 @@ package backup
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"io"
 	"time"
 )
 
-// Write writes one backup file to w. database has h.DatabaseBytes bytes. logs adds the files of the log part; it is called
-// if h.WithLogs. A file that Write did not finish is refused by Open.
+// Write writes one backup file to w. database has h.DatabaseBytes bytes. logs adds the logs; it is called if h.WithLogs. A file
+// that Write did not finish is refused by Open.
 func Write(w io.Writer, h Header, database io.Reader, logs func(*Logs) error) error {
-	head, err := h.encode()
+	about, err := h.encode()
 	if err != nil {
 		return err
 	}
 	sum := sha256.New()
-	both := io.MultiWriter(w, sum)
-	if _, err := both.Write(head); err != nil {
+	files := tar.NewWriter(io.MultiWriter(w, sum))
+	at := h.Created.Truncate(time.Second) // parts of a second would put another header before the name that begins the file
+	if err := put(files, tar.Header{Name: infoName, Mode: 0o600, ModTime: at, Size: int64(len(about))}, bytes.NewReader(about)); err != nil {
 		return err
 	}
-	if _, err := io.CopyN(both, database, h.DatabaseBytes); err != nil {
-		return fmt.Errorf("write the database into the backup: %w", err)
+	if err := put(files, tar.Header{Name: databaseName, Mode: 0o600, ModTime: at, Size: h.DatabaseBytes}, database); err != nil {
+		return err
 	}
 	if h.WithLogs {
-		if err := writeLogs(both, logs); err != nil {
+		if err := logs(&Logs{files}); err != nil {
 			return err
 		}
 	}
-	_, err = w.Write(sum.Sum(nil))
+	if err := files.Flush(); err != nil {
+		return err
+	}
+	last, err := trailer(sum.Sum(nil))
+	if err == nil {
+		_, err = w.Write(last)
+	}
 	return err
 }
 
-// Logs takes the files of the log part.
+// Logs takes the logs of a backup.
 type Logs struct{ tar *tar.Writer }
 
-func writeLogs(w io.Writer, fill func(*Logs) error) error {
-	l := &Logs{tar.NewWriter(w)}
-	if err := fill(l); err != nil {
-		return err
-	}
-	if err := l.tar.Close(); err != nil {
-		return fmt.Errorf("write the logs into the backup: %w", err)
-	}
-	return nil
-}
-
-// Log is one file of the log part.
+// Log is one file of the logs.
 type Log struct {
 	// Sandbox and File are its directory and its name.
 	Sandbox, File string
@@ -64,20 +59,8 @@ func (l *Logs) Add(file Log, r io.Reader) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	err := l.tar.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Mode: int64(file.Mode & 0o777), ModTime: file.Modified, Size: file.Bytes, Format: tar.FormatPAX,
-	})
-	if err != nil {
-		return fmt.Errorf("write %s into the backup: %w", name, err)
-	}
-	n, err := io.CopyN(l.tar, r, file.Bytes)
-	if errors.Is(err, io.EOF) {
-		_, err = io.CopyN(l.tar, zeros{}, file.Bytes-n)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s into the backup: %w", name, err)
-	}
-	return nil
+	head := tar.Header{Name: logPrefix + name, Mode: int64(file.Mode & 0o777), ModTime: file.Modified, Size: file.Bytes}
+	return put(l.tar, head, io.MultiReader(r, zeros{}))
 }
 
 type zeros struct{}

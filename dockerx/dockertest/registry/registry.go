@@ -207,7 +207,7 @@ func (t throttled) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Host is what begins the references of its images.
+// Host is the prefix of the references of its images.
 func (r *Registry) Host() string { return strings.TrimPrefix(r.URL, "http://") }
 
 // Ref is the reference of the image with a tag.
