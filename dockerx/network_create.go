@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+	"github.com/prometheus/procfs"
 
 	"github.com/agbox/agbox/dockerx/internal/subnet"
 )
@@ -87,7 +88,7 @@ func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 // (the engine can leak addresses), so the status is all there is.
 func isSubnetRefusal(err error) bool { return errdefs.IsPermissionDenied(err) }
 
-func hostRoutes() ([]netip.Prefix, error) { return subnet.Routes(subnet.RouteFile) }
+func hostRoutes() ([]netip.Prefix, error) { return subnet.Routes(procfs.DefaultMountPoint) }
 
 // pickSubnet picks a free subnet; when none seems free it first lists the engine's networks.
 func (e *Engine) pickSubnet(ctx context.Context, bits int) (netip.Prefix, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -112,47 +114,40 @@ func (r runSource) process(pid int) (engineLife, error) {
 	if pid <= 0 {
 		return engineLife{}, nil
 	}
-	stat, err := os.ReadFile(filepath.Join(r.proc, strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return engineLife{}, nil // gone, or hidden by hidepid
-	}
-	name, start, ok := parseStat(string(stat))
-	if !ok || name != "dockerd" {
-		return engineLife{}, nil
+	stat, err := r.stat(pid)
+	if err != nil || stat.Comm != "dockerd" {
+		return engineLife{}, nil // gone, hidden by hidepid, or another process
 	}
 	boot, err := os.ReadFile(filepath.Join(r.proc, "sys/kernel/random/boot_id"))
 	if err != nil {
 		return engineLife{}, fmt.Errorf("boot ID: %w: %w", errdefs.ErrUnavailable, err)
 	}
-	id := fmt.Sprintf("process %s %d %s", strings.TrimSpace(string(boot)), pid, start)
-	return engineLife{id, sinceBoot(start, time.Now())}, nil
+	id := fmt.Sprintf("process %s %d %d", strings.TrimSpace(string(boot)), pid, stat.Starttime)
+	return engineLife{id, sinceBoot(stat.Starttime, time.Now())}, nil
+}
+
+func (r runSource) stat(pid int) (procfs.ProcStat, error) {
+	fs, err := procfs.NewFS(r.proc)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+	return p.Stat()
 }
 
 // tick is the unit of start times in procfs on every kernel that this is built for (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// sinceBoot converts clock ticks since boot, suspend included, to a wall clock time; zero when ticks is malformed.
-func sinceBoot(ticks string, now time.Time) time.Time {
+// sinceBoot converts clock ticks since boot, suspend included, to a wall clock time; zero when the clock can't be read.
+func sinceBoot(ticks uint64, now time.Time) time.Time {
 	var up unix.Timespec
-	n, err := strconv.ParseInt(ticks, 10, 64)
-	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
 		return time.Time{}
 	}
-	return now.Round(0).Add(time.Duration(n)*tick - time.Duration(up.Nano()))
-}
-
-// parseStat parses the name (field 2, in parentheses, may contain any character) and the start time in clock ticks since boot
-// (field 22) of /proc/<pid>/stat.
-func parseStat(stat string) (name, start string, ok bool) {
-	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if open < 0 || end < open {
-		return "", "", false
-	}
-	rest := strings.Fields(stat[end+1:]) // from field 3 on
-	if len(rest) < 20 {
-		return "", "", false
-	}
-	return stat[open+1 : end], rest[19], true
+	return now.Round(0).Add(time.Duration(min(ticks, math.MaxInt64/uint64(tick)))*tick - time.Duration(up.Nano()))
 }
 
 // bridgeIdentity is the third source.

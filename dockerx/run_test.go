@@ -138,22 +138,3 @@ func TestRunUsesThePidFileBehindSocketActivation(t *testing.T) {
 		t.Errorf("pid file of a dead process: %q", id)
 	}
 }
-
-func TestParseStat(t *testing.T) {
-	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 8347 999"
-	for _, tc := range []struct {
-		stat, name, start string
-		ok                bool
-	}{
-		{"17 (dockerd)" + rest, "dockerd", "8347", true},
-		{"17 (a) (dockerd) S" + rest, "a) (dockerd", "", true},
-		{"17 (dockerd) S 1", "", "", false},
-		{"", "", "", false},
-		{") (", "", "", false},
-	} {
-		name, start, ok := parseStat(tc.stat)
-		if name != tc.name || ok != tc.ok || tc.start != "" && start != tc.start {
-			t.Errorf("%q: %q, %q, %t", tc.stat, name, start, ok)
-		}
-	}
-}

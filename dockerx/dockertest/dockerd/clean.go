@@ -2,15 +2,14 @@ package dockerd
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,38 +47,23 @@ func (e *Engine) killLeftovers() {
 func (e *Engine) leftovers() []int {
 	var ours []int
 	children := map[int][]int{}
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
+	all, err := procfs.AllProcs()
+	if err != nil {
+		e.t.Errorf("list processes: %v", err)
+	}
+	for _, p := range all {
+		cmdline, _ := p.CmdLine() // empty for a zombie
+		if strings.Contains(strings.Join(cmdline, " "), e.dir+"/") && p.PID != os.Getpid() {
+			ours = append(ours, p.PID)
 		}
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
-		if strings.Contains(string(cmdline), e.dir+"/") && pid != os.Getpid() {
-			ours = append(ours, pid)
-		}
-		if ppid := parent(pid); ppid > 0 && len(cmdline) > 0 {
-			children[ppid] = append(children[ppid], pid)
+		if stat, err := p.Stat(); err == nil && len(cmdline) > 0 {
+			children[stat.PPID] = append(children[stat.PPID], p.PID)
 		}
 	}
 	for i := 0; i < len(ours); i++ { // ours grows, to cover all descendants
 		ours = append(ours, children[ours[i]]...)
 	}
 	return ours
-}
-
-func parent(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 2 {
-		return 0
-	}
-	ppid, _ := strconv.Atoi(fields[1])
-	return ppid
 }
 
 // unmount detaches the mounts below the engine's directory, the innermost first.

@@ -3,6 +3,8 @@ package subnet
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,15 +145,24 @@ func TestParseRoutes(t *testing.T) {
 eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
 docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
 eth0	000200C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
+*	0000090A	00000000	0201	0	0	4294967295	0000FFFF	0	0	0
 `
-	got, err := parseRoutes(strings.NewReader(table))
-	if err != nil || len(got) != 2 || got[0] != prefix("172.17.0.0/16") || got[1] != prefix("192.0.2.0/24") {
+	proc := t.TempDir()
+	write := func(text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Join(proc, "net"), 0o700), os.WriteFile(filepath.Join(proc, "net/route"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(table)
+	got, err := Routes(proc)
+	if err != nil || len(got) != 3 || got[0] != prefix("172.17.0.0/16") || got[1] != prefix("192.0.2.0/24") || got[2] != prefix("10.9.0.0/16") {
 		t.Errorf("got %v, %v", got, err) // the digits are those of a little-endian machine
 	}
-	if _, err := parseRoutes(strings.NewReader("\neth0 xyz 0 0 0 0 0 00FFFFFF\n")); err == nil {
+	write("\neth0 xyz 0 0 0 0 0 00FFFFFF\n")
+	if _, err := Routes(proc); err == nil {
 		t.Error("a malformed line was accepted")
 	}
-	if _, err := Routes(RouteFile); err != nil {
+	if _, err := Routes("/proc"); err != nil {
 		t.Error(err)
 	}
 }
