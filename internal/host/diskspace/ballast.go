@@ -61,14 +61,24 @@ func allocated(path string) int64 {
 	return st.Blocks * 512 // the unit of st_blocks
 }
 
+// files are the paths of the pieces; or of the one file that an earlier version made, which stays until there is room for pieces.
+func (b *ballast) files() (paths []string) {
+	if allocated(b.path) > 0 {
+		return []string{b.path}
+	}
+	entries, _ := os.ReadDir(b.path) // without a directory there are no pieces
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(b.path, e.Name()))
+	}
+	return paths
+}
+
 // release gives the space of one piece back and reports whether there was any.
 func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.releases++
-	files, _ := os.ReadDir(b.path)
-	for _, f := range slices.Backward(files) {
-		path := filepath.Join(b.path, f.Name())
+	for _, path := range slices.Backward(b.files()) {
 		held := allocated(path)
 		err := fault.Around(fault.Disk, "release_ballast", func() error { return os.Remove(path) })
 		if err == nil && held > 0 {

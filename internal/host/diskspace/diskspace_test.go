@@ -175,6 +175,27 @@ func TestAFullDiskAtTheStartIsLowAndNoMore(t *testing.T) {
 	}
 }
 
+// TestTheBallastOfAnEarlierVersionIsReleased: that version kept it in one file, and the disk is full when this one starts.
+func TestTheBallastOfAnEarlierVersionIsReleased(t *testing.T) {
+	dir := smallDisk(t, "8m")
+	old := filepath.Join(dir, "ballast")
+	must(t, os.WriteFile(old, make([]byte, mib), 0o600))
+	filler := smalldisk.Fill(t, dir)
+	w := newWatcher(dir)
+	if w.NoRoom() == "" {
+		t.Error("there is room")
+	}
+	if !w.MakeRoom() || w.MakeRoom() {
+		t.Error("the file is not released, or twice")
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib/2), 0o600))
+	must(t, os.Remove(filler))
+	w.Look()
+	if info, err := os.Lstat(old); err != nil || !info.IsDir() || w.NoRoom() != "" {
+		t.Errorf("with room again the ballast is %v, %v: %s", info, err, w.NoRoom())
+	}
+}
+
 // TestAReleaseOvertakesTheMaking is for the race detector too.
 func TestAReleaseOvertakesTheMaking(t *testing.T) {
 	b := ballast{path: filepath.Join(t.TempDir(), "ballast")}
