@@ -21,13 +21,13 @@ import (
 	"github.com/agbox/agbox/config"
 )
 
-// serving runs a daemon whose engine is away, and whose patience has no length.
-func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
+// assembled is a daemon whose engine is away, and whose patience has no length, and a connection to it. Nothing of it runs yet.
+func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 	s.Helper()
 	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
 	s.must(err)
 	s.Cleanup(func() { os.RemoveAll(run) })
-	s.paths.Socket = filepath.Join(run, "s")
+	s.paths.Socket, s.paths.RunDir, s.paths.ConfigFile = filepath.Join(run, "s"), run, filepath.Join(run, "config", "config.toml")
 	cfg, err := config.Load("", s.paths)
 	s.must(err)
 	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.logs
@@ -36,11 +36,18 @@ func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.log)
 	s.must(err)
 	d.patience = 0
+	conn, err := grpc.NewClient("unix://"+s.paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	s.must(err)
+	return d, conn
+}
+
+// serving runs the daemon that is assembled.
+func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
+	s.Helper()
+	d, conn := s.assembled()
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, nil) }()
-	conn, err := grpc.NewClient("unix://"+s.paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	s.must(err)
 	s.Cleanup(func() { cancel(); s.must(errors.Join(conn.Close(), <-ended)) })
 	return d, agboxv1.NewSandboxServiceClient(conn)
 }

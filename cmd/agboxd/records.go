@@ -37,6 +37,9 @@ func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRo
 		}
 		log.Error("the database is damaged; its records are rebuilt", "path", paths.Database, "err", err)
 	}
+	if err := checkRecordFiles(paths.DataDir, paths.Database); err != nil {
+		return nil, recovered, err
+	}
 	instance, traces, err := tracesOf(paths, logRoot)
 	if err != nil {
 		return nil, recovered, err

@@ -2,9 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store"
 )
 
 // recordFiles are what the versions before the log kept beside the database, from which it could be rebuilt.
@@ -23,4 +29,44 @@ func removeRecordFiles(dataDir string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkRecordFiles refuses to rebuild a lost database if an earlier version has written its record files since the newest snapshot of
+// the log: they are then the newest copy of the database, only that version reads them, and removeRecordFiles would remove them. It
+// ignores older ones, which a kill between the first snapshot and their removal leaves. Errors: ErrFailedPrecondition, ErrUnavailable.
+func checkRecordFiles(dataDir, database string) error {
+	records, err := newest(dataDir, recordFiles...)
+	if err != nil || records.IsZero() {
+		return err
+	}
+	snapshot, err := newest(store.LogDir(database), "snapshot-????????") // not the one with a suffix, which is not complete
+	if err != nil || snapshot.After(records) {
+		return err
+	}
+	return fmt.Errorf("%s is lost or damaged, and its newest copy is the record files of an earlier version of agboxd in %s (s/*/record, s/*/execs, agents/): "+
+		"start that version, which rebuilds the database from them, and then this one; or remove these files, and agboxd rebuilds sandboxes "+
+		"from the log or the engine, without the newest changes: %w", database, dataDir, errdefs.ErrFailedPrecondition)
+}
+
+// newest returns when the newest regular file that one of the patterns names was written; the zero time when there is none.
+func newest(dir string, patterns ...string) (t time.Time, err error) {
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return t, err
+		}
+		for _, path := range paths {
+			info, err := os.Lstat(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return t, fmt.Errorf("look at %s: %w: %w", path, err, errdefs.ErrUnavailable)
+			}
+			if info.Mode().IsRegular() && info.ModTime().After(t) {
+				t = info.ModTime()
+			}
+		}
+	}
+	return t, nil
 }

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/testing/upgrade"
+	"github.com/agbox/agbox/store"
+)
+
+// fixtures are of the last version that kept record files, and of one that kept the log.
+var fixtures = []string{"before-log", "first-log"}
+
+// fixture is the site that an earlier version left, see testdata/upgrade/README.md, with what that version answered.
+func fixture(t testing.TB, name string) (*site, upgrade.Answers) {
+	t.Helper()
+	s := newSite(t)
+	from := filepath.Join("testdata", "upgrade", name)
+	s.must(os.Remove(s.paths.DataDir))
+	s.must(upgrade.Unpack(from+".tar.gz", s.paths.DataDir))
+	text, err := os.ReadFile(from + ".json")
+	s.must(err)
+	var was upgrade.Answers
+	s.must(json.Unmarshal(text, &was))
+	return s, was
+}
+
+// answers are those of this version's API on the site, once its log is complete. No loop runs: nothing of the fixture's containers is on this host.
+func (s *site) answers() upgrade.Answers {
+	s.Helper()
+	d, conn := s.assembled()
+	d.removeRecordFiles(s.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.api.Serve(d.socket) }()
+	is, err := upgrade.Ask(s.Context(), conn, s.paths.DataDir)
+	s.must(errors.Join(err, conn.Close()))
+	d.shutdownAPI()
+	s.must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
+	return is
+}
+
+// files lists what is in the data directory, with modes, but for the log's segments, which are new with each start.
+func (s *site) files() (list []string) {
+	s.Helper()
+	s.must(filepath.WalkDir(s.paths.DataDir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || strings.HasPrefix(path, store.LogDir(s.paths.Database)+"/") {
+			return err
+		}
+		info, err := e.Info()
+		list = append(list, info.Mode().String()+" "+strings.TrimPrefix(path, s.paths.DataDir))
+		return err
+	}))
+	return list
+}
+
+// needEngine are the answers for which the engine has to be asked: it is away in these tests, and was there when the fixtures were made.
+var needEngine = []string{
+	"agent helper/agent/unverified", "agents/agents/0/unverified", "sandbox site/sandbox/ports", "sandboxes/sandboxes/*/ports",
+}
+
+// wantSame compares what is answered now with what the earlier version answered.
+func (s *site) wantSame(when string, was upgrade.Answers) {
+	s.Helper()
+	for _, difference := range upgrade.Differences(was, s.answers(), needEngine...) {
+		s.Errorf("%s: %s", when, difference)
+	}
+}
+
+// TestWhatAnEarlierVersionAnsweredThisOneAnswers, however often it starts, and when the database is lost afterwards.
+func TestWhatAnEarlierVersionAnsweredThisOneAnswers(t *testing.T) {
+	for _, name := range fixtures {
+		t.Run(name, func(t *testing.T) {
+			s, was := fixture(t, name)
+			s.wantSame("at the first start", was)
+			for _, path := range s.recordFiles() {
+				t.Errorf("%s is left", path)
+			}
+			files := s.files()
+			s.wantSame("at the second start", was)
+			if again := s.files(); !slices.Equal(again, files) {
+				t.Errorf("the second start has changed the files\n%s\nto\n%s", strings.Join(files, "\n"), strings.Join(again, "\n"))
+			}
+			s.must(os.Remove(s.paths.Database))
+			s.wantSame("without the database", was)
+			s.must(os.Truncate(s.paths.Database, 5000))
+			s.wantSame("with a damaged database", was)
+		})
+	}
+}
+
+// recordFiles are those that the version before the log left beside the database.
+func (s *site) recordFiles() (list []string) {
+	s.Helper()
+	for _, pattern := range recordFiles {
+		paths, err := filepath.Glob(filepath.Join(s.paths.DataDir, pattern))
+		s.must(err)
+		list = append(list, paths...)
+	}
+	return list
+}
+
+// TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt: its record files are the newest copy, and nothing else has its agents.
+func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T) {
+	losses := map[string]func(s *site){
+		"missing": func(s *site) { s.must(os.Remove(s.paths.Database)) },
+		"empty":   func(s *site) { s.must(os.Truncate(s.paths.Database, 0)) },
+		"damaged": func(s *site) { s.must(os.Truncate(s.paths.Database, 5000)) },
+		"missing, and a kill stopped the first snapshot": func(s *site) {
+			dir := store.LogDir(s.paths.Database)
+			s.must(os.Mkdir(dir, 0o700))
+			s.must(os.WriteFile(filepath.Join(dir, "segment-00000001"), nil, 0o600))
+			s.must(os.WriteFile(filepath.Join(dir, "snapshot-00000001.tmp"), []byte("half"), 0o600))
+			s.must(os.Remove(s.paths.Database))
+		},
+		"missing, with a log from before a downgrade": func(s *site) {
+			records := s.open()
+			s.must(errors.Join(records.Close(), removeRecordFiles(s.paths.DataDir)))
+			again, _ := fixture(s, "before-log") // whose record files are as if written after the log
+			s.must(os.Mkdir(filepath.Join(s.paths.DataDir, "agents"), 0o700))
+			for _, path := range again.recordFiles() {
+				if name := strings.TrimPrefix(path, again.paths.DataDir); name != "/agents" {
+					s.must(os.Rename(path, filepath.Join(s.paths.DataDir, name)))
+				}
+			}
+			s.must(os.Remove(s.paths.Database))
+		},
+	}
+	for name, lose := range losses {
+		t.Run(name, func(t *testing.T) {
+			s, _ := fixture(t, "before-log")
+			lose(s)
+			files := s.files()
+			_, err := s.records()
+			if err == nil || !strings.Contains(err.Error(), "start that version") || !strings.Contains(err.Error(), s.paths.DataDir) {
+				t.Fatalf("the start says %v", err)
+			}
+			if again := s.files(); !slices.Equal(again, files) {
+				t.Errorf("the refused start has changed the files\n%s\nto\n%s", strings.Join(files, "\n"), strings.Join(again, "\n"))
+			}
+		})
+	}
+}
+
+// TestRecordFilesOlderThanTheLogRefuseNoStart: a kill has left them, and the database is rebuilt from the log.
+func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
+	s, was := fixture(t, "before-log")
+	records := s.open() // has written the log, and has not removed the files yet
+	s.die(records)
+	s.must(os.Remove(s.paths.Database))
+	s.wantSame("without the database", was)
+	if left := s.recordFiles(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents, while the engine has to be asked about live sandboxes.
+func TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents(t *testing.T) {
+	s, was := fixture(t, "first-log")
+	s.cutLog() // also on the boot on which the fixture was made
+	s.must(os.Remove(s.paths.Database))
+	d, conn := s.assembled()
+	hidden, err := d.store.Unproven(t.Context())
+	s.must(err)
+	var ids []string
+	for _, u := range hidden {
+		ids = append(ids, u.Record.GetSandboxId())
+	}
+	slices.Sort(ids)
+	if got := strings.Join(ids, " "); got != "broken frozen halted home site" || !d.store.RebuildPending() {
+		t.Errorf("hidden are %q; a rebuild is pending: %t", got, d.store.RebuildPending())
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.api.Serve(d.socket) }()
+	said, err := agboxv1.NewAgentServiceClient(conn).GetAgentConversation(t.Context(), &agboxv1.GetAgentConversationRequest{AgentId: "helper"})
+	s.must(err)
+	if turns := was["conversation of helper"].(map[string]any)["turns"].([]any); len(said.GetTurns()) != len(turns) {
+		t.Errorf("the conversation has %d turns, and had %d", len(said.GetTurns()), len(turns))
+	}
+	s.must(conn.Close())
+	d.shutdownAPI()
+	s.must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
+}
