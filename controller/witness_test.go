@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/store"
 )
 
@@ -211,6 +212,9 @@ func (w *witness) report(id string, r store.Report, do func() error) error {
 	}
 	before, ok := w.record(id)
 	err := do()
+	if errors.Is(err, sandboxstate.ErrIllegal) {
+		w.breaks("%v", err)
+	}
 	if err != nil || !ok {
 		return err
 	}

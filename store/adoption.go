@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // maxSequence is beyond every true one, and leaves room for those to come.
@@ -50,14 +51,13 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 func adoptable(rec *storev1.SandboxRecord) error {
 	d := rec.GetDesired()
 	state := agboxv1.SandboxState(rec.GetState())
-	_, known := agboxv1.SandboxState_name[rec.GetState()]
 	_, wanted := storev1.RunState_name[int32(d.GetRunState())]
 	switch {
 	case checkID("sandbox ID", rec.GetSandboxId()) != nil:
 		return fmt.Errorf("an ID of %d bytes", len(rec.GetSandboxId()))
 	case rec.GetSpec() == nil:
 		return errors.New("there is no spec")
-	case !known, state == agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED, state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+	case !sandboxstate.IsLive(state):
 		return fmt.Errorf("state %s is not of a live one", state)
 	case d.GetGeneration() == 0, !wanted, d.GetRunState() == storev1.RunState_RUN_STATE_UNSPECIFIED:
 		return fmt.Errorf("no intent: %s in generation %d", d.GetRunState(), d.GetGeneration())

@@ -3,6 +3,7 @@ package store
 import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // lifetime: what is wanted goes with the state, a demotion with a pause, and a stop with no deadline.
@@ -18,15 +19,7 @@ func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxS
 	if stop && (d.GetDeadlineAt() != 0 || d.GetDeadlineSet()) {
 		c.say(bucketDesired, id, "it is to be stopped, and a deadline is left")
 	}
-	switch state {
-	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-		if !pause && !stop {
-			c.say(bucketDesired, id, "it is paused, and wanted is %s", run)
-		}
-	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-	default:
-		if pause {
-			c.say(bucketDesired, id, "a pause is wanted, and the state is %s", state)
-		}
+	if !sandboxstate.Allows(state, run) {
+		c.say(bucketDesired, id, "it is %s, and the desired state is %s", state, run)
 	}
 }

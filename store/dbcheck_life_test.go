@@ -47,8 +47,8 @@ func TestTheCheckFindsWhatNoLifetimeHas(t *testing.T) {
 		"a demotion of one that runs":      {"ready", func(d *storev1.Desired) { d.DemotedAt = 1 }, "it is demoted, and no pause is wanted but RUN_STATE_RUN"},
 		"a deadline of a stopped one":      {"stopped", func(d *storev1.Desired) { d.DeadlineAt = 1 }, "it is to be stopped, and a deadline is left"},
 		"a stopped one that never ends":    {"stopped", func(d *storev1.Desired) { d.DeadlineSet = true }, "it is to be stopped, and a deadline is left"},
-		"a paused one that is to run":      {"paused", func(d *storev1.Desired) { d.RunState = run }, "it is paused, and wanted is RUN_STATE_RUN"},
-		"a stopped one that is to be held": {"stopped", func(d *storev1.Desired) { d.RunState = pause }, "a pause is wanted, and the state is SANDBOX_STATE_STOPPED"},
+		"a paused one that is to run":      {"paused", func(d *storev1.Desired) { d.RunState = run }, "it is SANDBOX_STATE_PAUSED, and the desired state is RUN_STATE_RUN"},
+		"a stopped one that is to be held": {"stopped", func(d *storev1.Desired) { d.RunState = pause }, "it is SANDBOX_STATE_STOPPED, and the desired state is RUN_STATE_PAUSE"},
 	} {
 		s := open(t, testOptions(t))
 		makeReady(t, s, "ready")

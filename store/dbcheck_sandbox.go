@@ -32,9 +32,6 @@ func (c *checker) sandbox(id string) {
 	if isDeleted != (last == agboxv1.SandboxState_SANDBOX_STATE_DELETED) && e.last > 0 {
 		c.say(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)
 	}
-	if isDeleted && desired != nil && desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE {
-		c.say(bucketDesired, id, "it is deleted, and nobody wanted that")
-	}
 	c.execs(id, e, isDeleted)
 }
 

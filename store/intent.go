@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // RequestStop asks a READY or PAUSED sandbox to stop; its deadline is forgotten. A PAUSED one stays so until it is stopped, and
@@ -22,7 +23,7 @@ func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed boo
 		switch {
 		case err != nil:
 			return false, err
-		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY && sb.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		case !sandboxstate.Accepts(sb.State, agboxv1.EventType_SANDBOX_STOP_REQUESTED):
 			return false, notReady(id)
 		case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP:
 			return false, nil

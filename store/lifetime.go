@@ -13,6 +13,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Timeout says when a sandbox is to end by its spec's on_timeout. The zero Timeout is never.
@@ -108,14 +109,7 @@ func (to Timeout) before(sb *Sandbox, now time.Time) int64 {
 
 // hasLifetime reports whether sb has a deadline, or may be given one: it runs, is about to, or is paused.
 func (sb *Sandbox) hasLifetime() bool {
-	run := sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN
-	switch sb.State {
-	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
-		return run
-	case agboxv1.SandboxState_SANDBOX_STATE_READY:
-		return run || sb.isPausing()
-	}
-	return sb.isPaused()
+	return sandboxstate.IsUp(sb.State) && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_STOP
 }
 
 // isSooner compares deadlines, of which 0 is never.

@@ -239,7 +239,7 @@ func stageRebuilt(s *Store, id string, found *agboxv1.RehydratedDetails) error {
 		sb := t.live(id)
 		ev := phase(agboxv1.EventType_SANDBOX_REHYDRATED, sb.State)
 		ev.Details = &agboxv1.SandboxEvent_Rehydrated{Rehydrated: found}
-		if err := t.append(sb, ev); err != nil {
+		if err := t.stageEvent(sb, ev); err != nil { // only a new record begins so
 			return err
 		}
 		t.keep(sb, "")

@@ -13,15 +13,15 @@ import (
 var reports = map[agboxv1.SandboxState][]modelEvent{
 	pending: {{typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready},
 		{typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},
-	ready: {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED}, {typ: agboxv1.EventType_SANDBOX_SERVICE_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_RESTARTED, state: ready},
+	ready: {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: ready}, {typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_SERVICE_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_RESTARTED, state: ready},
 		{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_DIED"},
 		{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}, {typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}},
-	paused: {{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}, {typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: paused},
+	paused: {{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}, {typ: agboxv1.EventType_IMAGE_PULLING},
 		{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_DIED"}},
-	failed:   {{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_STOP_FAILED"}},
+	failed:   {{typ: agboxv1.EventType_IMAGE_PULLING}},
 	stopped:  {{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_MISSING"}},
-	deleting: {{typ: agboxv1.EventType_SANDBOX_DELETED, state: deleted}, {typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: deleting}},
-	deleted:  {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: deleted}},
+	deleting: {{typ: agboxv1.EventType_SANDBOX_DELETED, state: deleted}, {typ: agboxv1.EventType_IMAGE_PULLING}},
+	deleted:  {{typ: agboxv1.EventType_IMAGE_PULLING}},
 }
 
 func (m *machine) report() {

@@ -139,7 +139,7 @@ func TestAPassReportsOnlyAPauseThatIsWanted(t *testing.T) {
 		t.Errorf("nobody wants it: %v", err)
 	}
 	for _, ev := range []*agboxv1.SandboxEvent{
-		phase(agboxv1.EventType_SANDBOX_PAUSED, ready), phase(agboxv1.EventType_SANDBOX_PAUSE_REQUESTED, ready),
+		phase(agboxv1.EventType_SANDBOX_PAUSE_REQUESTED, ready),
 		phase(agboxv1.EventType_SANDBOX_TIMEOUT_SET, 0), phase(agboxv1.EventType_SANDBOX_REHYDRATED, ready),
 	} {
 		if err := try(1, ev); !errdefs.IsInvalidArgument(err) {

@@ -45,7 +45,6 @@ func TestARebuiltRecordSaysWhatItsLostEventsSaid(t *testing.T) {
 		"paused, demoted now":  {makePaused, phase(agboxv1.EventType_SANDBOX_PAUSED, paused), rebuiltWant{since: hour}},
 		"stopped":              {situation("stopped"), nil, rebuiltWant{since: hour}},
 		"failed":               {situation("failed while paused"), nil, rebuiltWant{since: hour, code: "CONTAINER_OOM"}},
-		"failed again":         {situation("failed while paused"), failure("SANDBOX_STOP_FAILED"), rebuiltWant{since: hour, code: "SANDBOX_STOP_FAILED"}},
 		"deleting":             {situation("deleting"), nil, rebuiltWant{since: hour}},
 		"ready, then stopped":  {situation("ready, to be stopped"), phase(agboxv1.EventType_SANDBOX_STOPPED, stopped), rebuiltWant{since: 1}},
 	} {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -8,6 +9,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // makeFailed makes a sandbox that became READY and then failed with code.
@@ -96,7 +98,7 @@ func TestAWithdrawnVerdictRestoresTheState(t *testing.T) {
 		t.Errorf("%s %q, idle since %v", sb.State, sb.ErrorCode, sb.IdleSince)
 	}
 	err = s.Report(ctx, "box", Report{Generation: sb.Desired.GetGeneration(), Events: []*agboxv1.SandboxEvent{recovered}})
-	if !errdefs.IsFailedPrecondition(err) {
+	if !errors.Is(err, sandboxstate.ErrIllegal) {
 		t.Errorf("a withdrawal for a sandbox that is READY: %v", err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 // What was asked for never changes here, nor does the generation. A report without anything new writes nothing. Errors:
 // ErrAborted when the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for
 // events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED without such an intent, a
-// SANDBOX_STOPPED of one that is wanted paused, a SANDBOX_RECOVERED of one that is not FAILED, or a SANDBOX_DELETED while execs are
-// active or it has agents; ErrDataLoss; ErrUnavailable.
+// SANDBOX_STOPPED of one that is wanted paused, or a SANDBOX_DELETED while execs are active or it has agents; sandboxstate.ErrIllegal,
+// which is ErrInternal, for a transition that the table of states does not have: a bug; ErrDataLoss; ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -39,16 +39,9 @@ func (s *Store) Report(ctx context.Context, id string, r Report) error {
 // reportable copies the events and checks that each is one that a pass may write.
 func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error) {
 	out := make([]*agboxv1.SandboxEvent, 0, len(events))
-	for i, ev := range events {
-		typ, state := ev.GetEventType(), ev.GetSandboxState()
-		deleted := typ == agboxv1.EventType_SANDBOX_DELETED
-		switch {
-		case typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED, isExecEvent(typ), isStoreEvent(typ):
+	for _, ev := range events {
+		if typ := ev.GetEventType(); typ == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED || isExecEvent(typ) || isStoreEvent(typ) {
 			return nil, fmt.Errorf("event %s: %w", typ, errdefs.ErrInvalidArgument)
-		case deleted != (state == agboxv1.SandboxState_SANDBOX_STATE_DELETED), deleted && i < len(events)-1,
-			typ == agboxv1.EventType_SANDBOX_PAUSED && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED,
-			typ == agboxv1.EventType_IMAGE_PULLING && state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED:
-			return nil, fmt.Errorf("event %s with state %s: %w", typ, state, errdefs.ErrInvalidArgument)
 		}
 		ev = proto.CloneOf(ev)
 		if p := ev.GetSandboxPhase(); p != nil { // words of the engine: no reason to lose a state
@@ -88,16 +81,6 @@ func (t *txn) report(id string, r Report) error {
 	if have := sb.Desired.GetGeneration(); have != r.Generation {
 		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, r.Generation, errdefs.ErrAborted)
 	}
-	unwanted := agboxv1.EventType_SANDBOX_PAUSED
-	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE {
-		unwanted = agboxv1.EventType_SANDBOX_STOPPED
-	}
-	if has(r.Events, agboxv1.EventType_SANDBOX_RECOVERED) && sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
-		return fmt.Errorf("report on sandbox %s: SANDBOX_RECOVERED of one that is %s: %w", id, sb.State, errdefs.ErrFailedPrecondition)
-	}
-	if has(r.Events, unwanted) {
-		return fmt.Errorf("report on sandbox %s: %s is not wanted: %w", id, unwanted, errdefs.ErrFailedPrecondition)
-	}
 	learned, err := t.learn(sb, r)
 	if err != nil {
 		return err
@@ -113,6 +96,13 @@ func (t *txn) report(id string, r Report) error {
 		if err := t.append(sb, ev); err != nil {
 			return err
 		}
+	}
+	unwanted := agboxv1.EventType_SANDBOX_PAUSED
+	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE {
+		unwanted = agboxv1.EventType_SANDBOX_STOPPED
+	}
+	if has(r.Events, unwanted) {
+		return fmt.Errorf("report on sandbox %s: %s is not wanted: %w", id, unwanted, errdefs.ErrFailedPrecondition)
 	}
 	t.keep(sb, "")
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // txn is what one request of a group sees and stages. It sees what earlier requests of the group have changed, but not
@@ -137,8 +138,16 @@ func (t *txn) stage(o op) error {
 // maxValueBytes is far above what the API lets in (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append stages the next event of sb: the store's fields are filled, the draft is advanced, its history bounded.
+// append is stageEvent for an event that the table of states allows. Errors: sandboxstate.ErrIllegal.
 func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
+	if err := sandboxstate.Check(sb.State, ev.GetEventType(), ev.GetSandboxState()); err != nil {
+		return fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err)
+	}
+	return t.stageEvent(sb, ev)
+}
+
+// stageEvent stages the next event of sb: the store's fields are filled, the draft is advanced, its history bounded.
+func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
 	ev.EventId = fmt.Sprintf("%s-%d", sb.ID, ev.Sequence)

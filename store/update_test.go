@@ -182,7 +182,7 @@ func TestReportTakesOnlyEventsOfAPass(t *testing.T) {
 		t.Fatalf("%+v", sb)
 	}
 	for _, ev := range []*agboxv1.SandboxEvent{
-		phase(agboxv1.EventType_IMAGE_PULLING, ready), phase(agboxv1.EventType_SANDBOX_SPEC_CHANGED, 0), phase(agboxv1.EventType_EXEC_STARTED, 0),
+		phase(agboxv1.EventType_SANDBOX_SPEC_CHANGED, 0), phase(agboxv1.EventType_EXEC_STARTED, 0),
 	} {
 		if err := s.Report(ctx, "box", Report{Generation: 1, Events: []*agboxv1.SandboxEvent{ev}}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%v: %v", ev, err)

@@ -63,7 +63,7 @@ var moves = map[agboxv1.EventType]struct {
 	agboxv1.EventType_SANDBOX_ACCEPTED:         {[]agboxv1.SandboxState{0, stopped, paused, ready, failed}, pending},
 	agboxv1.EventType_SANDBOX_PREPARING:        {[]agboxv1.SandboxState{pending}, pending},
 	agboxv1.EventType_SANDBOX_READY:            {[]agboxv1.SandboxState{pending}, ready},
-	agboxv1.EventType_SANDBOX_FAILED:           {[]agboxv1.SandboxState{pending, ready, stopped, paused, deleting}, failed},
+	agboxv1.EventType_SANDBOX_FAILED:           {[]agboxv1.SandboxState{pending, ready, stopped, paused}, failed},
 	agboxv1.EventType_SANDBOX_STOP_REQUESTED:   {[]agboxv1.SandboxState{ready, paused}, 0},
 	agboxv1.EventType_SANDBOX_STOPPED:          {[]agboxv1.SandboxState{ready, paused}, stopped},
 	agboxv1.EventType_SANDBOX_DELETE_REQUESTED: {[]agboxv1.SandboxState{pending, ready, stopped, paused, failed}, deleting},
@@ -114,7 +114,7 @@ func (a *auditor) transitions(sb *sandbox) {
 	switch {
 	case want == 0 || sb.desired.GetGeneration() == 0:
 		say("it has no intent")
-	case (at == deleting || at == deleted) != (want == wantDelete) && at != failed:
+	case (at == deleting || at == deleted) != (want == wantDelete):
 		say("it is %s, and the intent is %s", at, want)
 	case at == paused && want == wantRun:
 		say("it is %s, and the intent is %s", at, want)
