@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Condition is what WaitSandbox waits for.
@@ -148,8 +149,7 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 
 // runs reports whether the containers of a live sandbox are running or on their way there.
 func runs(sb *agboxv1.SandboxHandle) bool {
-	state := sb.GetState()
-	return state != agboxv1.SandboxState_SANDBOX_STATE_STOPPED && state != agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	return !sandboxstate.Rests(sb.GetState())
 }
 
 // catchUp tells of the events up to those that sb shows the outcome of. A history that has no such events is no error.

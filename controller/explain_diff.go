@@ -10,6 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // differences says what of a sandbox is not as wanted, one line each. failure is the message of a FAILED one. It decides
@@ -22,7 +23,7 @@ func differences(rec plan.Record, failure string, w plan.World, p plan.Plan) []s
 		d.leftovers()
 	case rec.Standing != plan.Live:
 	case rec.Desired == storev1.RunState_RUN_STATE_DELETE:
-		d.state(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+		d.state()
 		d.leftovers()
 	case failed:
 		d.add("the state is FAILED (%s: %s)", rec.ErrorCode, failure)
@@ -32,13 +33,13 @@ func differences(rec plan.Record, failure string, w plan.World, p plan.Plan) []s
 			d.down()
 		}
 	case rec.Desired == storev1.RunState_RUN_STATE_STOP:
-		d.state(agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+		d.state()
 		d.down()
 	case rec.Desired == storev1.RunState_RUN_STATE_PAUSE:
-		d.state(agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+		d.state()
 		d.paused()
 	default:
-		d.state(agboxv1.SandboxState_SANDBOX_STATE_READY)
+		d.state()
 		d.running()
 	}
 	d.notInSpec(p)
@@ -55,8 +56,8 @@ func (d *differ) add(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-func (d *differ) state(want agboxv1.SandboxState) {
-	if d.rec.State != want {
+func (d *differ) state() {
+	if want := sandboxstate.Goal(d.rec.Desired); d.rec.State != want {
 		d.add("the state is %s, not %s", stateWord(d.rec.State), stateWord(want))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // take takes one step. Each may be repeated, after a crash too.
@@ -121,9 +122,7 @@ func (p *pass) objects(r plan.Report) *storev1.Objects {
 			state = s
 		}
 	}
-	switch state {
-	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-	default:
+	if !sandboxstate.IsWhole(state) {
 		return nil
 	}
 	o := plan.ObjectsOf(p.rec, p.w)

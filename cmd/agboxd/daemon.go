@@ -11,13 +11,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/agbox/agbox/apis/enum"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -40,6 +37,7 @@ import (
 	"github.com/agbox/agbox/internal/host/sdnotify"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/store"
@@ -453,23 +451,15 @@ func (d *daemon) checks() []check {
 func (d *daemon) countByState() map[string]int {
 	counts := map[string]int{}
 	for state, n := range d.store.CountByState() {
-		counts[stateName(state)] = n
+		counts[sandboxstate.Label(state)] = n
 	}
 	return counts
 }
 
-func stateName(s agboxv1.SandboxState) string {
-	return strings.ToLower(enum.Word(s))
-}
-
 func stateNames() []string {
 	var names []string
-	for _, s := range []agboxv1.SandboxState{
-		agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY,
-		agboxv1.SandboxState_SANDBOX_STATE_FAILED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED,
-		agboxv1.SandboxState_SANDBOX_STATE_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_DELETING,
-	} {
-		names = append(names, stateName(s))
+	for _, s := range sandboxstate.Live() {
+		names = append(names, sandboxstate.Label(s))
 	}
 	return names
 }

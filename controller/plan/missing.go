@@ -7,6 +7,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // ThePrimary is what Lacks calls the primary.
@@ -169,13 +170,8 @@ func (r Record) beforeVerdict() Record {
 
 // stateBefore is the state of a sandbox before a verdict of absence, derived from its intent.
 func stateBefore(r Record) agboxv1.SandboxState {
-	switch {
-	case r.Desired == storev1.RunState_RUN_STATE_STOP:
-		return agboxv1.SandboxState_SANDBOX_STATE_STOPPED
-	case r.Desired == storev1.RunState_RUN_STATE_PAUSE:
-		return agboxv1.SandboxState_SANDBOX_STATE_PAUSED
-	case r.ErrorCode == CodeResumeFailed:
+	if r.Desired == storev1.RunState_RUN_STATE_RUN && r.ErrorCode == CodeResumeFailed {
 		return agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	}
-	return agboxv1.SandboxState_SANDBOX_STATE_READY
+	return sandboxstate.Goal(r.Desired)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 func main() {
@@ -29,6 +30,7 @@ type page struct {
 	Steps    []constant
 	Errors   []code
 	Failures []code
+	States   []sandboxstate.Info
 	Enums    []enum
 }
 
@@ -54,8 +56,8 @@ func write(w io.Writer, root string) error {
 	var out bytes.Buffer
 	if err := text.Execute(&out, page{
 		Metrics: metrics, Reasons: reasons, Steps: steps, Errors: errorReasons, Failures: failureCodes,
+		States: sandboxstate.All(),
 		Enums: []enum{
-			{"Sandbox states", values(agboxv1.SandboxState(0).Descriptor(), "SANDBOX_STATE_")},
 			{"Exec states", values(agboxv1.ExecState(0).Descriptor(), "EXEC_STATE_")},
 			{"Agent states", values(agboxv1.AgentState(0).Descriptor(), "AGENT_STATE_")},
 			{"Events", values(agboxv1.EventType(0).Descriptor(), "")},
@@ -87,6 +89,14 @@ Generated from the code by ` + "`make generate`" + `; do not edit. Configuration
 manifest, and which of them change in place, in [sandbox.md](sandbox.md).
 
 ## States and events
+
+A sandbox is in one of these states; agboxd refuses any other transition. Sandboxes in the states with a yes are counted in
+` + "`agboxd_sandboxes`" + `. A new sandbox is PENDING; one whose record was rebuilt starts in any of the counted states.
+
+| sandbox state | | counted | transitions |
+|---|---|---|---|
+{{range .States}}| ` + "`{{.Word}}`" + ` | {{.Meaning}} | {{if .Metric}}yes{{end}} | {{range $i, $m := .Moves}}{{if $i}}, {{end}}{{$m}}{{end}} |
+{{end}}
 {{range .Enums}}
 - {{.Title}}: {{code .Values}}
 {{- end}}

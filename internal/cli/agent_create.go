@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/internal/sandboxstate"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -142,7 +143,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 
 // sleepingSandbox says what keeps the agents of a sandbox from being started until somebody does something, or "".
 func sleepingSandbox(sb *agboxv1.SandboxHandle) string {
-	if !atRest(sb) {
+	if !sandboxstate.Rests(sb.GetState()) {
 		return ""
 	}
 	return fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))

@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // defaultWait bounds waits on the command line; pulls of large images fit.
@@ -192,10 +193,10 @@ func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agbox
 
 // aside adds what keeps a sandbox from being READY, and the way out.
 func aside(sb *agboxv1.SandboxHandle) string {
-	switch sb.GetState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-		return fmt.Sprintf(" (%s; %s)", enum.Word(sb.GetState()), resumeHint(sb))
-	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+	switch state := sb.GetState(); {
+	case sandboxstate.Rests(state):
+		return fmt.Sprintf(" (%s; %s)", enum.Word(state), resumeHint(sb))
+	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" recreates it)", sb.GetErrorCode())
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 type logsOptions struct{ follow, stdout, stderr, raw bool }
@@ -115,19 +116,10 @@ func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsO
 		return fmt.Errorf("the logs of sandbox %s are gone: they were removed with it", nameOrID(sb))
 	}
 	end := ended()
-	if o.follow && runs(sb.GetState()) {
+	if o.follow && sandboxstate.IsUp(sb.GetState()) { // a frozen one goes on some time
 		end = awaitRest(ctx, c, sb)
 	}
 	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
-}
-
-// runs reports whether a main process may be running, or may yet. A frozen one goes on some time.
-func runs(state agboxv1.SandboxState) bool {
-	switch state {
-	case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-		return true
-	}
-	return false
 }
 
 // awaitRest waits in the background until the sandbox does not run any more, or ctx ends.
@@ -137,7 +129,7 @@ func awaitRest(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle)
 		defer close(end.done)
 		for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
 			state := e.GetSandboxState()
-			if end.err = err; err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !runs(state) {
+			if end.err = err; err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !sandboxstate.IsUp(state) {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // again reads a sandbox once more: what was read before a refusal may be what the refusal says is no longer so.
@@ -50,14 +51,14 @@ func (a *app) execRefused(ctx context.Context, sb *agboxv1.SandboxHandle, err er
 // wayOut says what can be done about the state that a sandbox is in.
 func wayOut(sb *agboxv1.SandboxHandle) string {
 	name := nameOrID(sb)
-	switch sb.GetState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+	switch state := sb.GetState(); {
+	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return fmt.Sprintf("; \"agbox describe %s\" says why and what \"agbox resume\" would do", name)
-	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
+	case state == agboxv1.SandboxState_SANDBOX_STATE_PENDING:
 		return "; try again when it is READY"
-	case agboxv1.SandboxState_SANDBOX_STATE_READY:
+	case state == agboxv1.SandboxState_SANDBOX_STATE_READY:
 		return " now; try again"
-	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+	case sandboxstate.Rests(state):
 		return "; " + resumeHint(sb)
 	}
 	return ""

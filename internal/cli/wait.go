@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/wait"
 
 	"github.com/agbox/agbox/apis/enum"
@@ -122,7 +123,7 @@ func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.Sand
 
 // waitOne waits for one sandbox and tells meanwhile what keeps it. It prints no result.
 func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
-	if want == client.Ready && atRest(sb) {
+	if want == client.Ready && sandboxstate.Rests(sb.GetState()) {
 		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
 	}
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
@@ -133,12 +134,6 @@ func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.Sandbox
 		return waitError(sb, err)
 	}
 	return nil
-}
-
-// atRest reports whether only a resume brings the sandbox back.
-func atRest(sb *agboxv1.SandboxHandle) bool {
-	state := sb.GetState()
-	return state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
 // tellStatus says every now and then what the daemon waits for, until stop is called.

@@ -7,6 +7,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/store"
 )
 
@@ -81,17 +82,19 @@ func (s *Server) statusMessage(sb store.Sandbox) string {
 
 // pendingState names what is wanted while the state does not say it yet.
 func pendingState(sb store.Sandbox) string {
-	up := sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY
-	frozen := sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
-	switch run := sb.Desired.GetRunState(); {
-	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
-		return ""
-	case run == storev1.RunState_RUN_STATE_DELETE:
+	run := sb.Desired.GetRunState()
+	switch sandboxstate.Goal(run) {
+	case sb.State:
+	case agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return "deleted"
-	case run == storev1.RunState_RUN_STATE_STOP && (up || frozen):
-		return "stopped"
-	case run == storev1.RunState_RUN_STATE_PAUSE && up:
-		return "paused"
+	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+		if sandboxstate.Accepts(sb.State, agboxv1.EventType_SANDBOX_STOPPED) {
+			return "stopped"
+		}
+	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		if sandboxstate.Accepts(sb.State, agboxv1.EventType_SANDBOX_PAUSED) {
+			return "paused"
+		}
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/store"
 )
 
@@ -109,8 +110,7 @@ func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 	if timeout > 0 {
 		h.Timeout = durationpb.New(timeout)
 	}
-	switch sb.State {
-	case agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+	if sandboxstate.IsUp(sb.State) {
 		h.DeadlineAt = nanoseconds(sb.Desired.GetDeadlineAt())
 	}
 	if timeout > 0 || h.DeadlineAt != nil {
