@@ -70,12 +70,12 @@ func TestWhatAResumeWouldDoIsExplained(t *testing.T) {
 // wantResumeAsExplained requests a resume, whether or not the explanation refuses it.
 func (p *player) wantResumeAsExplained(t *testing.T, id string, e *agboxv1.ExplainResponse) {
 	t.Helper()
-	if _, err := p.store.RequestRecover(context.Background(), id); err != nil {
-		t.Fatal(err)
-	}
 	made := map[string]int{}
 	for _, op := range []string{dockerx.OpCreateContainer, dockerx.OpCreateNetwork, dockerx.OpConnectNetwork} {
 		made[op] = -p.engine.Calls(op)
+	}
+	if _, err := p.store.RequestRecover(context.Background(), id); err != nil {
+		t.Fatal(err)
 	}
 	pass(time.Minute)
 	for op := range made {
