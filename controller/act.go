@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/auditlog"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
@@ -162,4 +163,9 @@ func about(service string, err error) error {
 		return err
 	}
 	return fmt.Errorf("service %s: %w", service, err)
+}
+
+// audit writes the audit line of one action of the pass on the engine.
+func (p *pass) audit(s plan.Step, object string, took time.Duration, err error) {
+	auditlog.Write(p.log, p.rec.ID, s, object, took, err)
 }

@@ -12,7 +12,7 @@ import (
 // newAgents wires the room of agents to the other rooms.
 func (c *Controller) newAgents() *agent.Reconciler {
 	return agent.New(agent.Options{
-		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: c.record, InDoubt: c.absences.doubts,
+		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: c.record, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
 		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxes.Add(id) },
 		Limits: c.agentLimits, NoRoom: c.noRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})

@@ -18,7 +18,7 @@ func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 }
 
 func (c *Controller) engineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
-	info := c.link.lastInfo()
+	info := c.link.Info()
 	if info.Version == "" {
 		return nil
 	}

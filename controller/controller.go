@@ -14,8 +14,12 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -84,17 +88,19 @@ type Controller struct {
 	agentLoop *queue.Loop
 	agents    *agent.Reconciler
 	drainer   *agent.Drainer
-	link      *engineLink
+	link      *enginelink.Link
 	ops       *queue.Operations[plan.Kind]
 	removals  removals
 	odd       *oddities
-	absences  *absences
+	absences  *absence.Keeper
 	hooks     *hookClock
 	proofs    *hookClock // of runtimes; the index is the process ID of the container
 	quotas    *quotas
 	status    *statusBoard
 	published *portBoard
 	kills     *killBoard
+	objects   owned.Objects
+	observer  *observer
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
@@ -117,12 +123,11 @@ func New(cfg Config) *Controller {
 		parked:    newKeySet(),
 		odd:       newOddities(),
 		removals:  newRemovals(),
-		absences:  newAbsences(),
 		quotas:    newQuotas(),
 		resyncNow: make(chan struct{}, 1),
+		objects:   owned.New(cfg.Store, cfg.Engine),
 	}
 	c.settings.Store(&cfg.Settings)
-	c.recallGivenUp()
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.hooks = newHookClock(c.clock.Now)
 	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
@@ -133,7 +138,21 @@ func New(cfg Config) *Controller {
 	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
 	c.drainer = agent.NewDrainer(c.agents, cfg.Store, cfg.Drained)
 	c.ops = queue.NewOperations(c.sandboxes.Add, shownByNothingElse)
-	c.link = newEngineLink(cfg, c.engineEvent, c.engineReturned, c.absences.streamBroke)
+	c.link = enginelink.New(enginelink.Options{
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
+		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
+		Logger: cfg.Logger, Metrics: cfg.Metrics,
+	})
+	c.absences = absence.New(absence.Options{
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Look, Record: c.recordOf,
+		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
+		Enqueue: c.sandboxes.Add, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,
+	})
+	c.observer = &observer{
+		store: cfg.Store, engine: cfg.Engine, objects: c.objects, files: cfg.Execs, link: c.link, absences: c.absences,
+		stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) }, killed: c.kills.has,
+		now: c.clock.Now, decide: c.decide,
+	}
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(c.agentLoop.Add)
 	return c
@@ -155,7 +174,7 @@ func shownByNothingElse(k plan.Kind) bool { return k == plan.EnsureImage || k ==
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	c.adopt()
-	wg.Go(func() { c.link.run(ctx) })
+	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.watchExecs(ctx) })
 	wg.Go(func() {
@@ -178,16 +197,37 @@ func (c *Controller) Run(ctx context.Context) {
 func (c *Controller) Status(sandboxID string) string {
 	line := c.status.get(sandboxID)
 	if line == engineAway {
-		return c.link.problem()
+		return c.link.Problem()
 	}
 	return line
 }
 
 // EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
-func (c *Controller) EngineProblem() string { return c.link.problem() }
+func (c *Controller) EngineProblem() string { return c.link.Problem() }
+
+// Held is the number of sandboxes that vanished together and wait for an operator.
+func (c *Controller) Held() int { return c.absences.Held() }
+
+// Vanished says in one sentence that sandboxes vanished together and wait for an operator; empty when none do.
+func (c *Controller) Vanished() string { return c.absences.Vanished() }
+
+// ConfirmEngine accepts the engine that answers now as ours, and gives up the sandboxes that vanished together; see absence.Keeper.GiveUp.
+// It waits up to 15 s. Errors: ErrUnavailable, and that of ctx; then the engine may be confirmed, and nothing is given up.
+func (c *Controller) ConfirmEngine(ctx context.Context) (*agboxv1.ConfirmEngineResponse, error) {
+	info, err := c.link.Confirm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &agboxv1.ConfirmEngineResponse{EngineId: info.EngineID}
+	out.GivenUp, out.Undecided, err = c.absences.GiveUp(ctx, c.link.RunOf(info))
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 // EngineWarning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
-func (c *Controller) EngineWarning() string { return c.link.warning() }
+func (c *Controller) EngineWarning() string { return c.link.Warning() }
 
 // committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass
 // knows when.

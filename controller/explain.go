@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
@@ -49,21 +49,22 @@ type explanation struct {
 	sb  store.Sandbox
 	at  clock.Look
 
-	link  linkState // of the engine, as it was known before the look
-	blind error     // why nothing was seen of an engine that was well
+	link  enginelink.State // of the engine, as it was known before the look
+	blind error            // why nothing was seen of an engine that was well
 	world plan.World
 	plan  plan.Plan
 }
 
 // look observes and decides, as a pass does. It reports whether there is a verdict.
 func (e *explanation) look(ctx context.Context) (seen bool) {
-	e.link = e.Controller.link.known()
-	if e.link.problem != "" {
+	e.link = e.Controller.link.State()
+	if e.link.Problem != "" {
 		return false
 	}
-	run := e.cfg.run(e.link.info)
-	v := view{rec: &e.rec, sb: e.sb, at: e.at}
-	e.world, e.blind = e.onlooker().observe(ctx, v, run)
+	run := e.Controller.link.RunOf(e.link.Info)
+	v := view{rec: &e.rec, sb: e.sb, at: e.at, hook: e.hooks.get(e.rec.ID)}
+	saw, err := e.onlooker().observe(ctx, v, run)
+	e.world, e.blind = saw.world, err
 	if e.blind != nil {
 		return false
 	}
@@ -71,43 +72,12 @@ func (e *explanation) look(ctx context.Context) (seen bool) {
 	return true
 }
 
-// onlooker is a controller that observes as the real one does and leaves no trace: what it learns of ports and hooks goes
-// into boards of its own, and it never marks an engine as ours.
-func (e *explanation) onlooker() *Controller {
-	cfg := e.cfg
-	cfg.Engine, cfg.Store, cfg.Logger = unmarkedEngine{cfg.Engine}, unmarkedStore{cfg.Store}, slog.New(slog.DiscardHandler)
-	o := &Controller{
-		cfg: cfg, log: cfg.Logger, clock: e.clock, started: e.started, ops: e.ops,
-		link: &engineLink{cfg: cfg, log: cfg.Logger}, hooks: e.hooks.copied(e.rec.ID),
-		status: newStatusBoard(), published: newPortBoard(), kills: e.kills, parked: newKeySet(), odd: newOddities(),
-		absences: e.absences.copied(),
-	}
-	o.settings.Store(e.settings.Load())
-	return o
-}
-
-// unmarkedEngine and unmarkedStore leave out what a look at the engine may do beside looking.
-type unmarkedEngine struct{ Engine }
-
-func (unmarkedEngine) CreateVolume(context.Context, string, map[string]string) error { return nil }
-
-type unmarkedStore struct{ Store }
-
-func (unmarkedStore) SetMarkerWritten(context.Context) error { return nil }
-
-func (unmarkedStore) SetEngineIdentity(context.Context, *storev1.EngineIdentity) error { return nil }
-
-func (unmarkedStore) ForgetGivenUp(context.Context, string) error { return nil }
-
-// copied is a clock of its own that knows what this one does of a sandbox.
-func (k *hookClock) copied(sandboxID string) *hookClock {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	other := newHookClock(k.now)
-	if b, ok := k.begun[sandboxID]; ok {
-		other.begun[sandboxID] = b
-	}
-	return other
+// onlooker observes as a pass does, by ports that change nothing: it does not mark the engine, nor record an identity of it or that a
+// confirmation is stale, and the looks at an absence are kept in a memory of its own.
+func (e *explanation) onlooker() *observer {
+	o := *e.observer
+	o.link, o.absences = e.Controller.link.Checker(), e.absences.Reader()
+	return &o
 }
 
 func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
@@ -115,7 +85,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 	r := &agboxv1.ExplainResponse{
 		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
 		Tries: uint32(e.sandboxes.Tries(e.rec.ID)), Deadlines: deadlines(e.at.Dated(e.rec, e.sb), e.sb.Spec, e.policy(e.sb, e.at)),
-		EngineProblem: e.link.problem,
+		EngineProblem: e.link.Problem,
 	}
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
 		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also when its history is purged
@@ -130,8 +100,8 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 	if last.RetryAt.After(time.Now()) {
 		r.RetryAt = timestamppb.New(last.RetryAt)
 	}
-	if e.link.problem != "" {
-		r.EngineProblemSince = timestamppb.New(e.link.since)
+	if e.link.Problem != "" {
+		r.EngineProblemSince = timestamppb.New(e.link.Since)
 	}
 	return r
 }
@@ -151,8 +121,8 @@ func desiredWord(rec plan.Record, sb store.Sandbox) string {
 func (e *explanation) waiting() string {
 	status := e.Status(e.rec.ID)
 	switch {
-	case e.link.problem != "":
-		return e.link.problem
+	case e.link.Problem != "":
+		return e.link.Problem
 	case e.blind != nil:
 		return "no verdict: " + e.redact(message.Of(e.blind))
 	case e.plan.Unknown:

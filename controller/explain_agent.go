@@ -61,10 +61,10 @@ func (e *agentExplanation) look(ctx context.Context) {
 }
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
-	last, link := e.agentLoop.Failure(e.a.ID), e.link.known()
+	last, link := e.agentLoop.Failure(e.a.ID), e.link.State()
 	r := &agboxv1.ExplainResponse{
 		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
-		Tries: uint32(e.agentLoop.Tries(e.a.ID)), EngineProblem: link.problem,
+		Tries: uint32(e.agentLoop.Tries(e.a.ID)), EngineProblem: link.Problem,
 	}
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
@@ -75,8 +75,8 @@ func (e *agentExplanation) response() *agboxv1.ExplainResponse {
 	if last.RetryAt.After(time.Now()) {
 		r.RetryAt = timestamppb.New(last.RetryAt)
 	}
-	if link.problem != "" {
-		r.EngineProblemSince = timestamppb.New(link.since)
+	if link.Problem != "" {
+		r.EngineProblemSince = timestamppb.New(link.Since)
 	}
 	return r
 }

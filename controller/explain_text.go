@@ -13,7 +13,7 @@ import (
 // observed is one line for the engine and, if it was looked at, one for each container and network.
 func (e *explanation) observed(seen bool) []string {
 	if !seen {
-		why := e.link.problem
+		why := e.link.Problem
 		if e.blind != nil {
 			why = e.redact(message.Of(e.blind))
 		}
@@ -23,7 +23,7 @@ func (e *explanation) observed(seen bool) []string {
 		}
 		return lines
 	}
-	lines := []string{fmt.Sprintf("engine: answers, version %s", e.link.info.Version)}
+	lines := []string{fmt.Sprintf("engine: answers, version %s", e.link.Info.Version)}
 	for _, ct := range e.world.Containers {
 		lines = append(lines, fmt.Sprintf("container %s (%s): %s", ct.Name, part(ct), condition(ct)))
 	}

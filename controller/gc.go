@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/auditlog"
+	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
@@ -57,12 +59,12 @@ func (c *Controller) mayJudgeGarbage(ctx context.Context) error {
 	if c.cfg.Store.RebuildPending() {
 		return garbageRefusal("records are being rebuilt; what is garbage is known when that is done")
 	}
-	if _, problem := c.link.life(); problem != "" {
+	if _, problem := c.link.Life(); problem != "" {
 		return garbageRefusal(problem)
 	}
-	err := c.link.checkMarker(ctx) // it may have been replaced since the link to it was judged
-	if errors.Is(err, errForeign) {
-		return garbageRefusal(errForeign.Error())
+	err := c.link.CheckMarker(ctx) // it may have been replaced since the link to it was judged
+	if errors.Is(err, enginelink.ErrForeign) {
+		return garbageRefusal(enginelink.ErrForeign.Error())
 	}
 	return err
 }
@@ -128,6 +130,6 @@ func (c *Controller) removeOne(ctx context.Context, g *agboxv1.GarbageItem) (err
 	if err == nil {
 		c.cfg.Metrics.OrphanRemoved()
 	}
-	audit(c.log, g.GetSandboxId(), step, g.GetId(), time.Since(begun), err)
+	auditlog.Write(c.log, g.GetSandboxId(), step, g.GetId(), time.Since(begun), err)
 	return err
 }

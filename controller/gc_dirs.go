@@ -118,7 +118,7 @@ func (c *Controller) usersOfDirs(ctx context.Context) (foreign map[string]bool, 
 	for _, ct := range containers {
 		id := ct.Labels[naming.SandboxID]
 		ids = append(ids, id)
-		if !c.cfg.isOurs(ct.Labels) {
+		if !c.objects.Has(ct.Labels) {
 			foreign[id] = true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/naming"
 )
@@ -39,15 +40,15 @@ var order = map[string]int{kindContainer: 0, kindNetwork: 1}
 
 // heldObjects is by sandbox ID; empty is what names none.
 func (c *Controller) heldObjects(ctx context.Context, sandboxID string) (map[string]*held, error) {
-	run, problem := c.link.life()
+	run, problem := c.link.Life()
 	if problem != "" {
 		return nil, garbageRefusal(problem)
 	}
-	containers, err := c.cfg.listContainers(ctx, sandboxID)
+	containers, err := c.objects.Containers(ctx, sandboxID)
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	networks, err := c.cfg.listNetworks(ctx, sandboxID)
+	networks, err := c.objects.Networks(ctx, sandboxID)
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
@@ -61,12 +62,12 @@ func (c *Controller) heldObjects(ctx context.Context, sandboxID string) (map[str
 	}
 	for _, ct := range containers {
 		h := of(ct.Labels)
-		h.world.Containers = append(h.world.Containers, containerOf(ct))
+		h.world.Containers = append(h.world.Containers, owned.Container(ct))
 		h.items = append(h.items, item(kindContainer, ct.ID, ct.Name, ct.Labels))
 	}
 	for _, n := range networks {
 		h := of(n.Labels)
-		h.world.Networks = append(h.world.Networks, plan.Network{ID: n.ID, Created: n.Created})
+		h.world.Networks = append(h.world.Networks, owned.Network(n))
 		h.items = append(h.items, item(kindNetwork, n.ID, n.Name, n.Labels))
 	}
 	return all, nil

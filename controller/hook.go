@@ -42,28 +42,30 @@ func hookAt(spec *agboxv1.CreateSpec, index int) (hookCommand, bool) {
 
 // hookNonce is a secret that nobody in the container knows: the store's UUID is not seen there. It is computed, so that a
 // hook that was begun is found again without a record of its own.
-func (c *Controller) hookNonce(sb store.Sandbox, index int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "hook\x00%s\x00%s\x00%d\x00%d", c.cfg.Store.InstanceID(), sb.ID, sb.CreatedAt.UnixNano(), index))
+func hookNonce(instanceID string, sb store.Sandbox, index int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "hook\x00%s\x00%s\x00%d\x00%d", instanceID, sb.ID, sb.CreatedAt.UnixNano(), index))
 	return hex.EncodeToString(sum[:16])
 }
 
-// observeHook looks at the journal of the next hook of a create.
-func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook, error) {
+// observeHook reads the journal of the next hook of a create.
+func (o *observer) observeHook(v view, saw *sight) error {
+	rec, sb := v.rec, v.sb
 	creating := rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Desired == storev1.RunState_RUN_STATE_RUN &&
 		rec.Attempt == storev1.Attempt_ATTEMPT_CREATE
 	index := int(rec.Progress.GetHooksDone())
 	hook, ok := hookAt(sb.Spec, index)
 	if !creating || !ok {
-		c.hooks.forget(rec.ID)
-		return nil, nil
+		saw.noHook = true
+		return nil
 	}
 	h := &plan.Hook{Index: index, Service: hook.service.GetName(), Number: hook.number}
-	status, err := c.cfg.Execs.Look(sb.ID, plan.HookID(index), c.hookNonce(sb, index))
+	saw.world.Hook = h
+	status, err := o.files.Look(sb.ID, plan.HookID(index), hookNonce(o.store.InstanceID(), sb, index))
 	if errdefs.IsNotFound(err) {
-		return h, nil // its directories are not there yet
+		return nil // its directories are not there yet
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at hook %d: %w", index, err)
+		return fmt.Errorf("read the journal of hook %d: %w", index, err)
 	}
 	j := status.Journal
 	h.Phase, h.ExitCode, h.Cancelled = phaseOf(status), j.ExitCode, j.Cancelled || j.Stopped
@@ -73,20 +75,26 @@ func (c *Controller) observeHook(rec plan.Record, sb store.Sandbox) (*plan.Hook,
 	if j.ErrorCode != "" {
 		h.Error = j.Error
 	}
+	begun := v.hook
 	if h.Phase == plan.Running {
-		c.hooks.begin(rec.ID, index)
+		if begun.at.IsZero() || begun.index != index {
+			begun = hookBegin{index, o.now()}
+		}
+		saw.hook = &begun
 	}
-	h.Since = c.hooks.since(rec.ID, index)
+	if begun.index == index {
+		h.Since = begun.at
+	}
 	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = message.Redact(c.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
+		h.Output = message.Redact(o.hookOutput(sb.ID, plan.HookID(index)), hook.service.GetEnvs(), sb.Spec.GetEnvs())
 	}
-	return h, nil
+	return nil
 }
 
 // hookOutput is the end of what a hook printed, as text; errors before anything else.
-func (c *Controller) hookOutput(sandboxID, execID string) string {
+func (o *observer) hookOutput(sandboxID, execID string) string {
 	for _, stderr := range []bool{true, false} {
-		out, err := c.cfg.Execs.Tail(sandboxID, execID, stderr, maxHookOutput)
+		out, err := o.files.Tail(sandboxID, execID, stderr, maxHookOutput)
 		if text := message.Printable(out); err == nil && text != "" {
 			return text
 		}
@@ -101,14 +109,14 @@ func (p *pass) runHook(index int) error {
 	}
 	p.hooks.begin(p.rec.ID, index)
 	return p.cfg.Execs.Start(p.rec.ID, execjournal.Request{
-		ExecID: plan.HookID(index), Nonce: p.hookNonce(p.sb, index), Command: []string{"sh", "-c", hook.line},
+		ExecID: plan.HookID(index), Nonce: hookNonce(p.cfg.Store.InstanceID(), p.sb, index), Command: []string{"sh", "-c", hook.line},
 		Env: hook.service.GetEnvs(), LogLimitBytes: p.set.LogLimit, LogLimitAction: execjournal.LogLimitDrop,
 		CancelGraceMillis: p.set.CancelGrace.Milliseconds(),
 	})
 }
 
 func (p *pass) cancelHook(_ context.Context, index int) error {
-	return p.cfg.Execs.Cancel(p.rec.ID, plan.HookID(index), p.hookNonce(p.sb, index))
+	return p.cfg.Execs.Cancel(p.rec.ID, plan.HookID(index), hookNonce(p.cfg.Store.InstanceID(), p.sb, index))
 }
 
 // hookClock keeps since when this daemon waits for the hook of each create. Another daemon starts the wait over: that bounds the wait
@@ -136,6 +144,20 @@ func (k *hookClock) begin(sandboxID string, index int) {
 	if b, ok := k.begun[sandboxID]; !ok || b.index != index {
 		k.begun[sandboxID] = hookBegin{index, k.now()}
 	}
+}
+
+// put records the hook that a sandbox waits for.
+func (k *hookClock) put(sandboxID string, b hookBegin) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.begun[sandboxID] = b
+}
+
+// get returns the hook of a sandbox that is waited for; the zero value: none.
+func (k *hookClock) get(sandboxID string) hookBegin {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.begun[sandboxID]
 }
 
 // since is zero for a hook that was not begun.

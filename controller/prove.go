@@ -26,7 +26,7 @@ const trustedRuntime = "runc"
 // doubtsRuntime reports whether the runtime of a new primary has to be proven. While the engine has not told its default, it is not
 // doubted: no container is made then.
 func (p *pass) doubtsRuntime() bool {
-	byDefault := p.link.lastInfo().DefaultRuntime
+	byDefault := p.link.Info().DefaultRuntime
 	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
 }
 

@@ -16,6 +16,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
@@ -52,7 +53,7 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 	set := Settings{PidsLimit: 4096}
 	p := &pass{
 		Controller: &Controller{
-			link: &engineLink{},
+			link: &enginelink.Link{},
 			cfg:  Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
 		},
 		rec: plan.Record{ID: sb.ID, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},

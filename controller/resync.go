@@ -7,6 +7,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -15,7 +16,7 @@ import (
 // engineEvent adds the key of the sandbox that an engine event is about.
 func (c *Controller) engineEvent(e dockerx.Event) {
 	c.kills.note(e)
-	c.absences.told(e)
+	c.absences.Note(e)
 	id := e.Labels[naming.SandboxID]
 	if id == "" || e.Action == dockerx.ActionDisconnect && !c.reconnects(id) {
 		return
@@ -83,7 +84,7 @@ const resyncRetry = 2 * time.Second
 // resync looks at everything with two engine calls and adds the keys of what is not as wanted. It is the net under
 // every event that was lost, and at the start it is the recovery.
 func (c *Controller) resync(ctx context.Context) error {
-	run, problem := c.link.life()
+	run, problem := c.link.Life()
 	if problem != "" || c.cfg.Store.RebuildPending() {
 		return nil // its return, or the end of the rebuild, asks for another one
 	}
@@ -125,7 +126,7 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clo
 		return plan.Plan{}, err
 	}
 	p := c.decide(rec, sb, *w, l)
-	if p.InDoubt || c.absences.hasConfirmation(id) {
+	if p.InDoubt || c.absences.HasConfirmation(id) {
 		p.Next = time.Nanosecond // only a pass looks closer, or takes the confirmation off the record
 	}
 	if runs(rec) && c.published.unseen(id, sb.Spec) {
@@ -135,11 +136,11 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clo
 }
 
 func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (map[string]*plan.World, error) {
-	containers, err := c.cfg.listContainers(ctx, "")
+	containers, err := c.objects.Containers(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	networks, err := c.cfg.listNetworks(ctx, "")
+	networks, err := c.objects.Networks(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
@@ -153,11 +154,11 @@ func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (ma
 	}
 	for _, ct := range containers {
 		w := of(ct.Labels)
-		w.Containers = append(w.Containers, containerOf(ct))
+		w.Containers = append(w.Containers, owned.Container(ct))
 	}
 	for _, n := range networks {
 		w := of(n.Labels)
-		w.Networks = append(w.Networks, plan.Network{ID: n.ID, Created: n.Created})
+		w.Networks = append(w.Networks, owned.Network(n))
 	}
 	delete(worlds, "")
 	return worlds, nil

@@ -29,7 +29,7 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Res
 	c.beforeEngine(rec)
 	c.freeSpace(rec)
 	c.parked.add(id) // before the look: an engine that returns right after it finds the key here
-	run, problem := c.link.life()
+	run, problem := c.link.Life()
 	if problem != "" {
 		c.status.set(id, engineAway) // no verdict
 		return queue.Result{}, nil
@@ -39,12 +39,26 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Res
 		return queue.Result{}, nil
 	}
 	c.parked.remove(id)
-	v := view{rec: &rec, sb: sb, at: l}
-	w, err := c.observe(ctx, v, run)
+	v := view{rec: &rec, sb: sb, at: l, hook: c.hooks.get(id)}
+	saw, err := c.observer.observe(ctx, v, run)
+	c.remember(id, saw)
 	if err != nil {
 		return queue.Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
-	return c.carryOut(ctx, rec, sb, w, c.decide(rec, sb, w, l), l)
+	return c.carryOut(ctx, rec, sb, saw.world, c.decide(rec, sb, saw.world, l), l)
+}
+
+// remember keeps what later passes and readers need of an observation, whether or not it ended well.
+func (c *Controller) remember(id string, saw sight) {
+	switch {
+	case saw.noHook:
+		c.hooks.forget(id)
+	case saw.hook != nil:
+		c.hooks.put(id, *saw.hook)
+	}
+	if saw.ports != nil {
+		c.published.set(id, saw.ports)
+	}
 }
 
 // beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
@@ -61,7 +75,7 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 	case rec.Standing != plan.Live:
 		c.status.set(rec.ID, "")
 		c.odd.forgetAll(rec.ID)
-		c.absences.seen(rec.ID, rec.Objects)
+		c.absences.Forget(rec.ID, rec.Objects)
 		c.hooks.forget(rec.ID)
 		c.proofs.forget(rec.ID)
 	case rec.ActiveExecs > 0 && !runs(rec):

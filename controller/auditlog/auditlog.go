@@ -1,4 +1,5 @@
-package controller
+// Package auditlog writes the audit lines: one line in the daemon's log for each action on the engine.
+package auditlog
 
 import (
 	"log/slog"
@@ -7,13 +8,9 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 )
 
-// audit leaves one line for one action on the engine. Its reasons are a closed list and no part of the API.
-func (p *pass) audit(s plan.Step, object string, took time.Duration, err error) {
-	audit(p.log, p.rec.ID, s, object, took, err)
-}
-
-// audit is what pass.audit does. sandboxID is empty for what is done to no sandbox.
-func audit(log *slog.Logger, sandboxID string, s plan.Step, object string, took time.Duration, err error) {
+// Write writes the line of one action. Its reason is one of a closed list and no part of the API. sandboxID is empty for an action on
+// no sandbox.
+func Write(log *slog.Logger, sandboxID string, s plan.Step, object string, took time.Duration, err error) {
 	result := "ok"
 	if err != nil {
 		result = "error"

@@ -1,4 +1,4 @@
-package controller
+package absence
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 
 // Removals that agboxd itself asked for are told as well: they must not use up the room for those that prove something.
 func TestTheNewestRemovalsAreRemembered(t *testing.T) {
-	a := newAbsences()
+	a := newMemory()
 	for i := range 2*maxDestroyed + 1 {
-		a.told(dockerx.Event{Action: dockerx.ActionDestroy, ID: fmt.Sprint(i)})
+		a.note(dockerx.Event{Action: dockerx.ActionDestroy, ID: fmt.Sprint(i)})
 	}
 	if !a.isDestroyed(fmt.Sprint(2 * maxDestroyed)) {
 		t.Error("the newest removal is forgotten")

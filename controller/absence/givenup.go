@@ -1,9 +1,6 @@
-package controller
+package absence
 
 import (
-	"context"
-	"maps"
-
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -16,7 +13,7 @@ import (
 // again.
 
 // isConfirmed reports whether an operator gave up a sandbox that an engine does not show in the given life.
-func (a *absences) isConfirmed(id string, o *storev1.Objects, run *storev1.EngineRun, engine *storev1.EngineIdentity) bool {
+func (a *memory) isConfirmed(id string, o *storev1.Objects, run *storev1.EngineRun, engine *storev1.EngineIdentity) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.confirmed[id]
@@ -25,7 +22,7 @@ func (a *absences) isConfirmed(id string, o *storev1.Objects, run *storev1.Engin
 }
 
 // confirmable returns the confirmations of those of the vanished sandboxes that are held in a life of the engine.
-func (a *absences) confirmable(vanished map[string]store.Sandbox, run *storev1.EngineRun, engine *storev1.EngineIdentity) map[string]*storev1.GivenUp {
+func (a *memory) confirmable(vanished map[string]store.Sandbox, run *storev1.EngineRun, engine *storev1.EngineIdentity) map[string]*storev1.GivenUp {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := map[string]*storev1.GivenUp{}
@@ -40,7 +37,7 @@ func (a *absences) confirmable(vanished map[string]store.Sandbox, run *storev1.E
 
 // confirm takes up what is on record now. What is not held any more was seen, or judged, while it was written, unless another caller
 // took up the same.
-func (a *absences) confirm(recorded map[string]*storev1.GivenUp) {
+func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, g := range recorded {
@@ -58,64 +55,20 @@ func (a *absences) confirm(recorded map[string]*storev1.GivenUp) {
 }
 
 // hasConfirmation reports whether there may be a confirmation of a sandbox on record.
-func (a *absences) hasConfirmation(id string) bool {
+func (a *memory) hasConfirmation(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.confirmed[id] != nil || a.stale[id]
 }
 
-func (a *absences) isStale(id string) bool {
+func (a *memory) isStale(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stale[id]
 }
 
-func (a *absences) forgotten(id string) {
+func (a *memory) forgotten(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.stale, id)
-}
-
-// giveUp records that sandboxes that wait for an operator are given up, and has them judged. Errors: ErrUnavailable; then nothing is
-// given up.
-func (c *Controller) giveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
-	if len(confirmed) == 0 {
-		return nil
-	}
-	lasting := maps.Clone(confirmed)
-	maps.DeleteFunc(lasting, func(_ string, g *storev1.GivenUp) bool {
-		return g.GetEngineRun().GetEngineStart() == "" // the next life of this engine could not be told from this one
-	})
-	if err := c.cfg.Store.GiveUp(ctx, lasting); err != nil {
-		return err
-	}
-	c.absences.confirm(confirmed)
-	for id := range confirmed {
-		c.log.Warn("an operator gave up a sandbox that vanished", "sandbox_id", id)
-		c.sandboxes.Add(id)
-	}
-	return nil
-}
-
-// forgetStale takes a confirmation off the record that must judge nothing any more. Errors: ErrUnavailable; then nothing may be
-// decided of the sandbox.
-func (c *Controller) forgetStale(ctx context.Context, id string) error {
-	if !c.absences.isStale(id) {
-		return nil
-	}
-	if err := c.cfg.Store.ForgetGivenUp(ctx, id); err != nil {
-		return err
-	}
-	c.absences.forgotten(id)
-	return nil
-}
-
-// recallGivenUp takes up the confirmations that an earlier daemon recorded.
-func (c *Controller) recallGivenUp() {
-	confirmed, err := c.cfg.Store.GivenUp(context.Background())
-	if err != nil {
-		c.log.Error("what an operator confirmed of vanished sandboxes can't be read; `agbox engine confirm` must say it again", "err", err)
-		return
-	}
-	maps.Copy(c.absences.confirmed, confirmed)
 }

@@ -1,0 +1,275 @@
+// Package absence decides whether a part of a sandbox that the engine does not show is really gone. A part is gone when two looks by ID
+// and by name, some seconds apart in one life of the engine, do not find it. Several sandboxes whose primaries vanish together without
+// events of their removal wait for an operator's confirmation (decision 0018).
+//
+// Reader judges without a trace. Keeper also keeps the record of what an operator confirmed.
+package absence
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/store"
+)
+
+// Records are what the store knows of sandboxes and of the engine.
+type Records interface {
+	LiveIDs() []string
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	ActiveExecs(sandboxID string) []string
+	Exec(ctx context.Context, execID string) (store.Exec, error)
+	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
+}
+
+// Engine is asked for single objects, by ID or by name.
+type Engine interface {
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
+}
+
+// Sandbox is a sandbox whose parts are judged.
+type Sandbox struct {
+	Record plan.Record
+	// Name is what its user calls it.
+	Name string
+	// InDoubt reports whether the decision about it depends on the absence of parts that w does not show.
+	InDoubt func(w plan.World) bool
+}
+
+// Reader judges absences by ports that only read.
+type Reader struct {
+	store   Records
+	engine  Engine
+	objects owned.Objects
+	// exec reads the journal of an exec.
+	exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
+	// same makes sure that the engine is ours and lives on since run.
+	same func(ctx context.Context, run *storev1.EngineRun) error
+	// record is the part of a live sandbox's record that decisions depend on.
+	record func(store.Sandbox) plan.Record
+	log    *slog.Logger
+	memory *memory
+}
+
+// Judge decides whether the absence of the parts of s that w does not show is proven. If so it clears w.Doubt; otherwise w.Doubt gives
+// the reason, and w.LookAgain the time until the next look. It changes nothing but w and the reader's own memory. Errors: ErrUnavailable
+// when the engine is not the one from before, which proves nothing.
+func (r *Reader) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
+	if !s.InDoubt(*w) {
+		w.Doubt = ""
+		return nil
+	}
+	r.memory.forgotten(s.Record.ID)
+	return r.prove(ctx, s, w)
+}
+
+func objectIDs(o *storev1.Objects) []string {
+	ids := []string{o.GetPrimaryId(), o.GetNetworkId()}
+	for _, id := range o.GetServiceIds() {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Find inspects by ID and by name the parts of a sandbox that the lists do not show, and adds those that exist to w.
+func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error {
+	containers, _ := plan.Unseen(rec, *w)
+	for _, key := range containers {
+		d, err := r.engine.InspectContainer(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !r.objects.HasOf(d.Labels, rec.ID) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(w.Containers, func(have plan.Container) bool { return have.ID == d.ID }) {
+			r.log.Warn("the engine's list leaves out a container that exists", "sandbox_id", rec.ID, "container_id", d.ID)
+			w.Containers = append(w.Containers, owned.Container(d.Container))
+		}
+	}
+	_, networks := plan.Unseen(rec, *w) // also those of the containers that were just found
+	for _, key := range networks {
+		n, err := r.engine.InspectNetwork(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !r.objects.HasOf(n.Labels, rec.ID) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(w.Networks, func(have plan.Network) bool { return have.ID == n.ID }) {
+			r.log.Warn("the engine's list leaves out a network that exists", "sandbox_id", rec.ID, "network_id", n.ID)
+			w.Networks = append(w.Networks, owned.Network(n))
+		}
+	}
+	return nil
+}
+
+// prove looks at an absence that the decision depends on.
+func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
+	rec := s.Record
+	what := plan.Lacks(rec, *w)
+	if what == "" { // its cleanup is due
+		what = plan.ThePrimary
+	}
+	if err := r.same(ctx, w.Run); err != nil {
+		return fmt.Errorf("make sure of the engine: %w", err)
+	}
+	if contradiction := r.contradiction(ctx, rec, *w); contradiction != "" {
+		w.Doubt, w.LookAgain = "the engine does not show "+what+", but "+contradiction+"; looking again", looksApart
+		return nil
+	}
+	proof := r.memory.isDestroyed(removedIDs(rec.Objects, *w)...)
+	if left := r.memory.look(rec.ID, what, w.Run, proof); left > 0 {
+		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
+		return nil
+	}
+	if !proof && !hasPrimary(*w) {
+		others, err := r.vanishedWith(ctx, rec, w.Run)
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			r.memory.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
+			w.Doubt, w.LookAgain = vanishedTogether(append(others, s.Name)), looksApart
+			return nil
+		}
+	}
+	w.Doubt = ""
+	return nil
+}
+
+// removedIDs are the recorded IDs of what may be missing in w: the primary's, or where that is there, those of the other parts.
+func removedIDs(o *storev1.Objects, w plan.World) []string {
+	if !hasPrimary(w) {
+		return []string{o.GetPrimaryId()}
+	}
+	return objectIDs(o)[1:]
+}
+
+func hasPrimary(w plan.World) bool {
+	return slices.ContainsFunc(w.Containers, func(ct plan.Container) bool { return ct.Component == naming.ComponentPrimary })
+}
+
+// NameOf is what the user of a sandbox calls it.
+func NameOf(sb store.Sandbox) string {
+	if sb.Name == "" {
+		return sb.ID
+	}
+	return sb.Name
+}
+
+// vanishedTogether is the line of /readyz about sandboxes whose verdict waits for an operator.
+func vanishedTogether(names []string) string {
+	slices.Sort(names)
+	shown := strings.Join(names[:min(len(names), 3)], ", ")
+	if len(names) > 3 {
+		shown += ", ..."
+	}
+	return fmt.Sprintf("%d sandboxes vanished from the engine together (%s) without removal events: agboxd neither fails nor deletes them; "+
+		"run `agbox engine confirm` if they are gone for good", len(names), shown)
+}
+
+// contradiction says what proves that a part is alive although the engine does not show it; empty: nothing does.
+func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.World) string {
+	if hasPrimary(w) {
+		attached := func(ct plan.Container) bool { return ct.Inspected && ct.Alive() && len(ct.NetworkIDs) > 0 }
+		if len(w.Networks) == 0 && slices.ContainsFunc(w.Containers, attached) {
+			return "a running container is attached to it"
+		}
+		return ""
+	}
+	for _, execID := range r.store.ActiveExecs(rec.ID) {
+		ex, err := r.store.Exec(ctx, execID)
+		if err != nil {
+			continue // no evidence either way
+		}
+		status, err := r.exec(rec.ID, execID, ex.Desired.GetNonce())
+		if err == nil && status.Phase == execjournal.Running {
+			return "exec " + execID + " runs in it"
+		}
+	}
+	return ""
+}
+
+// vanishedWith names the sandboxes other than that of rec that vanished, or none if an operator gave up that of rec. Errors:
+// ErrUnavailable when the engine lists the primary of rec, which contradicts its absence.
+func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
+	engine, err := r.store.EngineIdentity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.memory.isConfirmed(rec.ID, rec.Objects, run, engine) {
+		return nil, nil
+	}
+	shown, err := r.listedPrimaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if shown[rec.ID] {
+		return nil, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
+	}
+	all, err := r.unlisted(ctx, shown, run, engine)
+	if err != nil {
+		return nil, err
+	}
+	delete(all, rec.ID)
+	var names []string
+	for _, sb := range all {
+		names = append(names, NameOf(sb))
+	}
+	return names, nil
+}
+
+// listedPrimaries are the sandboxes, by ID, whose primary the engine lists.
+func (r *Reader) listedPrimaries(ctx context.Context) (map[string]bool, error) {
+	listed, err := r.objects.Containers(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	shown := map[string]bool{}
+	for _, ct := range listed {
+		if ct.Labels[naming.Component] == naming.ComponentPrimary {
+			shown[ct.Labels[naming.SandboxID]] = true
+		}
+	}
+	return shown, nil
+}
+
+// unlisted are the live sandboxes, by ID, whose primary is not among shown, without an event of its removal. It leaves out those
+// that an operator gave up.
+func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
+	gone := map[string]store.Sandbox{}
+	for _, id := range r.store.LiveIDs() {
+		if shown[id] {
+			continue
+		}
+		sb, err := r.store.Sandbox(ctx, id)
+		if errdefs.IsNotFound(err) || errdefs.IsDataLoss(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		objects := sb.Desired.GetObjects()
+		if r.lacksPrimary(sb) && !r.memory.isDestroyed(objects.GetPrimaryId()) && !r.memory.isConfirmed(id, objects, run, engine) {
+			gone[id] = sb
+		}
+	}
+	return gone, nil
+}
+
+// lacksPrimary reports whether a sandbox whose primary is not there lacks it.
+func (r *Reader) lacksPrimary(sb store.Sandbox) bool {
+	return plan.Lacks(r.record(sb), plan.World{}) == plan.ThePrimary
+}

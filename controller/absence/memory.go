@@ -1,0 +1,156 @@
+package absence
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/dockerx"
+)
+
+// Time between the two looks that prove an absence.
+const (
+	// looksApart is longer than an engine has been seen to answer wrongly while it restarts (8 s).
+	looksApart = 10 * time.Second
+	// looksApartDestroyed is the same where the engine sent an event of the removal.
+	looksApartDestroyed = time.Second
+	// maxDestroyed bounds the removals that are remembered. An older one proves nothing; the looks do.
+	maxDestroyed = 10_000
+)
+
+// memory holds the parts that the engine does not show, since when, and the removals that the engine's events reported. After a restart
+// of the daemon the proof of an absence starts over.
+type memory struct {
+	mu    sync.Mutex
+	first map[string]firstLook // by sandbox ID
+	// destroyed are the IDs of objects whose removal the present stream of events has reported.
+	destroyed map[string]bool
+	// held are the sandboxes that vanished together and wait for an operator; confirmed are those that an operator gave up, as on
+	// record; stale are those whose confirmation must go from the record before anything is judged by an absence.
+	held      map[string]heldSandbox
+	confirmed map[string]*storev1.GivenUp
+	stale     map[string]bool
+}
+
+// heldSandbox is a sandbox that waits for an operator.
+type heldSandbox struct {
+	name, primary string
+	run           *storev1.EngineRun // in which the engine does not show it
+}
+
+// firstLook is the first of the two looks at a missing part.
+type firstLook struct {
+	what string
+	run  *storev1.EngineRun
+	at   time.Time // by the monotonic clock
+}
+
+func newMemory() *memory {
+	return &memory{
+		first: map[string]firstLook{}, destroyed: map[string]bool{}, held: map[string]heldSandbox{},
+		confirmed: map[string]*storev1.GivenUp{}, stale: map[string]bool{},
+	}
+}
+
+// note records the removal that an event of the engine reports.
+func (a *memory) note(e dockerx.Event) {
+	if e.Action != dockerx.ActionDestroy {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.destroyed) >= maxDestroyed {
+		clear(a.destroyed) // most are of containers that agboxd removed
+	}
+	a.destroyed[e.ID] = true
+}
+
+// streamEnded drops the removals that the stream reported until now: the next stream may be from another engine. It replays the events
+// of the last seconds that its engine remembers, which prove as much: an engine keeps its events in the memory of one process, so they
+// are of its present life; each names an ID, and no ID is used twice. A gap before a replay hides removals and invents none, and a
+// removal that no event reports is proven by the looks and an operator.
+func (a *memory) streamEnded() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.destroyed)
+}
+
+// seen ends the doubt about a sandbox whose parts are all there, or that is no longer judged by them. It reports whether there was a doubt.
+func (a *memory) seen(id string, o *storev1.Objects) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, doubted := a.first[id]
+	delete(a.first, id)
+	delete(a.held, id)
+	if a.confirmed[id] != nil {
+		delete(a.confirmed, id)
+		a.stale[id] = true
+	}
+	for _, object := range objectIDs(o) {
+		delete(a.destroyed, object)
+	}
+	return doubted
+}
+
+// doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
+func (a *memory) doubts(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.first[id]
+	return ok
+}
+
+// look records one look at an absence and returns the time until the look that proves it; 0: this look proves it.
+func (a *memory) look(id, what string, run *storev1.EngineRun, destroyed bool) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok := a.first[id]
+	if !ok || f.what != what || !proto.Equal(f.run, run) {
+		f = firstLook{what: what, run: run, at: time.Now()}
+		a.first[id] = f
+	}
+	apart := looksApart
+	if destroyed {
+		apart = looksApartDestroyed
+	}
+	return max(0, apart-time.Since(f.at))
+}
+
+// isDestroyed reports whether an event reported the removal of one of the objects.
+func (a *memory) isDestroyed(objects ...string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(objects, func(id string) bool { return id != "" && a.destroyed[id] })
+}
+
+// hold makes a sandbox wait for an operator.
+func (a *memory) hold(id string, h heldSandbox) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[id] = h
+}
+
+// holding returns the names of the sandboxes that wait for an operator.
+func (a *memory) holding() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for _, h := range a.held {
+		names = append(names, h.name)
+	}
+	return names
+}
+
+// copied returns an independent copy.
+func (a *memory) copied() *memory {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &memory{
+		first: maps.Clone(a.first), destroyed: maps.Clone(a.destroyed), held: maps.Clone(a.held), confirmed: maps.Clone(a.confirmed),
+		stale: maps.Clone(a.stale),
+	}
+}

@@ -1,0 +1,373 @@
+// Package enginelink holds the connection to the engine and knows whether its answers may be believed: it answers, its events are
+// followed, and it is the engine that holds this daemon's objects. Checker is the part that only reads.
+package enginelink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/auditlog"
+	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/wait"
+)
+
+// Bounds of the link to the engine.
+const (
+	// linkBackoff doubles from the first to the second while the engine can't be reached.
+	linkBackoffBase = 100 * time.Millisecond
+	linkBackoffMax  = 5 * time.Second
+	// probeInterval is the time between two questions to an engine whose events are followed.
+	probeInterval = 5 * time.Second
+)
+
+// Store is what the link needs of the store.
+type Store interface {
+	Records
+	SetMarkerWritten(ctx context.Context) error
+	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
+}
+
+// Engine is what the link needs of the engine.
+type Engine interface {
+	Questions
+	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
+	CreateVolume(ctx context.Context, name string, labels map[string]string) error
+}
+
+// Options are what a link works with. All are required.
+type Options struct {
+	Store   Store
+	Engine  Engine
+	Objects owned.Objects
+	// Dirs lists the directories of sandboxes on the host.
+	Dirs func() ([]execjournal.SandboxDir, error)
+	// BootID is the kernel's boot ID.
+	BootID string
+
+	// Event is called with each event about an object of ours. It must not block.
+	Event func(dockerx.Event)
+	// Returned is called when the engine can be believed again, or has another life than before.
+	Returned func()
+	// StreamEnded is called when a stream of events has ended, or goes on under another life of the engine.
+	StreamEnded func()
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Link holds the subscription to the engine's events and knows whether the engine can be believed. Make one with New.
+type Link struct {
+	checks Checker
+	o      Options
+	log    *slog.Logger
+	wakeup chan struct{}
+
+	mu    sync.RWMutex
+	state State
+	// seen is when the last event was; zero before the first.
+	seen time.Time
+	info dockerx.Info
+}
+
+// State is what a link knows of the engine.
+type State struct {
+	// Problem says in one sentence why the engine's state is unknown; empty while the engine can be believed.
+	Problem string
+	// Since is when the first of the problems in a row began.
+	Since time.Time
+	// Info is what the engine last said of itself; the zero value while there is a problem.
+	Info dockerx.Info
+}
+
+// New returns a link that is not connected until Run.
+func New(o Options) *Link {
+	return &Link{
+		checks: Checker{store: o.Store, engine: o.Engine, objects: o.Objects, dirs: o.Dirs, bootID: o.BootID},
+		o:      o, log: o.Logger, wakeup: make(chan struct{}, 1),
+		state: State{Problem: "connecting to the engine", Since: time.Now()},
+	}
+}
+
+// Checker returns the part of the link that only reads.
+func (l *Link) Checker() Checker { return l.checks }
+
+// RunOf is Checker.RunOf.
+func (l *Link) RunOf(info dockerx.Info) *storev1.EngineRun { return l.checks.RunOf(info) }
+
+// Problem says in one sentence why the engine's state is unknown; empty while the engine can be believed.
+func (l *Link) Problem() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.state.Problem
+}
+
+// Warning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
+func (l *Link) Warning() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.state.Problem == "" && !l.state.Info.LiveRestore {
+		return "the engine runs without live-restore: its death ends all sandboxes until they are restarted"
+	}
+	return ""
+}
+
+// Life returns the present life of the engine, or the problem for which its state is unknown.
+func (l *Link) Life() (run *storev1.EngineRun, problem string) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.RunOf(l.state.Info), l.state.Problem
+}
+
+// Info is what the engine last said of itself, also while it is away; the zero value before its first answer.
+func (l *Link) Info() dockerx.Info {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.info
+}
+
+// State is what is known of the engine now.
+func (l *Link) State() State {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.state
+}
+
+func (l *Link) set(s State) {
+	l.mu.Lock()
+	changed := l.state.Problem != s.Problem
+	switch {
+	case s.Problem == "":
+	case l.state.Problem == "":
+		s.Since = time.Now()
+	default:
+		s.Since = l.state.Since
+	}
+	l.state = s
+	if s.Problem == "" {
+		l.info = s.Info
+	}
+	l.mu.Unlock()
+	l.o.Metrics.EngineUp(s.Problem == "")
+	switch {
+	case changed && s.Problem != "":
+		l.log.Warn("engine state unknown", "reason", s.Problem)
+	case changed:
+		l.log.Info("engine is back", "engine_version", s.Info.Version, "live_restore", s.Info.LiveRestore)
+	}
+}
+
+// Run keeps a session with the engine until ctx ends.
+func (l *Link) Run(ctx context.Context) {
+	backoff := linkBackoffBase
+	for ctx.Err() == nil {
+		up, err := l.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if up {
+			backoff = linkBackoffBase
+		}
+		l.lost(err)
+		l.pause(ctx, backoff)
+		backoff = min(2*backoff, linkBackoffMax)
+	}
+}
+
+func (l *Link) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-l.wakeup:
+	}
+}
+
+func (l *Link) lost(err error) {
+	s := State{Problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
+	var moved *MovedError
+	if errors.Is(err, ErrForeign) || errors.As(err, &moved) {
+		s = State{Problem: err.Error()}
+	}
+	l.set(s)
+}
+
+// session subscribes, then checks that the engine is ours, then reports that it is back. The subscription comes first so that no change
+// falls between the first list and the first event.
+func (l *Link) session(ctx context.Context) (up bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer l.o.StreamEnded()
+	ready := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return
+		}
+		if err := l.identify(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		up = true
+		l.o.Returned()
+		l.probe(ctx)
+	})
+	err = l.o.Engine.Events(ctx, l.since(), l.o.Objects.EventLabels(), func() { close(ready) }, l.handle)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(err)
+	wg.Wait()
+	return up, err
+}
+
+func (l *Link) handle(e dockerx.Event) {
+	l.mu.Lock()
+	l.seen = e.Time
+	l.mu.Unlock()
+	if l.o.Objects.Has(e.Labels) {
+		l.o.Event(e)
+	}
+}
+
+// overlap is how far before the last event, or before the start, a subscription begins. The engine sends the event of a container's end
+// before its lists show the end: an end just before the subscription may be missing from the first list, so its event must come again.
+// An event that comes twice costs a pass.
+const overlap = 10 * time.Second
+
+func (l *Link) since() time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.seen.IsZero() {
+		return time.Now().Add(-overlap)
+	}
+	return l.seen.Add(-overlap)
+}
+
+// probe asks the engine every probeInterval whether it answers: an engine that hangs keeps its stream of events open.
+func (l *Link) probe(ctx context.Context) {
+	for wait.For(ctx, probeInterval) == nil {
+		info, err := l.o.Engine.Info(ctx)
+		if err == nil {
+			err = l.recordIdentity(ctx, info)
+		}
+		var moved *MovedError
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &moved):
+			l.set(State{Problem: err.Error()})
+			continue
+		case err != nil:
+			l.set(State{Problem: fmt.Sprintf("the Docker engine does not answer: %v", err)})
+			continue
+		}
+		before := l.State()
+		if before.Info.Run != info.Run { // behind a proxy a stream outlives its engine
+			l.o.StreamEnded()
+		}
+		if l.set(State{Info: info}); before.Problem != "" || before.Info.Run != info.Run {
+			l.o.Returned()
+		}
+	}
+}
+
+// identify reads the engine's life, which belongs to the stream that is already open, and checks that it is ours.
+func (l *Link) identify(ctx context.Context) error {
+	info, err := l.o.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.CheckMarker(ctx); err != nil {
+		return err
+	}
+	if err := l.recordIdentity(ctx, info); err != nil {
+		return err
+	}
+	l.set(State{Info: info})
+	return nil
+}
+
+// CheckMarker is Checker.CheckMarker. It also marks an engine that proved to be ours in another way.
+func (l *Link) CheckMarker(ctx context.Context) error {
+	state, err := l.checks.marker(ctx)
+	switch {
+	case err != nil || state == markerDone:
+		return err
+	case state == markerUnsaid:
+		return l.o.Store.SetMarkerWritten(ctx)
+	}
+	return l.mark(ctx, plan.BecauseEngineMarked)
+}
+
+// CheckSame is Checker.CheckSame. It also records a new identity and marks the engine; see CheckMarker.
+func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
+	info, err := l.checks.unchanged(ctx, run)
+	if err != nil {
+		return err
+	}
+	if err := l.recordIdentity(ctx, info); err != nil {
+		return err
+	}
+	return l.CheckMarker(ctx)
+}
+
+// recordIdentity records the engine's storage driver and data root if they are to be believed; see Checker.identity.
+func (l *Link) recordIdentity(ctx context.Context, info dockerx.Info) error {
+	change, err := l.checks.identity(ctx, info)
+	if err != nil || change == nil {
+		return err
+	}
+	if change.was != nil {
+		l.log.Warn("the engine moved its containers, and lists all of them", "storage_driver", info.Driver,
+			"data_root", info.DataRoot)
+	}
+	return l.o.Store.SetEngineIdentity(ctx, change.is)
+}
+
+// markEngine is the one action on the engine that is no step of a plan.
+const markEngine plan.Kind = "mark-engine"
+
+func (l *Link) mark(ctx context.Context, because plan.Reason) error {
+	instance, begun := l.o.Store.InstanceID(), time.Now()
+	name, labels := naming.MarkerVolume(instance), map[string]string{naming.Instance: instance, naming.Marker: "engine"}
+	err := l.o.Engine.CreateVolume(ctx, name, labels)
+	auditlog.Write(l.log, "", plan.Step{Kind: markEngine, Reason: because}, name, time.Since(begun), err)
+	if err != nil {
+		return fmt.Errorf("mark the engine: %w", err)
+	}
+	return l.o.Store.SetMarkerWritten(ctx)
+}
+
+// Confirm marks the engine that answers now as ours, on the word of an operator, and returns what it said of itself.
+func (l *Link) Confirm(ctx context.Context) (dockerx.Info, error) {
+	info, err := l.o.Engine.Info(ctx)
+	if err != nil {
+		return info, err
+	}
+	if err := l.mark(ctx, plan.BecauseEngineConfirmed); err != nil {
+		return info, err
+	}
+	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
+	if err := l.o.Store.SetEngineIdentity(ctx, is); err != nil {
+		return info, err
+	}
+	l.log.Warn("an operator confirmed the engine", "engine_id", info.EngineID)
+	select {
+	case l.wakeup <- struct{}{}:
+	default:
+	}
+	return info, nil
+}

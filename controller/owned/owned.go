@@ -1,0 +1,99 @@
+// Package owned lists the objects in the engine that belong to this daemon: those whose label names its store or a former store of its
+// data directory. Objects of others are never listed, so no caller can change them.
+package owned
+
+import (
+	"context"
+	"slices"
+
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// Store knows the instances whose objects are ours. There is hardly ever more than one.
+type Store interface {
+	InstanceIDs() []string
+	RebuildPending() bool
+}
+
+// Engine lists objects by label.
+type Engine interface {
+	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+}
+
+// Objects are the objects of one daemon. It reads only.
+type Objects struct {
+	store  Store
+	engine Engine
+}
+
+// New returns the objects that carry the label of one of the store's instances.
+func New(s Store, e Engine) Objects { return Objects{s, e} }
+
+// Containers lists our containers, of one sandbox unless sandboxID is empty. Errors are the engine's.
+func (o Objects) Containers(ctx context.Context, sandboxID string) ([]dockerx.Container, error) {
+	return list(ctx, o.store.InstanceIDs(), sandboxID, o.engine.ListContainers)
+}
+
+// Networks lists our networks, of one sandbox unless sandboxID is empty. Errors are the engine's.
+func (o Objects) Networks(ctx context.Context, sandboxID string) ([]dockerx.Network, error) {
+	return list(ctx, o.store.InstanceIDs(), sandboxID, o.engine.ListNetworks)
+}
+
+func list[T any](ctx context.Context, instances []string, sandboxID string, list func(context.Context, map[string]string) ([]T, error)) ([]T, error) {
+	var all []T
+	for _, instance := range instances {
+		labels := map[string]string{naming.Instance: instance}
+		if sandboxID != "" {
+			labels[naming.SandboxID] = sandboxID
+		}
+		some, err := list(ctx, labels)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// EventLabels select the events of our objects. The engine can't filter for one of several instances: with more than one, the filter
+// selects the events of every instance, and the caller drops those of others by Has. A rebuild may find more instances while events are
+// followed.
+func (o Objects) EventLabels() map[string]string {
+	pending := o.store.RebuildPending() // before the instances: they are on record when it ends
+	if ids := o.store.InstanceIDs(); len(ids) == 1 && !pending {
+		return map[string]string{naming.Instance: ids[0]}
+	}
+	return map[string]string{naming.Instance: ""}
+}
+
+// Has reports whether labels are those of an object of ours.
+func (o Objects) Has(labels map[string]string) bool {
+	return slices.Contains(o.store.InstanceIDs(), labels[naming.Instance])
+}
+
+// HasOf reports whether labels are those of an object of ours that belongs to a sandbox.
+func (o Objects) HasOf(labels map[string]string, sandboxID string) bool {
+	return o.Has(labels) && labels[naming.SandboxID] == sandboxID
+}
+
+// OfAnyDaemon returns the sandbox IDs that the objects of any daemon on this engine name, each as often as it is named.
+func (o Objects) OfAnyDaemon(ctx context.Context) (ids []string, err error) {
+	everyones := map[string]string{naming.SandboxID: ""}
+	containers, err := o.engine.ListContainers(ctx, everyones)
+	if err != nil {
+		return nil, err
+	}
+	networks, err := o.engine.ListNetworks(ctx, everyones)
+	if err != nil {
+		return nil, err
+	}
+	for _, ct := range containers {
+		ids = append(ids, ct.Labels[naming.SandboxID])
+	}
+	for _, n := range networks {
+		ids = append(ids, n.Labels[naming.SandboxID])
+	}
+	return ids, nil
+}
