@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/store"
@@ -55,7 +56,7 @@ func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World, l c
 
 // report records r and keeps what is recorded by now.
 func (p *pass) report(ctx context.Context, r plan.Report) error {
-	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, timeout(p.sb, p.set))
+	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, sandbox.Timeout(p.sb, p.set))
 	if err == nil && r.Progress != nil {
 		p.progress = r.Progress
 	}

@@ -6,13 +6,16 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
 )
 
 // newAgents wires the room of agents to the other rooms.
 func (c *Controller) newAgents() *agent.Reconciler {
 	return agent.New(agent.Options{
-		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: c.record, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
+		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
+			return c.reader.Record(ctx, id)
+		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
 		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxes.Add(id) },
 		Limits: c.agentLimits, NoRoom: c.noRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})

@@ -8,6 +8,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 )
 
@@ -61,7 +62,7 @@ func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors
 	return errs
 }
 
-func refuseLimits(refuse func(field, format string, args ...any), at string, spec limited, info dockerx.Info) {
+func refuseLimits(refuse func(field, format string, args ...any), at string, spec sandbox.Limited, info dockerx.Info) {
 	const why = "cannot be honoured: the engine's kernel does not support it"
 	if spec.GetCpuLimit() > 0 && !info.CPULimit {
 		refuse(at+"cpu_limit", why)

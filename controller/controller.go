@@ -17,15 +17,19 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/wait"
+	"github.com/agbox/agbox/store"
 )
 
 // Config is what a controller works with.
@@ -100,7 +104,9 @@ type Controller struct {
 	published *portBoard
 	kills     *killBoard
 	objects   owned.Objects
-	observer  *observer
+	reader    *sandbox.Reader
+	explainer *inspect.Explainer
+	garbage   *inspect.Collector
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
@@ -144,15 +150,19 @@ func New(cfg Config) *Controller {
 		Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	c.absences = absence.New(absence.Options{
-		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Look, Record: c.recordOf,
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Look,
+		Record:     func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
 		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
 		Enqueue: c.sandboxes.Add, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,
 	})
-	c.observer = &observer{
-		store: cfg.Store, engine: cfg.Engine, objects: c.objects, files: cfg.Execs, link: c.link, absences: c.absences,
-		stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) }, killed: c.kills.has,
-		now: c.clock.Now, decide: c.decide,
-	}
+	c.reader = sandbox.NewReader(sandbox.Options{
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Files: cfg.Execs, Link: c.link, Absences: c.absences,
+		Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Now: c.clock.Now,
+		Tries: c.sandboxes.Tries, Turns: c.agents.Observer().Turns, Killed: c.kills.has, Hook: c.hooks.get,
+		Stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) },
+	})
+	c.explainer = c.newExplainer()
+	c.garbage = c.newCollector()
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(c.agentLoop.Add)
 	return c

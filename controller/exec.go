@@ -10,6 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
@@ -24,7 +25,7 @@ func (c *Controller) reconcileExec(ctx context.Context, id string) (queue.Result
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("load exec: %w", err)
 	}
-	rec, sb, err := c.record(ctx, ex.SandboxID)
+	rec, sb, err := c.reader.Record(ctx, ex.SandboxID)
 	if err != nil {
 		return queue.Result{}, err
 	}
@@ -38,14 +39,14 @@ func (c *Controller) reconcileExec(ctx context.Context, id string) (queue.Result
 func (c *Controller) actOnExec(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
 	want := execRecord(ex, rec)
 	want.TurnLeft = c.agents.Observer().TurnLeft(ctx, ex.ID, rec)
-	p := plan.DecideExec(want, phaseOf(status))
+	p := plan.DecideExec(want, sandbox.PhaseOf(status))
 	if p.Action == plan.ExecClose {
 		var err error
 		status, err = c.cfg.Execs.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
 		if err != nil {
 			return queue.Result{}, fmt.Errorf("close the fence: %w", c.makeRoom(err))
 		}
-		p = plan.DecideExec(want, phaseOf(status)) // whoever made the journal first has decided
+		p = plan.DecideExec(want, sandbox.PhaseOf(status)) // whoever made the journal first has decided
 	}
 	switch p.Action {
 	case plan.ExecRequest:
@@ -87,7 +88,7 @@ func (c *Controller) scheduleIdle(ctx context.Context, sandboxID string) error {
 		c.sandboxes.Add(sandboxID) // its stop came during this pass
 		return nil
 	}
-	if ttl := idleTTL(sb, c.inForce()); ttl > 0 && len(sb.ActiveExecs) == 0 {
+	if ttl := sandbox.IdleTTL(sb, c.inForce()); ttl > 0 && len(sb.ActiveExecs) == 0 {
 		c.sandboxes.AddAfter(sandboxID, ttl)
 	}
 	return nil
@@ -128,22 +129,6 @@ func execRecord(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
-}
-
-func phaseOf(s execjournal.Status) plan.Phase {
-	switch s.Phase {
-	case execjournal.Running:
-		return plan.Running
-	case execjournal.Lost:
-		return plan.Lost
-	case execjournal.Ended:
-		return plan.Ended
-	case execjournal.Closed:
-		return plan.Closed
-	case execjournal.Foreign:
-		return plan.Foreign
-	}
-	return plan.NotStarted
 }
 
 // endOf turns an outcome, or the journal where the command ended by itself, into the terminal record.

@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/store"
 )
@@ -21,7 +22,7 @@ import (
 // ExplainAgent is Explain for an agent, by its ID. An agent's passes need no engine, so it is explained without one too; what
 // is wrong with the engine is told beside it. Errors: AGENT_NOT_FOUND; ErrUnavailable.
 func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inspect.Timeout)
 	defer cancel()
 	a, err := c.cfg.Store.Agent(ctx, id)
 	if err != nil && !errdefs.IsDataLoss(err) {

@@ -15,9 +15,9 @@ import (
 // boxState is the state of its sandbox. The record of one that is gone has none any more.
 func (e *agentExplanation) boxState() string {
 	if s := e.view.Sandbox.State; s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
-		return stateWord(s)
+		return enum.Word(s)
 	}
-	return stateWord(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	return enum.Word(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 
 // observed is a line for its sandbox, its process, its files, its prompts, and for a drain.

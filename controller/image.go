@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/controller/queue"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // imageOf returns the image and the pull policy of the primary, or of a service.
 func (p *pass) imageOf(service string) (ref, policy string) {
-	if svc := serviceSpec(p.sb.Spec, service); svc != nil {
+	if svc := sandbox.ServiceSpec(p.sb.Spec, service); svc != nil {
 		return svc.GetImage(), svc.GetPullPolicy()
 	}
 	return p.sb.Spec.GetImage(), p.sb.Spec.GetPullPolicy()

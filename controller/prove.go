@@ -9,12 +9,9 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
-
-// probeFlag has PID 1 run the proof of its runtime before its release. A container that was made without it is not asked: its PID 1
-// may be of an earlier release.
-const probeFlag = "--probe"
 
 // proofTimeout bounds the proof, from the first look at a container's process on. A gVisor container on a busy machine takes some
 // seconds.
@@ -86,7 +83,7 @@ func (p *pass) hasServices() bool {
 // probes reports whether the primary of the step was made to prove its runtime.
 func (p *pass) probes(s plan.Step) bool {
 	if s.ID == "" {
-		return slices.Contains(p.entrypoint(), probeFlag) // made in this pass
+		return slices.Contains(p.entrypoint(), sandbox.ProbeFlag) // made in this pass
 	}
 	for _, c := range p.w.Containers {
 		if c.ID == s.ID {

@@ -5,8 +5,7 @@ import (
 	"sync"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/controller/sandbox"
 )
 
 // portBoard keeps the published ports of each sandbox as the last pass saw them. The engine has the truth; what is kept
@@ -62,20 +61,10 @@ func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
 	if service == "" {
 		return len(spec.GetPorts()) > 0
 	}
-	return len(serviceSpec(spec, service).GetPorts()) > 0
+	return len(sandbox.ServiceSpec(spec, service).GetPorts()) > 0
 }
 
 // Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
 func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
 	return c.published.get(sandboxID)
-}
-
-func portsOf(ct plan.Container, d dockerx.ContainerDetail) []*agboxv1.PublishedPort {
-	var out []*agboxv1.PublishedPort
-	for _, p := range d.Ports {
-		out = append(out, &agboxv1.PublishedPort{
-			ServiceName: ct.Service, ContainerPort: uint32(p.ContainerPort), HostPort: uint32(p.HostPort), Protocol: p.Protocol,
-		})
-	}
-	return out
 }

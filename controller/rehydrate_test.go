@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -56,7 +57,7 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 			link: &enginelink.Link{},
 			cfg:  Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
 		},
-		rec: plan.Record{ID: sb.ID, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
+		rec: plan.Record{ID: sb.ID, Wanted: sandbox.WantedOf(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
 	}
 	network, err := engine.CreateNetwork(t.Context(), dockerx.NetworkSpec{
 		Name: naming.Network(sb.ID), Labels: p.labels(naming.ComponentNetwork), PrefixBits: 24,

@@ -32,7 +32,7 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 // delete needs no further pass, and at each failed start, whose retry waits for its back-off.
 func (c *Controller) reconnects(id string) bool {
 	sb, err := c.cfg.Store.Sandbox(context.Background(), id)
-	return err == nil && runs(c.recordOf(sb)) && c.sandboxes.Tries(id) == 0
+	return err == nil && runs(c.reader.RecordOf(sb)) && c.sandboxes.Tries(id) == 0
 }
 
 // engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever
@@ -114,18 +114,12 @@ func (c *Controller) resync(ctx context.Context) error {
 	return nil
 }
 
-// glance decides from the lists alone. What it sees as a dead container is looked at closely by the pass.
+// glance decides from the lists alone. Next is short when only a pass can find out more.
 func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Look) (plan.Plan, error) {
-	rec, sb, err := c.record(ctx, id)
+	p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	w.Doubt = unproven
-	w.Stopping = c.ops.Subjects(id, plan.StopContainer)
-	if w.Inputs, err = c.cfg.Execs.Prepared(id); err != nil {
-		return plan.Plan{}, err
-	}
-	p := c.decide(rec, sb, *w, l)
 	if p.InDoubt || c.absences.HasConfirmation(id) {
 		p.Next = time.Nanosecond // only a pass looks closer, or takes the confirmation off the record
 	}

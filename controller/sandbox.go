@@ -4,25 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/store"
 )
 
 // reconcileSandbox is one pass over one sandbox.
 func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Result, error) {
 	l := c.clock.Look() // once per pass: two can disagree about expiry
-	rec, sb, err := c.record(ctx, id)
+	rec, sb, err := c.reader.Record(ctx, id)
 	if err != nil {
 		return queue.Result{}, err
 	}
@@ -39,25 +38,24 @@ func (c *Controller) reconcileSandbox(ctx context.Context, id string) (queue.Res
 		return queue.Result{}, nil
 	}
 	c.parked.remove(id)
-	v := view{rec: &rec, sb: sb, at: l, hook: c.hooks.get(id)}
-	saw, err := c.observer.observe(ctx, v, run)
+	saw, err := c.reader.Observe(ctx, sandbox.View{Record: &rec, Sandbox: sb, At: l}, run)
 	c.remember(id, saw)
 	if err != nil {
 		return queue.Result{}, c.explain(id, fmt.Errorf("observe: %w", err))
 	}
-	return c.carryOut(ctx, rec, sb, saw.world, c.decide(rec, sb, saw.world, l), l)
+	return c.carryOut(ctx, rec, sb, saw.World, c.reader.Decide(rec, sb, saw.World, l), l)
 }
 
 // remember keeps what later passes and readers need of an observation, whether or not it ended well.
-func (c *Controller) remember(id string, saw sight) {
+func (c *Controller) remember(id string, saw sandbox.Sight) {
 	switch {
-	case saw.noHook:
+	case saw.NoHook:
 		c.hooks.forget(id)
-	case saw.hook != nil:
-		c.hooks.put(id, *saw.hook)
+	case saw.Hook != nil:
+		c.hooks.put(id, *saw.Hook)
 	}
-	if saw.ports != nil {
-		c.published.set(id, saw.ports)
+	if saw.Ports != nil {
+		c.published.set(id, saw.Ports)
 	}
 }
 
@@ -140,7 +138,7 @@ func (c *Controller) changedState(rec plan.Record, events []*agboxv1.SandboxEven
 				c.wakeExecsOf(rec.ID)
 			}
 		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
-			for _, id := range c.tooLongFrozen() {
+			for _, id := range c.reader.TooLongFrozen() {
 				c.sandboxes.Add(id)
 			}
 		}
@@ -195,115 +193,7 @@ func (c *Controller) explain(id string, err error) error {
 	return err
 }
 
-// record loads what the store knows of an ID.
-func (c *Controller) record(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
-	sb, err := c.cfg.Store.Sandbox(ctx, id)
-	switch {
-	case errdefs.IsNotFound(err):
-		return c.recordOfUnknown(ctx, id)
-	case errdefs.IsDataLoss(err):
-		return plan.Record{ID: id, Standing: plan.Unreadable}, sb, nil
-	case err != nil:
-		return plan.Record{}, sb, fmt.Errorf("load record: %w", err)
-	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
-		standing, err := c.standingOfGone(ctx, id)
-		return plan.Record{ID: id, Standing: standing}, sb, err
-	}
-	rec := c.recordOf(sb)
-	rec.OverFrozen, rec.Tries = c.overFrozen(sb), c.sandboxes.Tries(id)
-	rec.Turns = c.agents.Observer().Turns(ctx, rec)
-	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
-		if rec.Leaving, err = c.cfg.Store.Leaving(ctx, id); err != nil {
-			return plan.Record{}, sb, fmt.Errorf("look at its agents: %w", err)
-		}
-	}
-	return rec, sb, nil
-}
-
-// recordOf is what the store alone says of a live sandbox.
-func (c *Controller) recordOf(sb store.Sandbox) plan.Record {
-	return plan.Record{
-		ID: sb.ID, Standing: plan.Live,
-		Desired: sb.Desired.GetRunState(), Attempt: sb.Desired.GetAttempt(), Reason: sb.Desired.GetReason(),
-		RequestedAt: time.Unix(0, sb.Desired.GetRequestedAt()),
-		State:       sb.State, StateChangedAt: sb.StateChangedAt, ErrorCode: sb.ErrorCode, Preparing: sb.Preparing,
-		Objects: sb.Desired.GetObjects(), Recover: sb.Desired.GetRecover(),
-		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
-		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: wanted(sb.Spec, sb.Desired.GetConfinement(), c.inForce()),
-		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
-		Agents: len(sb.Agents) > 0,
-	}
-}
-
-// overFrozen reports whether sb is among those that have been frozen for longest while more are than pause.max_frozen.
-func (c *Controller) overFrozen(sb store.Sandbox) bool {
-	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(c.tooLongFrozen(), sb.ID)
-}
-
-func (c *Controller) tooLongFrozen() []string {
-	most := c.inForce().MaxFrozen
-	frozen := c.cfg.Store.FrozenIDs()
-	if most <= 0 || len(frozen) <= most {
-		return nil
-	}
-	return frozen[:len(frozen)-most]
-}
-
-func (c *Controller) recordOfUnknown(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
-	reserved, err := c.cfg.Store.Reserved(ctx, id)
-	if err != nil {
-		return plan.Record{}, store.Sandbox{}, fmt.Errorf("look up reservation: %w", err)
-	}
-	if !reserved {
-		return plan.Record{ID: id, Standing: plan.NeverReserved}, store.Sandbox{}, nil
-	}
-	standing, err := c.standingOfGone(ctx, id)
-	return plan.Record{ID: id, Standing: standing}, store.Sandbox{}, err
-}
-
-// standingOfGone tells a sandbox whose objects are orphans from one whose objects are not touched.
-func (c *Controller) standingOfGone(ctx context.Context, id string) (plan.Standing, error) {
-	unswept, err := c.cfg.Store.Unswept(ctx, id)
-	if err != nil {
-		return plan.Gone, fmt.Errorf("look up how it was deleted: %w", err)
-	}
-	if unswept {
-		return plan.Unswept, nil
-	}
-	return plan.Gone, nil
-}
-
 // runs reports whether a sandbox is READY and wanted to be.
 func runs(rec plan.Record) bool {
 	return rec.Runs()
-}
-
-// decide decides by the times that the records mean, if their dates are of a clock that was wrong.
-func (c *Controller) decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) plan.Plan {
-	return plan.Decide(l.Dated(rec, sb), w, c.policy(sb, l), l.Now)
-}
-
-func (c *Controller) policy(sb store.Sandbox, l clock.Look) plan.Policy {
-	s := c.inForce()
-	return plan.Policy{
-		IdleTTL: idleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
-		Started: c.started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		ParkGrace: agentplan.ParkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
-		AwakeSince: l.Awake, Hold: l.Hold,
-	}
-}
-
-// timeout is how long a sandbox may run after it became READY; 0: forever.
-func timeout(sb store.Sandbox, s Settings) time.Duration {
-	if t := sb.Spec.GetTimeout(); t != nil {
-		return t.AsDuration()
-	}
-	return s.Timeout
-}
-
-func idleTTL(sb store.Sandbox, s Settings) time.Duration {
-	if ttl := sb.Spec.GetIdleTtl(); ttl != nil {
-		return ttl.AsDuration()
-	}
-	return s.IdleTTL
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
@@ -40,7 +41,7 @@ func (p *pass) profile() string { return p.sb.Desired.GetConfinement().GetProfil
 
 func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
 	if service != "" {
-		return p.serviceSpec(serviceSpec(p.sb.Spec, service), networkID)
+		return p.serviceSpec(sandbox.ServiceSpec(p.sb.Spec, service), networkID)
 	}
 	return p.primarySpec(networkID)
 }
@@ -105,7 +106,7 @@ func (p *pass) entrypoint() []string {
 		args = append(args, "--hardened")
 	}
 	if p.doubtsRuntime() {
-		args = append(args, probeFlag)
+		args = append(args, sandbox.ProbeFlag)
 	}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
@@ -201,7 +202,7 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
 		Cmd: svc.GetCommand(), Env: envList(env), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
 		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
-		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(limitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
+		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(sandbox.LimitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
 		Security: profile.Service(p.profile()),
 	}, nil
 }

@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/sandboxstate"
@@ -196,7 +197,7 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		return nil // it has started; the next pass learns its ports
 	}
-	p.published.learn(p.rec.ID, s.Service, portsOf(plan.Container{Service: s.Service}, d))
+	p.published.learn(p.rec.ID, s.Service, sandbox.PortsOf(plan.Container{Service: s.Service}, d))
 	return nil
 }
 

@@ -1,13 +1,12 @@
-package controller
+package inspect
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/sandboxstate"

@@ -1,4 +1,4 @@
-package controller
+package inspect
 
 import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -21,7 +21,7 @@ func (e *explanation) afterResume() (steps []string, refusal string) {
 	rec.State, rec.Desired, rec.Attempt = agboxv1.SandboxState_SANDBOX_STATE_PENDING, storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_RESUME
 	rec.Recover, rec.Progress = true, &storev1.Progress{HooksDone: rec.Progress.GetHooksDone()}
 	w.Stopping = nil
-	p := e.decide(rec, e.sb, w, e.at)
+	p := e.reader.Decide(rec, e.sb, w, e.at)
 	for _, ev := range p.After.Events {
 		if ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
 			return nil, e.redact(ev.GetSandboxPhase().GetErrorMessage()) + "; delete it, or apply it again with --replace"

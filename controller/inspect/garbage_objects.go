@@ -1,4 +1,4 @@
-package controller
+package inspect
 
 import (
 	"context"
@@ -19,14 +19,14 @@ type held struct {
 }
 
 // garbageObjects judges what carries our label, of one sandbox unless that is empty: containers first, then networks.
-func (c *Controller) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
-	all, err := c.heldObjects(ctx, sandboxID)
+func (l *lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
+	all, err := l.heldObjects(ctx, sandboxID)
 	if err != nil {
 		return nil, err
 	}
 	var garbage []*agboxv1.GarbageItem
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		some, err := c.garbageOf(ctx, id, all[id])
+		some, err := l.garbageOf(ctx, id, all[id])
 		if err != nil {
 			return nil, err
 		}
@@ -39,16 +39,16 @@ func (c *Controller) garbageObjects(ctx context.Context, sandboxID string) ([]*a
 var order = map[string]int{kindContainer: 0, kindNetwork: 1}
 
 // heldObjects is by sandbox ID; empty is what names none.
-func (c *Controller) heldObjects(ctx context.Context, sandboxID string) (map[string]*held, error) {
-	run, problem := c.link.Life()
+func (l *lister) heldObjects(ctx context.Context, sandboxID string) (map[string]*held, error) {
+	run, problem := l.life()
 	if problem != "" {
 		return nil, garbageRefusal(problem)
 	}
-	containers, err := c.objects.Containers(ctx, sandboxID)
+	containers, err := l.objects.Containers(ctx, sandboxID)
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	networks, err := c.objects.Networks(ctx, sandboxID)
+	networks, err := l.objects.Networks(ctx, sandboxID)
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
@@ -78,11 +78,11 @@ func item(kind, id, name string, labels map[string]string) *agboxv1.GarbageItem 
 }
 
 // garbageOf are those of the objects of one sandbox that it may not have.
-func (c *Controller) garbageOf(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
+func (l *lister) garbageOf(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
 	if id == "" {
 		return judged(h.items, true, "it carries this store's label and names no sandbox"), nil
 	}
-	standing, err := c.standing(ctx, id)
+	standing, err := l.standing(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *Controller) garbageOf(ctx context.Context, id string, h *held) ([]*agbo
 	case plan.Unswept:
 		return judged(h.items, true, reasonUnswept), nil
 	case plan.Live:
-		return c.outsideSpec(ctx, id, h)
+		return l.outsideSpec(ctx, id, h)
 	}
 	return nil, nil // of a damaged record nobody knows
 }
@@ -107,8 +107,8 @@ const (
 )
 
 // outsideSpec are the objects that the sandbox's own pass would remove.
-func (c *Controller) outsideSpec(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
-	p, err := c.glance(ctx, id, &h.world, c.clock.Look())
+func (l *lister) outsideSpec(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
+	p, _, _, err := l.sandboxes.Glance(ctx, id, &h.world, l.clock())
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func judged(items []*agboxv1.GarbageItem, unknown bool, reason string) []*agboxv
 
 // standing is what the store says of an ID now. A commit is in the file a moment before it is in memory; who asks twice does
 // not take a sandbox that was just accepted for one that is gone.
-func (c *Controller) standing(ctx context.Context, id string) (plan.Standing, error) {
-	rec, _, err := c.record(ctx, id)
+func (l *lister) standing(ctx context.Context, id string) (plan.Standing, error) {
+	rec, _, err := l.sandboxes.Record(ctx, id)
 	if err == nil && rec.Standing == plan.Gone {
-		rec, _, err = c.record(ctx, id)
+		rec, _, err = l.sandboxes.Record(ctx, id)
 	}
 	return rec.Standing, err
 }

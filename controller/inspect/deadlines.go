@@ -1,6 +1,7 @@
-package controller
+package inspect
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*ag
 	case failed, rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && rec.Desired == storev1.RunState_RUN_STATE_STOP:
 		l.add("cleanup_ttl", rec.StateChangedAt, pol.CleanupTTL, "delete")
 	case rec.Desired == storev1.RunState_RUN_STATE_RUN:
-		l.at("timeout", rec.DeadlineAt, orElse(spec.GetOnTimeout(), "stop"))
+		l.at("timeout", rec.DeadlineAt, cmp.Or(spec.GetOnTimeout(), "stop"))
 		l.add("idle_ttl", rec.IdleSince, pol.IdleTTL, "stop")
 	case rec.Desired == storev1.RunState_RUN_STATE_PAUSE && !rec.DemotedAt.IsZero():
 		l.add("stopped_gc_after", rec.DemotedAt, pol.StoppedGCAfter, "delete")

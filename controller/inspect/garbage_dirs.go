@@ -1,4 +1,4 @@
-package controller
+package inspect
 
 import (
 	"context"
@@ -15,19 +15,19 @@ import (
 // garbageDirs judges the directories of sandboxes on the host. They are listed before anything is asked about them: a
 // directory is made after its sandbox was accepted, so the sandbox of each one is known by then. Whatever is used by a
 // container that is not ours is left out: somebody else knows its sandbox.
-func (c *Controller) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
-	dirs, err := c.cfg.Execs.Dirs()
+func (l *lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+	dirs, err := l.dirs()
 	if err != nil {
 		return nil, err
 	}
-	foreign, ids, err := c.usersOfDirs(ctx)
+	foreign, ids, err := l.usersOfDirs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range dirs {
 		ids = append(ids, d.SandboxID)
 	}
-	known, err := c.knownIDs(ctx, true)
+	known, err := l.knownIDs(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *Controller) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, e
 		if id == "" {
 			id = owners[filepath.Base(d.Path)]
 		}
-		reason, unknown, err := c.judgeDir(ctx, id)
+		reason, unknown, err := l.judgeDir(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -52,11 +52,11 @@ func (c *Controller) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, e
 }
 
 // judgeDir says why the directory of a sandbox is garbage; empty: it is not.
-func (c *Controller) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
+func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
 	if id == "" {
 		return "no sandbox that is known has it", true, nil
 	}
-	standing, err := c.standing(ctx, id)
+	standing, err := l.standing(ctx, id)
 	switch {
 	case err != nil:
 		return "", false, err
@@ -71,18 +71,18 @@ func (c *Controller) judgeDir(ctx context.Context, id string) (reason string, un
 }
 
 // stillGarbageDir looks again, and makes sure that no container has it mounted, whoever made that.
-func (c *Controller) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
+func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
 	if g.GetSandboxId() == "" {
-		return c.stillNobodys(ctx, g.GetName())
+		return l.stillNobodys(ctx, g.GetName())
 	}
-	reason, unknown, err := c.judgeDir(ctx, g.GetSandboxId())
+	reason, unknown, err := l.judgeDir(ctx, g.GetSandboxId())
 	if err != nil {
 		return err
 	}
 	if reason == "" || unknown != g.GetUnknown() {
 		return errKept
 	}
-	containers, err := c.cfg.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: g.GetSandboxId()})
+	containers, err := l.containers(ctx, map[string]string{naming.SandboxID: g.GetSandboxId()})
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
@@ -93,12 +93,12 @@ func (c *Controller) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem
 }
 
 // stillNobodys looks again at a directory whose sandbox can't be told.
-func (c *Controller) stillNobodys(ctx context.Context, runName string) error {
-	_, ids, err := c.usersOfDirs(ctx)
+func (l *lister) stillNobodys(ctx context.Context, runName string) error {
+	_, ids, err := l.usersOfDirs(ctx)
 	if err != nil {
 		return err
 	}
-	known, err := c.knownIDs(ctx, false)
+	known, err := l.knownIDs(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func (c *Controller) stillNobodys(ctx context.Context, runName string) error {
 }
 
 // usersOfDirs are the sandboxes that any daemon's containers on this engine name, and which of them have one that is not ours.
-func (c *Controller) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
-	containers, err := c.cfg.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})
+func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
+	containers, err := l.containers(ctx, map[string]string{naming.SandboxID: ""})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -118,7 +118,7 @@ func (c *Controller) usersOfDirs(ctx context.Context) (foreign map[string]bool, 
 	for _, ct := range containers {
 		id := ct.Labels[naming.SandboxID]
 		ids = append(ids, id)
-		if !c.objects.Has(ct.Labels) {
+		if !l.objects.Has(ct.Labels) {
 			foreign[id] = true
 		}
 	}
@@ -126,12 +126,12 @@ func (c *Controller) usersOfDirs(ctx context.Context) (foreign map[string]bool, 
 }
 
 // knownIDs are those of all sandboxes in memory, damaged ones too, and of the deleted ones that are not purged.
-func (c *Controller) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
+func (l *lister) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
 	// A read of the file waits for what is committed to be in memory.
-	if _, err := c.cfg.Store.Reserved(ctx, ""); err != nil {
+	if _, err := l.records.Reserved(ctx, ""); err != nil {
 		return nil, err
 	}
-	list, err := c.cfg.Store.List(ctx, store.Filter{IncludeDeleted: deleted})
+	list, err := l.records.List(ctx, store.Filter{IncludeDeleted: deleted})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package controller
+package inspect
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
@@ -115,7 +116,7 @@ func (e *explanation) step(s plan.Step) string {
 func (e *explanation) object(s plan.Step) string {
 	switch s.Kind {
 	case plan.EnsureImage:
-		if svc := serviceSpec(e.sb.Spec, s.Service); svc != nil {
+		if svc := sandbox.ServiceSpec(e.sb.Spec, s.Service); svc != nil {
 			return svc.GetImage()
 		}
 		return e.sb.Spec.GetImage()
@@ -124,8 +125,8 @@ func (e *explanation) object(s plan.Step) string {
 	case plan.RemoveNetwork:
 		return shortID(s.ID)
 	case plan.RunHook, plan.CancelHook, plan.EndHook:
-		if hook, ok := hookAt(e.sb.Spec, s.Index); ok {
-			return fmt.Sprintf("%d of service %s", hook.number, hook.service.GetName())
+		if hook, ok := sandbox.HookAt(e.sb.Spec, s.Index); ok {
+			return fmt.Sprintf("%d of service %s", hook.Number, hook.Service.GetName())
 		}
 		return ""
 	case plan.CreatePrimary, plan.CopyFiles, plan.Release:

@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"time"
@@ -10,11 +10,11 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// wanted is the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
-func wanted(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
+// WantedOf is the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
+func WantedOf(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
 	w := plan.Wanted{
 		Main:   len(spec.GetCommand()) > 0,
-		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: limitsOf(spec, c, s),
+		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
 	}
 	for _, svc := range spec.GetRequiredServices() {
 		w.Services = append(w.Services, wantedService(svc, c, s, true))
@@ -29,7 +29,7 @@ func wantedService(svc *agboxv1.ServiceSpec, c *storev1.Confinement, s Settings,
 	return plan.Service{
 		Name: svc.GetName(), Required: required, Hooks: len(svc.GetPostStartOnPrimary()),
 		Healthcheck: hasHealthcheck(svc), HealthWait: healthWait(svc.GetHealthcheck(), s.HealthTimeout),
-		Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: limitsOf(svc, c, s),
+		Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: LimitsOf(svc, c, s),
 	}
 }
 
@@ -65,16 +65,16 @@ func healthWait(h *agboxv1.HealthcheckConfig, most time.Duration) time.Duration 
 	return min(h.GetStartPeriod().AsDuration()+time.Duration(retries+1)*each, most)
 }
 
-// limited is what the specs of a sandbox and of a service have in common.
-type limited interface {
+// Limited is what the specs of a sandbox and of a service have in common.
+type Limited interface {
 	GetCpuLimit() float64
 	GetMemoryLimit() string
 	GetPidsLimit() uint32
 }
 
-// limitsOf returns the limits as the engine keeps them. A spec that was accepted has sizes that parse. The default of the memory is
+// LimitsOf returns the limits as the engine keeps them. A spec that was accepted has sizes that parse. The default of the memory is
 // that of the accept, so that an update of another limit never bounds the memory of what runs.
-func limitsOf(spec limited, c *storev1.Confinement, s Settings) plan.Limits {
+func LimitsOf(spec Limited, c *storev1.Confinement, s Settings) plan.Limits {
 	memory, _ := validate.MemoryBytes(spec.GetMemoryLimit())
 	l := dockerx.Limits{
 		NanoCPUs: int64(spec.GetCpuLimit() * 1e9), MemoryBytes: memory, Pids: int64(spec.GetPidsLimit()),
@@ -88,8 +88,8 @@ func limitsOf(spec limited, c *storev1.Confinement, s Settings) plan.Limits {
 	return plan.Limits(l.Rounded())
 }
 
-// serviceSpec finds a service of a spec by its name; nil when there is none.
-func serviceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
+// ServiceSpec finds a service of a spec by its name; nil when there is none.
+func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
 	for _, list := range [][]*agboxv1.ServiceSpec{spec.GetRequiredServices(), spec.GetOptionalServices()} {
 		for _, svc := range list {
 			if svc.GetName() == name {

@@ -1,0 +1,49 @@
+package controller
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/inspect"
+)
+
+// newExplainer wires the explanations to ports that only read.
+func (c *Controller) newExplainer() *inspect.Explainer {
+	return inspect.NewExplainer(inspect.ExplainOptions{
+		Sandbox:   c.cfg.Store.Sandbox,
+		Sandboxes: func() inspect.Sandboxes { return c.reader.With(c.link.Checker(), c.absences.Reader()) },
+		Engine:    c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Look, Queue: c.sandboxes, Status: c.Status,
+	})
+}
+
+// newCollector wires the garbage collection: it reads, but for its Remover.
+func (c *Controller) newCollector() *inspect.Collector {
+	return inspect.NewCollector(inspect.CollectOptions{
+		Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
+		Life: c.link.Life, CheckMarker: c.link.Checker().CheckMarker, Clock: c.clock.Look, Remover: remover{c.cfg.Engine, c.cfg.Execs},
+		Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// remover removes garbage from the engine and from the host.
+type remover struct {
+	engineRemover
+	dirRemover
+}
+
+type engineRemover interface {
+	RemoveContainer(ctx context.Context, id string) error
+	RemoveNetwork(ctx context.Context, id string) error
+}
+
+type dirRemover interface{ RemoveDir(path string) error }
+
+// Explain is inspect.Explainer.Sandbox.
+func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+	return c.explainer.Sandbox(ctx, id)
+}
+
+// CollectGarbage is inspect.Collector.Collect.
+func (c *Controller) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
+	return c.garbage.Collect(ctx, req)
+}

@@ -1,0 +1,194 @@
+// Package inspect answers questions about what there is: Explainer says what a pass would do, and Collector lists what is left of
+// sandboxes that are no more. By the types of their ports they cannot change a sandbox: a Collector removes garbage through one Remover.
+package inspect
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
+)
+
+// Timeout bounds one explanation. It is part of the contract.
+const Timeout = 10 * time.Second
+
+// Sandboxes reads sandboxes and decides about them, as their passes do: *sandbox.Reader with ports that only read.
+type Sandboxes interface {
+	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	Observe(ctx context.Context, v sandbox.View, run *storev1.EngineRun) (sandbox.Sight, error)
+	Decide(rec plan.Record, sb store.Sandbox, w plan.World, at clock.Look) plan.Plan
+	Policy(sb store.Sandbox, at clock.Look) plan.Policy
+}
+
+// Queue knows why the last pass over a key failed: *queue.Loop.
+type Queue interface {
+	Failure(key string) queue.Failure
+	Tries(key string) int
+}
+
+// ExplainOptions are what an Explainer works with. All are required.
+type ExplainOptions struct {
+	// Sandbox reads a record of the store.
+	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
+	// Sandboxes returns a reader for one explanation, which may keep what it sees to itself.
+	Sandboxes func() Sandboxes
+	// Engine is what is known of the engine, and RunOf its life.
+	Engine func() enginelink.State
+	RunOf  func(info dockerx.Info) *storev1.EngineRun
+	// Clock reads the clock of deadlines.
+	Clock func() clock.Look
+	// Queue is that of sandboxes.
+	Queue Queue
+	// Status says in one sentence what a sandbox waits for.
+	Status func(sandboxID string) string
+}
+
+// Explainer explains sandboxes.
+type Explainer struct{ o ExplainOptions }
+
+// NewExplainer returns an Explainer.
+func NewExplainer(o ExplainOptions) *Explainer { return &Explainer{o} }
+
+// Sandbox says what is wanted of a sandbox, what there is, what differs, and what a pass would do now or why it waits, by the same code
+// as a pass. It takes no step and writes nothing. Without the engine it tells what is on record. Sandboxes that are deleted, and damaged
+// records, are explained too. Errors: Refusal SANDBOX_NOT_FOUND for an ID that neither the store nor the engine knows; ErrUnavailable.
+func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	reader := x.o.Sandboxes()
+	rec, sb, err := reader.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	e := &explanation{o: x.o, reader: reader, rec: rec, sb: sb, at: x.o.Clock()}
+	seen := e.observe(ctx)
+	if rec.Standing == plan.NeverReserved && (!seen || !e.plan.Unknown) {
+		if _, err := x.o.Sandbox(ctx, id); err != nil {
+			return nil, err
+		}
+		return x.Sandbox(ctx, id) // it was accepted in between
+	}
+	return e.response(seen), nil
+}
+
+// explanation is that of one sandbox at one moment.
+type explanation struct {
+	o      ExplainOptions
+	reader Sandboxes
+	rec    plan.Record
+	sb     store.Sandbox
+	at     clock.Look
+
+	link  enginelink.State // as it was before the observation
+	blind error            // why nothing was seen of an engine that can be believed
+	world plan.World
+	plan  plan.Plan
+}
+
+// observe observes and decides, as a pass does. It reports whether there is a decision.
+func (e *explanation) observe(ctx context.Context) (seen bool) {
+	e.link = e.o.Engine()
+	if e.link.Problem != "" {
+		return false
+	}
+	v := sandbox.View{Record: &e.rec, Sandbox: e.sb, At: e.at}
+	saw, err := e.reader.Observe(ctx, v, e.o.RunOf(e.link.Info))
+	e.world, e.blind = saw.World, err
+	if e.blind != nil {
+		return false
+	}
+	e.plan = e.reader.Decide(e.rec, e.sb, e.world, e.at)
+	return true
+}
+
+func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
+	last := e.o.Queue.Failure(e.rec.ID)
+	r := &agboxv1.ExplainResponse{
+		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
+		Tries: uint32(e.o.Queue.Tries(e.rec.ID)), Deadlines: deadlines(e.at.Dated(e.rec, e.sb), e.sb.Spec, e.reader.Policy(e.sb, e.at)),
+		EngineProblem: e.link.Problem,
+	}
+	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
+		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also when its history is purged
+	}
+	if seen {
+		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
+		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
+	}
+	if last.Err != nil {
+		r.LastError = e.redact(message.Of(last.Err))
+	}
+	if last.RetryAt.After(time.Now()) {
+		r.RetryAt = timestamppb.New(last.RetryAt)
+	}
+	if e.link.Problem != "" {
+		r.EngineProblemSince = timestamppb.New(e.link.Since)
+	}
+	return r
+}
+
+// desiredWord is what is wanted; empty when nobody knows.
+func desiredWord(rec plan.Record, sb store.Sandbox) string {
+	if rec.Standing == plan.Gone || rec.Standing == plan.Unswept {
+		return "delete"
+	}
+	return map[storev1.RunState]string{
+		storev1.RunState_RUN_STATE_RUN: "run", storev1.RunState_RUN_STATE_STOP: "stop",
+		storev1.RunState_RUN_STATE_PAUSE: "pause", storev1.RunState_RUN_STATE_DELETE: "delete",
+	}[sb.Desired.GetRunState()]
+}
+
+// waiting says why nothing happens now.
+func (e *explanation) waiting() string {
+	status := e.o.Status(e.rec.ID)
+	switch {
+	case e.link.Problem != "":
+		return e.link.Problem
+	case e.blind != nil:
+		return "no verdict: " + e.redact(message.Of(e.blind))
+	case e.plan.Unknown:
+		if e.rec.Standing == plan.Unswept {
+			return "cleanup_ttl deleted the sandbox after a failure, and the engine may have hidden its containers then; they stay until " +
+				"`agbox gc --unknown --yes` removes them"
+		}
+		return "this store never knew the sandbox; its Docker objects stay until `agbox gc --unknown --yes` removes them"
+	case status != "":
+		if what, ok := strings.CutPrefix(status, retrying); ok {
+			return retrying + e.redact(what)
+		}
+		return status
+	case e.plan.Waiting != "":
+		return e.plan.Waiting
+	case e.rec.Standing == plan.Live && e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && len(e.plan.Steps) == 0:
+		if _, refusal := e.afterResume(); refusal != "" {
+			return "a failed sandbox is not tried again, and it can't be resumed: " + refusal
+		}
+		return "a failed sandbox is not tried again; `agbox resume` brings it back"
+	}
+	return ""
+}
+
+// retrying is what the status of a sandbox begins with whose last pass failed.
+const retrying = "retrying: "
+
+// redact takes env values out of a text that may quote the engine or a program.
+func (e *explanation) redact(text string) string {
+	envs := []map[string]string{e.sb.Spec.GetEnvs()}
+	for _, svc := range slices.Concat(e.sb.Spec.GetRequiredServices(), e.sb.Spec.GetOptionalServices()) {
+		envs = append(envs, svc.GetEnvs())
+	}
+	return message.Redact(strings.ToValidUTF8(text, ""), envs...)
+}

@@ -1,0 +1,214 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/auditlog"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+// gcTimeout is for what one call begins to remove; with the last removal, it is done before the API gives up.
+const gcTimeout = 20 * time.Second
+
+// Kinds of garbage. They are part of the contract.
+const (
+	kindContainer = "container"
+	kindNetwork   = "network"
+	kindDirectory = "directory"
+)
+
+// Records are what a Collector reads of the store.
+type Records interface {
+	RebuildPending() bool
+	Reserved(ctx context.Context, id string) (bool, error)
+	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+}
+
+// Decisions are what a Collector asks about one sandbox: *sandbox.Reader.
+type Decisions interface {
+	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	Glance(ctx context.Context, id string, w *plan.World, at clock.Look) (plan.Plan, plan.Record, store.Sandbox, error)
+}
+
+// Remover removes garbage. What is gone already is removed without an error.
+type Remover interface {
+	RemoveContainer(ctx context.Context, id string) error
+	RemoveNetwork(ctx context.Context, id string) error
+	RemoveDir(path string) error
+}
+
+// CollectOptions are what a Collector works with. All are required.
+type CollectOptions struct {
+	Records   Records
+	Sandboxes Decisions
+	Objects   owned.Objects
+	// Containers lists containers by label, also those of other daemons.
+	Containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	// Dirs lists the directories of sandboxes on the host.
+	Dirs func() ([]execjournal.SandboxDir, error)
+	// Life is the present life of the engine, or the problem for which its state is unknown.
+	Life func() (run *storev1.EngineRun, problem string)
+	// CheckMarker makes sure that the engine is ours.
+	CheckMarker func(ctx context.Context) error
+	// Clock reads the clock of deadlines.
+	Clock   func() clock.Look
+	Remover Remover
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Collector lists and removes what is left of sandboxes that are no more.
+type Collector struct {
+	lister
+	remover Remover
+	log     *slog.Logger
+	metrics *metrics.Metrics
+}
+
+// lister lists garbage. None of its ports can change anything.
+type lister struct {
+	records    Records
+	sandboxes  Decisions
+	objects    owned.Objects
+	containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	dirs       func() ([]execjournal.SandboxDir, error)
+	life       func() (run *storev1.EngineRun, problem string)
+	marker     func(ctx context.Context) error
+	clock      func() clock.Look
+}
+
+// NewCollector returns a Collector.
+func NewCollector(o CollectOptions) *Collector {
+	return &Collector{
+		lister: lister{
+			records: o.Records, sandboxes: o.Sandboxes, objects: o.Objects, containers: o.Containers, dirs: o.Dirs, life: o.Life,
+			marker: o.CheckMarker, clock: o.Clock,
+		},
+		remover: o.Remover, log: o.Logger, metrics: o.Metrics,
+	}
+}
+
+// Collect lists what is left of sandboxes that are no more: containers and networks with our label, outside of what a live sandbox may
+// have, and directories. Unless it is a dry run it removes them, but for those of sandboxes that this store never knew, which are only
+// removed when req.Unknown says so. An item that could not be removed says why and is listed again next time. Nothing is judged while the
+// engine's state is unknown, or while records are being rebuilt. Errors: ErrUnavailable.
+func (c *Collector) Collect(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, gcTimeout)
+	defer cancel()
+	if err := c.mayJudge(ctx); err != nil {
+		return nil, err
+	}
+	dirs, err := c.garbageDirs(ctx) // first: a sandbox that is accepted from here on has its directories after the list
+	if err != nil {
+		return nil, err
+	}
+	objects, err := c.garbageObjects(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	items := slices.Concat(objects, dirs) // in the order of removal: containers use networks and directories
+	for _, g := range items {
+		if !req.GetDryRun() && (!g.GetUnknown() || req.GetUnknown()) {
+			c.remove(ctx, g)
+		}
+	}
+	return items, nil
+}
+
+// mayJudge makes sure that the engine is ours and that the records are complete.
+func (l *lister) mayJudge(ctx context.Context) error {
+	if l.records.RebuildPending() {
+		return garbageRefusal("records are being rebuilt; what is garbage is known when that is done")
+	}
+	if _, problem := l.life(); problem != "" {
+		return garbageRefusal(problem)
+	}
+	err := l.marker(ctx) // it may have been replaced since the link to it was judged
+	if errors.Is(err, enginelink.ErrForeign) {
+		return garbageRefusal(enginelink.ErrForeign.Error())
+	}
+	return err
+}
+
+func garbageRefusal(message string) error {
+	return &store.Refusal{Reason: "UNAVAILABLE", Class: errdefs.ErrUnavailable, Message: message}
+}
+
+// errKept says why an item that was listed as garbage stays.
+var errKept = errors.New("it is no garbage any more")
+
+// remove checks by the same rules that an item is still garbage, removes it, and records the outcome in the item.
+func (c *Collector) remove(ctx context.Context, g *agboxv1.GarbageItem) {
+	err := ctx.Err()
+	if err != nil {
+		g.Error = "not reached in the time of one call; call again"
+		return
+	}
+	if err = c.stillGarbage(ctx, g); err == nil {
+		err = c.removeOne(ctx, g)
+	}
+	if err != nil {
+		g.Error = message.Of(err)
+		return
+	}
+	g.Removed = true
+}
+
+func (l *lister) stillGarbage(ctx context.Context, g *agboxv1.GarbageItem) error {
+	if g.GetKind() == kindDirectory {
+		return l.stillGarbageDir(ctx, g)
+	}
+	now, err := l.garbageObjects(ctx, g.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	same := func(o *agboxv1.GarbageItem) bool {
+		return o.GetKind() == g.GetKind() && o.GetId() == g.GetId() && o.GetUnknown() == g.GetUnknown()
+	}
+	if !slices.ContainsFunc(now, same) {
+		return errKept
+	}
+	return nil
+}
+
+// removeOne removes one item, with the metric and the audit line of a step.
+func (c *Collector) removeOne(ctx context.Context, g *agboxv1.GarbageItem) (err error) {
+	step, begun := plan.Step{ID: g.GetId(), Reason: plan.BecauseOrphan}, time.Now()
+	switch g.GetKind() {
+	case kindContainer:
+		step.Kind = plan.RemoveContainer
+		err = c.remover.RemoveContainer(ctx, g.GetId())
+	case kindNetwork:
+		step.Kind = plan.RemoveNetwork
+		err = c.remover.RemoveNetwork(ctx, g.GetId())
+	case kindDirectory:
+		step.Kind = plan.RemoveFiles
+		err = c.remover.RemoveDir(g.GetId())
+	default:
+		err = fmt.Errorf("garbage of the unknown kind %q: %w", g.GetKind(), errdefs.ErrInternal)
+	}
+	c.metrics.Step(string(step.Kind), err)
+	if err == nil {
+		c.metrics.OrphanRemoved()
+	}
+	auditlog.Write(c.log, g.GetSandboxId(), step, g.GetId(), time.Since(begun), err)
+	return err
+}

@@ -1,0 +1,124 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/store"
+)
+
+// HookWait is since when a hook is waited for.
+type HookWait struct {
+	Index int
+	At    time.Time
+}
+
+// PhaseOf is how far the command of a journal is, as plan takes it.
+func PhaseOf(s execjournal.Status) plan.Phase {
+	switch s.Phase {
+	case execjournal.Running:
+		return plan.Running
+	case execjournal.Lost:
+		return plan.Lost
+	case execjournal.Ended:
+		return plan.Ended
+	case execjournal.Closed:
+		return plan.Closed
+	case execjournal.Foreign:
+		return plan.Foreign
+	}
+	return plan.NotStarted
+}
+
+// maxHookOutput is how much of a failed hook's output its message has room for.
+const maxHookOutput = 600
+
+// Hook is one hook of a spec.
+type Hook struct {
+	Service *agboxv1.ServiceSpec
+	Number  int // of that service's, from 1
+	Line    string
+}
+
+// HookAt returns the hook with that index among all.
+func HookAt(spec *agboxv1.CreateSpec, index int) (Hook, bool) {
+	for _, svc := range spec.GetRequiredServices() {
+		hooks := svc.GetPostStartOnPrimary()
+		if index < len(hooks) {
+			return Hook{svc, index + 1, hooks[index]}, true
+		}
+		index -= len(hooks)
+	}
+	return Hook{}, false
+}
+
+// HookNonce is a secret that nobody in the container knows: the store's UUID is not seen there. It is computed, so that a
+// hook that was begun is found again without a record of its own.
+func HookNonce(instanceID string, sb store.Sandbox, index int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "hook\x00%s\x00%s\x00%d\x00%d", instanceID, sb.ID, sb.CreatedAt.UnixNano(), index))
+	return hex.EncodeToString(sum[:16])
+}
+
+// observeHook reads the journal of the next hook of a create.
+func (r *Reader) observeHook(v View, saw *Sight) error {
+	rec, sb := v.Record, v.Sandbox
+	creating := rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Desired == storev1.RunState_RUN_STATE_RUN &&
+		rec.Attempt == storev1.Attempt_ATTEMPT_CREATE
+	index := int(rec.Progress.GetHooksDone())
+	hook, ok := HookAt(sb.Spec, index)
+	if !creating || !ok {
+		saw.NoHook = true
+		return nil
+	}
+	h := &plan.Hook{Index: index, Service: hook.Service.GetName(), Number: hook.Number}
+	saw.World.Hook = h
+	status, err := r.o.Files.Look(sb.ID, plan.HookID(index), HookNonce(r.o.Store.InstanceID(), sb, index))
+	if errdefs.IsNotFound(err) {
+		return nil // its directories are not there yet
+	}
+	if err != nil {
+		return fmt.Errorf("read the journal of hook %d: %w", index, err)
+	}
+	j := status.Journal
+	h.Phase, h.ExitCode, h.Cancelled = PhaseOf(status), j.ExitCode, j.Cancelled || j.Stopped
+	if j.StartedAtNanos != 0 {
+		h.StartedAt = time.Unix(0, j.StartedAtNanos)
+	}
+	if j.ErrorCode != "" {
+		h.Error = j.Error
+	}
+	begun := r.o.Hook(rec.ID)
+	if h.Phase == plan.Running {
+		if begun.At.IsZero() || begun.Index != index {
+			begun = HookWait{index, r.o.Now()}
+		}
+		saw.Hook = &begun
+	}
+	if begun.Index == index {
+		h.Since = begun.At
+	}
+	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
+		h.Output = message.Redact(r.hookOutput(sb.ID, plan.HookID(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
+	}
+	return nil
+}
+
+// hookOutput is the end of what a hook printed, as text; errors before anything else.
+func (r *Reader) hookOutput(sandboxID, execID string) string {
+	for _, stderr := range []bool{true, false} {
+		out, err := r.o.Files.Tail(sandboxID, execID, stderr, maxHookOutput)
+		if text := message.Printable(out); err == nil && text != "" {
+			return text
+		}
+	}
+	return ""
+}
