@@ -87,26 +87,27 @@ type Controller struct {
 	clock    *clock.Clock
 	started  time.Time
 
-	sandboxes *queue.Loop
-	execs     *queue.Loop
-	agentLoop *queue.Loop
-	agents    *agent.Reconciler
-	drainer   *agent.Drainer
-	link      *enginelink.Link
-	ops       *queue.Operations[plan.Kind]
-	removals  removals
-	odd       *oddities
-	absences  *absence.Keeper
-	hooks     *hookClock
-	proofs    *hookClock // of runtimes; the index is the process ID of the container
-	quotas    *quotas
-	status    *statusBoard
-	published *portBoard
-	kills     *killBoard
-	objects   owned.Objects
-	reader    *sandbox.Reader
-	explainer *inspect.Explainer
-	garbage   *inspect.Collector
+	sandboxes      *queue.Loop
+	execs          *queue.Loop
+	agentLoop      *queue.Loop
+	agents         *agent.Reconciler
+	drainer        *agent.Drainer
+	link           *enginelink.Link
+	ops            *queue.Operations[plan.Kind]
+	removals       removals
+	odd            *oddities
+	absences       *absence.Keeper
+	hooks          *hookClock
+	proofs         *hookClock // of runtimes; the index is the process ID of the container
+	quotas         *quotas
+	status         *statusBoard
+	published      *portBoard
+	kills          *killBoard
+	objects        owned.Objects
+	reader         *sandbox.Reader
+	explainer      *inspect.Explainer
+	agentExplainer *inspect.AgentExplainer
+	garbage        *inspect.Collector
 	// parked are the keys whose pass found no engine to judge by.
 	parked    *keySet
 	resyncNow chan struct{}
@@ -161,7 +162,7 @@ func New(cfg Config) *Controller {
 		Tries: c.sandboxes.Tries, Turns: c.agents.Observer().Turns, Killed: c.kills.has, Hook: c.hooks.get,
 		Stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) },
 	})
-	c.explainer = c.newExplainer()
+	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
 	c.garbage = c.newCollector()
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(c.agentLoop.Add)

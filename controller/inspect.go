@@ -16,6 +16,13 @@ func (c *Controller) newExplainer() *inspect.Explainer {
 	})
 }
 
+func (c *Controller) newAgentExplainer() *inspect.AgentExplainer {
+	return inspect.NewAgentExplainer(inspect.AgentOptions{
+		Agent: c.cfg.Store.Agent, Sandbox: c.cfg.Store.Sandbox, Agents: c.agents.Observer(), Engine: c.link.State, Clock: c.clock.Look,
+		Queue: c.agentLoop, Status: c.AgentStatus,
+	})
+}
+
 // newCollector wires the garbage collection: it reads, but for its Remover.
 func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
@@ -41,6 +48,11 @@ type dirRemover interface{ RemoveDir(path string) error }
 // Explain is inspect.Explainer.Sandbox.
 func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	return c.explainer.Sandbox(ctx, id)
+}
+
+// ExplainAgent is inspect.AgentExplainer.Agent.
+func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+	return c.agentExplainer.Agent(ctx, id)
 }
 
 // CollectGarbage is inspect.Collector.Collect.

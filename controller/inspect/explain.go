@@ -22,8 +22,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Timeout bounds one explanation. It is part of the contract.
-const Timeout = 10 * time.Second
+// timeout bounds one explanation. It is part of the contract.
+const timeout = 10 * time.Second
 
 // Sandboxes reads sandboxes and decides about them, as their passes do: *sandbox.Reader with ports that only read.
 type Sandboxes interface {
@@ -66,7 +66,7 @@ func NewExplainer(o ExplainOptions) *Explainer { return &Explainer{o} }
 // as a pass. It takes no step and writes nothing. Without the engine it tells what is on record. Sandboxes that are deleted, and damaged
 // records, are explained too. Errors: Refusal SANDBOX_NOT_FOUND for an ID that neither the store nor the engine knows; ErrUnavailable.
 func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	reader := x.o.Sandboxes()
 	rec, sb, err := reader.Record(ctx, id)

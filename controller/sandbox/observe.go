@@ -135,7 +135,7 @@ func (r *Reader) examineContainers(ctx context.Context, rec *plan.Record, spec *
 				return err
 			}
 		}
-		if ct.Component == naming.ComponentPrimary && runs(*rec) && !w.Containers[i].Alive() && d.OOMKilled {
+		if ct.Component == naming.ComponentPrimary && rec.Runs() && !w.Containers[i].Alive() && d.OOMKilled {
 			if rec.ExecOOM, err = r.o.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
 				return err
 			}

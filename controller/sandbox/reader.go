@@ -8,7 +8,6 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/owned"
@@ -114,9 +113,4 @@ func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.
 		return plan.Plan{}, rec, sb, err
 	}
 	return r.Decide(rec, sb, *w, at), rec, sb, nil
-}
-
-// runs reports whether a sandbox is READY and wanted to be.
-func runs(rec plan.Record) bool {
-	return rec.Desired == storev1.RunState_RUN_STATE_RUN && rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY
 }

@@ -1,6 +1,7 @@
-package controller
+package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -14,58 +15,85 @@ import (
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
-	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/store"
 )
 
-// ExplainAgent is Explain for an agent, by its ID. An agent's passes need no engine, so it is explained without one too; what
-// is wrong with the engine is told beside it. Errors: AGENT_NOT_FOUND; ErrUnavailable.
-func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, inspect.Timeout)
+// Agents reads agents and decides about them, as their passes do: *agent.Observer, whose ports only read.
+type Agents interface {
+	Observe(ctx context.Context, a store.Agent, at clock.Look) (*agent.Observation, error)
+}
+
+// AgentOptions are what an AgentExplainer works with. All are required.
+type AgentOptions struct {
+	// Agent and Sandbox read records of the store.
+	Agent   func(ctx context.Context, id string) (store.Agent, error)
+	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
+	Agents  Agents
+	// Engine is what is known of the engine.
+	Engine func() enginelink.State
+	// Clock reads the clock of deadlines.
+	Clock func() clock.Look
+	// Queue is that of agents.
+	Queue Queue
+	// Status says what an agent waits for; unverified: no pass has judged it since the daemon started.
+	Status func(agentID string) (line string, unverified bool)
+}
+
+// AgentExplainer explains agents.
+type AgentExplainer struct{ o AgentOptions }
+
+// NewAgentExplainer returns an AgentExplainer.
+func NewAgentExplainer(o AgentOptions) *AgentExplainer { return &AgentExplainer{o} }
+
+// Agent is Explainer.Sandbox for an agent, by its ID. An agent's passes need no engine, so it is explained without one too; the response
+// says beside it what is wrong with the engine. Errors: AGENT_NOT_FOUND; ErrUnavailable.
+func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a, err := c.cfg.Store.Agent(ctx, id)
+	a, err := x.o.Agent(ctx, id)
 	if err != nil && !errdefs.IsDataLoss(err) {
 		return nil, err
 	}
-	e := &agentExplanation{Controller: c, a: a, at: c.clock.Look(), blind: err}
+	e := &agentExplanation{o: x.o, a: a, at: x.o.Clock(), blind: err}
 	if err == nil {
-		e.look(ctx)
+		e.observe(ctx)
 	}
 	return e.response(), nil
 }
 
-// agentExplanation is one look at one agent.
+// agentExplanation is that of one agent at one moment.
 type agentExplanation struct {
-	*Controller
+	o  AgentOptions
 	a  store.Agent
 	at clock.Look
 
-	blind error             // why there is no verdict
+	blind error             // why there is no decision
 	box   string            // its sandbox, for people
 	envs  map[string]string // of the sandbox
 	view  *agent.Observation
 	plan  agentplan.Plan
 }
 
-// look observes and decides, as a pass does.
-func (e *agentExplanation) look(ctx context.Context) {
+// observe observes and decides, as a pass does.
+func (e *agentExplanation) observe(ctx context.Context) {
 	e.box = e.a.SandboxID
-	sb, err := e.cfg.Store.Sandbox(ctx, e.box)
+	sb, err := e.o.Sandbox(ctx, e.box)
 	e.envs = sb.Spec.GetEnvs()
 	if err == nil && sb.Name != "" {
 		e.box = fmt.Sprintf("%s (%s)", sb.Name, sb.ID)
 	}
-	if e.view, e.blind = e.agents.Observer().Observe(ctx, e.a, e.at); e.blind == nil {
+	if e.view, e.blind = e.o.Agents.Observe(ctx, e.a, e.at); e.blind == nil {
 		e.plan = e.view.Plan()
 	}
 }
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
-	last, link := e.agentLoop.Failure(e.a.ID), e.link.State()
+	last, link := e.o.Queue.Failure(e.a.ID), e.o.Engine()
 	r := &agboxv1.ExplainResponse{
 		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
-		Tries: uint32(e.agentLoop.Tries(e.a.ID)), EngineProblem: link.Problem,
+		Tries: uint32(e.o.Queue.Tries(e.a.ID)), EngineProblem: link.Problem,
 	}
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
@@ -82,7 +110,7 @@ func (e *agentExplanation) response() *agboxv1.ExplainResponse {
 	return r
 }
 
-// agentWanted is what is wanted; empty when the record does not say.
+// agentWanted is the word for what is wanted; empty when the record does not say.
 func agentWanted(a store.Agent) string {
 	if a.Desired == nil {
 		return ""
@@ -90,7 +118,7 @@ func agentWanted(a store.Agent) string {
 	return strings.ToLower(enum.Word(a.Desired.GetRun()))
 }
 
-// agentWord is empty when the record does not say.
+// agentWord is the word for a state; empty when the record has none.
 func agentWord(s agboxv1.AgentState) string {
 	if s == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
 		return ""
@@ -98,7 +126,7 @@ func agentWord(s agboxv1.AgentState) string {
 	return enum.Word(s)
 }
 
-// waiting is why nothing happens, or not yet.
+// waiting says why nothing happens now.
 func (e *agentExplanation) waiting() string {
 	switch {
 	case errdefs.IsDataLoss(e.blind):
@@ -107,7 +135,7 @@ func (e *agentExplanation) waiting() string {
 		return "no verdict: " + e.redact(message.Of(e.blind))
 	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && agentWanted(e.a) == "run":
 		return fmt.Sprintf("its process has ended, and its restart_policy (%s) does not start it again; `agbox agent start` does",
-			orElse(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
+			cmp.Or(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
 	}
 	return e.redact(e.plan.Waiting)
 }
