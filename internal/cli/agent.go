@@ -40,7 +40,7 @@ func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 	return c.ListAgents(ctx, "", nil)
 }
 
-// resolveAgent finds the agent that ref means, as resolve does for sandboxes. The handle has no spec.
+// resolveAgent returns the agent with the name, the ID or the start of the ID ref, like resolve for sandboxes. The handle has no spec.
 func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
 	ref = bare(kindAgent, ref)
 	all, err := a.agents(ctx)
@@ -69,7 +69,7 @@ func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandl
 	case 0:
 		return nil, a.agentNotFound(ctx, ref)
 	}
-	return nil, fmt.Errorf("%q is ambiguous: the IDs of %d agents begin so", ref, len(found))
+	return nil, fmt.Errorf("%q is ambiguous: the IDs of %d agents start with it; write more of the ID", ref, len(found))
 }
 
 // fullAgent is resolveAgent with the spec.
@@ -85,7 +85,7 @@ func (a *app) fullAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, 
 	return full, err
 }
 
-// namedAgent returns the agent of that name, as named.
+// namedAgent returns the agent of that name, like named for sandboxes.
 func namedAgent(all []*agboxv1.AgentHandle, name string) (best *agboxv1.AgentHandle) {
 	for _, one := range all {
 		switch {
@@ -107,10 +107,10 @@ func agentWithID(all []*agboxv1.AgentHandle, id string) *agboxv1.AgentHandle {
 	return all[i]
 }
 
-// agentNotFoundError says that no agent is meant by ref.
+// agentNotFoundError means that no agent has the name or ID ref.
 type agentNotFoundError struct {
 	ref string
-	// sandbox tells that a sandbox is.
+	// sandbox is set if a sandbox has it.
 	sandbox bool
 }
 
@@ -134,7 +134,7 @@ func isAgentNotFound(err error) bool {
 	return errors.As(err, &missing)
 }
 
-// agentName is how an agent is called towards the user.
+// agentName returns the agent's name, or its ID if it has none.
 func agentName(one *agboxv1.AgentHandle) string {
 	if one.GetName() != "" {
 		return one.GetName()
@@ -160,7 +160,7 @@ func (a *app) agentRefused(ctx context.Context, verb string, one *agboxv1.AgentH
 	return fmt.Errorf("%s: %w; see \"agbox agent describe %s\"", text, err, agentName(one))
 }
 
-// completeAgents offers the names of agents that are not on the line yet.
+// completeAgents completes the names of agents that are not on the command line yet.
 func (a *app) completeAgents(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	all, err := a.agents(cmd.Context())
 	if err != nil {

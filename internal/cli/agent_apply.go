@@ -24,15 +24,14 @@ func (d document) kind() string {
 	return "sandbox"
 }
 
-// sandboxesFirst puts what agents need before them, and leaves the order otherwise.
+// sandboxesFirst moves sandboxes before agents, and keeps the order otherwise.
 func sandboxesFirst(docs []document) []document {
 	docs = slices.Clone(docs)
 	slices.SortStableFunc(docs, func(a, b document) int { return strings.Compare(b.kind(), a.kind()) })
 	return docs
 }
 
-// applyAgent creates the agent, or compares it with the one that has the name. Only its sandbox and what is wanted of its process
-// can change in place.
+// applyAgent creates the agent, or compares it with the agent of that name. Only sandbox_id and desired_state can change in place.
 func (a *app) applyAgent(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
 	for range 2 {
 		spec, err := a.agentSpec(ctx, d)
@@ -70,7 +69,7 @@ func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, er
 	return spec, nil
 }
 
-// agentHolder returns the agent that holds the name, with its spec, or nil. One that is being deleted holds none.
+// agentHolder returns the agent with the name, with its spec, or nil. An agent that is being deleted no longer has its name.
 func (a *app) agentHolder(ctx context.Context, c *client.Client, name string) (*agboxv1.AgentHandle, error) {
 	all, err := a.agents(ctx)
 	if err != nil {
@@ -82,7 +81,7 @@ func (a *app) agentHolder(ctx context.Context, c *client.Client, name string) (*
 	}
 	one, err = c.GetAgent(ctx, one.GetAgentId())
 	if client.IsNotFound(err) {
-		return nil, nil // gone since
+		return nil, nil // deleted since the lookup
 	}
 	return one, err
 }
@@ -99,14 +98,14 @@ func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spe
 	return one, nil
 }
 
-// Paths of what changes in place.
+// Paths of the fields that can change in place.
 const (
 	pathState   = "desired_state"
 	pathSandbox = "sandbox_id"
 )
 
-// agentDifferences is what differs between an agent and a spec. What the spec does not say of desired_state is as it is, and one
-// that moves is where it moves to.
+// agentDifferences compares an agent with a spec. An absent desired_state is no difference, and the sandbox of an agent that moves
+// is the one to which it moves.
 func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (changes []validate.Change, fixed []string) {
 	before, after := proto.CloneOf(old.GetSpec()), proto.CloneOf(spec)
 	before.DesiredState, before.SandboxId = old.GetDesiredState(), cmp.Or(old.GetMovesTo(), old.GetSandboxId())
@@ -140,7 +139,7 @@ func (a *app) changeAgent(ctx context.Context, c *client.Client, old *agboxv1.Ag
 	return c.GetAgent(ctx, old.GetAgentId())
 }
 
-// requestChanges asks for what changes in place. errContended: the agent is gone.
+// requestChanges requests the changes in place. It returns errContended if the agent was deleted.
 func requestChanges(ctx context.Context, c *client.Client, id string, spec *agboxv1.AgentSpec, changes []validate.Change) error {
 	for _, one := range changes {
 		var err error
@@ -162,7 +161,7 @@ func requestChanges(ctx context.Context, c *client.Client, id string, spec *agbo
 	return nil
 }
 
-// moveAside says to which sandbox changes move an agent, or "".
+// moveAside returns a note with the sandbox to which changes move an agent, or "".
 func moveAside(d document, changes []validate.Change) string {
 	if slices.ContainsFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox }) {
 		return ", moves to sandbox/" + d.Agent.GetSandboxId()
@@ -175,9 +174,9 @@ func agentImmutable(d document, fixed []string) error {
 		strings.Join(fixed, ", "), d.file, d.file)
 }
 
-// replaceAgent deletes the old agent and waits until its process is gone: two would work in one directory.
+// replaceAgent deletes the old agent and waits until its process has ended, so that two never work in one directory.
 func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, fixed []string, o applyOptions) (*agboxv1.AgentHandle, error) {
-	// Whatever else is wrong with the new one is known before the old one is touched; only the name is still taken.
+	// A dry run finds other mistakes of the new agent before the old one is deleted; the name itself is still in use.
 	if _, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), DryRun: true}); err != nil {
 		return nil, err
 	}
@@ -188,12 +187,12 @@ func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.A
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if now, err := c.WaitAgent(waiting, old.GetAgentId(), client.AgentDeleted); err != nil {
-		return nil, fmt.Errorf("%w; apply again creates it", a.agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
+		return nil, fmt.Errorf("%w; apply again to create it", a.agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
 	}
 	return a.createAgent(ctx, c, d, spec, "replaced")
 }
 
-// agentAside adds what keeps an agent from working, and the way out.
+// agentAside returns a note with the reason why an agent does not work and the command that helps, or "".
 func agentAside(one *agboxv1.AgentHandle) string {
 	switch {
 	case client.AgentComesBack(one):

@@ -28,7 +28,7 @@ the last answer; if no prompt was sent, it continues until ^C. Neither stops the
 		Args:    one(oneAgent),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.attachAgent(cmd.Context(), args[0], all) },
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "begin with the whole conversation")
+	cmd.Flags().BoolVar(&all, "all", false, "show the whole conversation first")
 	return cmd
 }
 
@@ -37,7 +37,7 @@ type attached struct {
 	*app
 	agent *agboxv1.AgentHandle
 	talk  *talk
-	open  map[string]bool // prompts of ours whose turn has not ended
+	open  map[string]bool // prompts of this attachment whose turn has not ended
 	asked bool
 	eof   bool
 }
@@ -65,12 +65,12 @@ func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
 	case errors.Is(err, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
 	case isInterrupt(ctx):
-		fmt.Fprintf(a.Err, "detached; agent %s goes on\n", agentName(agent))
+		fmt.Fprintf(a.Err, "detached; agent %s continues\n", agentName(agent))
 	}
 	return err
 }
 
-// run goes on until the agent is gone, ctx ends, or the input has and everything that was asked was answered.
+// run returns when the agent is deleted, when ctx ends, or when the input has ended and every prompt was answered.
 func (at *attached) run(ctx context.Context, from uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,8 +103,7 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 	return nil
 }
 
-// input hands over the lines of standard input, and closes the channel at its end. A read that is under way is left behind
-// for the end of the process.
+// input sends the lines of standard input, and closes the channel at its end. A blocked read ends with the process.
 func (at *attached) input(ctx context.Context) <-chan string {
 	lines := make(chan string)
 	go func() {
@@ -127,18 +126,18 @@ func (at *attached) input(ctx context.Context) <-chan string {
 	return lines
 }
 
-// typed says whether somebody sits at the input.
+// typed reports whether the input is a terminal.
 func (at *attached) typed() bool {
 	f, ok := at.In.(*os.File)
 	return ok && isTerminal(f)
 }
 
-// say gives the agent a prompt. One that is refused is told, and the next one may be better.
+// say queues a prompt. It prints a refusal and returns no error, so that the user can send another prompt.
 func (at *attached) say(ctx context.Context, text string) error {
 	req := &agboxv1.PromptAgentRequest{AgentId: at.agent.GetAgentId(), Text: text, PromptId: uuid.NewString()}
 	at.asked, at.open[req.PromptId] = true, true
 	if at.typed() && isTerminal(at.Out) {
-		at.talk.own[req.PromptId] = true // it stands on the screen already
+		at.talk.own[req.PromptId] = true // the terminal has echoed it
 	}
 	err := validate.PromptAgent(req).Err()
 	var resp *agboxv1.PromptAgentResponse

@@ -8,15 +8,15 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// agentNews is what comes of the agent: an event, or what is to be said in the place of some.
+// agentNews is an event of the agent, or a note in place of events that were dropped.
 type agentNews struct {
 	event *agboxv1.AgentEvent
 	aside string
-	// over are prompts whose turns have ended, told behind the last event that may have said so.
+	// over are prompts whose turns have ended, sent after the last event that could show that.
 	over map[string]*agboxv1.AgentResult
 }
 
-// events hands over the agent's events, and at last the error that ended them.
+// events sends the agent's events, and finally the error that ended them.
 func (at *attached) events(ctx context.Context, from uint64) (<-chan agentNews, <-chan error) {
 	all, failed := make(chan agentNews), make(chan error, 1)
 	tell := func(n agentNews) bool {
@@ -65,14 +65,14 @@ func (at *attached) take(ctx context.Context, n agentNews) error {
 	return nil
 }
 
-// hopeless ends the wait for what was asked when the input has ended and the agent will take no prompt by itself.
+// hopeless ends the wait for answers when the input has ended and the agent gets no prompt without a user's command.
 func (at *attached) hopeless(ctx context.Context) error {
 	if !at.eof || len(at.open) == 0 {
 		return nil
 	}
 	now, err := at.conn.GetAgent(ctx, at.agent.GetAgentId())
 	if err != nil {
-		return nil //nolint:nilerr // the stream tells what is wrong
+		return nil //nolint:nilerr // the stream returns the error
 	}
 	if why := asleep(now); why != "" {
 		return &hopelessError{why}
@@ -110,10 +110,10 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 	return at.talk.show(e)
 }
 
-// aside writes what is not said by anybody.
+// aside writes a note that is not part of the conversation.
 func (at *attached) aside(text string) error { return at.talk.line(at.Out, "-- "+text) }
 
-// routine tells the changes between IDLE and BUSY, which every turn has.
+// routine reports whether a transition is between IDLE and BUSY, as in every turn.
 func routine(t *agboxv1.AgentTransition) bool {
 	return t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED || t.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED
 }

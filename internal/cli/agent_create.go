@@ -74,7 +74,7 @@ Fields without a flag, such as save_command and context, are set in a manifest: 
 	return cmd
 }
 
-// finish puts what flags say into the spec, and refuses what can't be meant.
+// finish copies flags into the spec, and refuses combinations without a meaning.
 func (o *agentCreateOptions) finish(cmd *cobra.Command) error {
 	if o.spec.GetSandboxId() == "" {
 		return usagef(cmd, "--sandbox is required: the name or ID of a sandbox")
@@ -124,7 +124,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 	one, err := a.conn.CreateAgent(ctx, req)
 	switch {
 	case client.Reason(err) == "AGENT_NAME_ALREADY_EXISTS":
-		return fmt.Errorf("agent %s is there already; choose another name, or \"agbox agent delete %s\" removes it with its conversation", name, name)
+		return fmt.Errorf("agent %s already exists; choose another name, or \"agbox agent delete %s\" removes it with its conversation", name, name)
 	case err != nil:
 		return err
 	case o.dryRun:
@@ -141,7 +141,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 	return outcomeOf(ctx, a.waitAgents(ctx, []*agboxv1.AgentHandle{one}, client.AgentRunning, o.timeout))
 }
 
-// sleepingSandbox says what keeps the agents of a sandbox from being started until somebody does something, or "".
+// sleepingSandbox returns a note if the agents of a sandbox start only after a user resumes it, or "".
 func sleepingSandbox(sb *agboxv1.SandboxHandle) string {
 	if !sandboxstate.Rests(sb.GetState()) {
 		return ""

@@ -65,7 +65,7 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	a.fact("Wanted", one.GetDesiredState())
 	a.factIf("Status", oneLine(one.GetStatusMessage()))
 	if one.GetNeedsAttention() {
-		a.fact("Attention", fmt.Sprintf("it is not started again by itself; \"agbox agent start %s\" does", agentName(one)))
+		a.fact("Attention", fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one)))
 	}
 	if one.GetParked() {
 		a.fact("Parked", "it comes back by itself")
@@ -83,34 +83,34 @@ func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) 
 	a.fact("Created", when(one.GetCreatedAt()))
 }
 
-// agentExec is the ID of the exec that is the agent's newest process.
+// agentExec returns the exec ID of the agent's newest process.
 func agentExec(one *agboxv1.AgentHandle) string {
 	return fmt.Sprintf("%s.%d", one.GetAgentId(), one.GetIncarnation())
 }
 
-// movesTo is where an agent is to move, for a person, or "".
+// movesTo describes the sandbox to which an agent moves, or returns "".
 func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 	to := one.GetMovesTo()
 	switch name := sandboxes[to]; {
 	case to == "":
 		return ""
 	case name == "":
-		return fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" gives it another", to, agentName(one))
+		return fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one))
 	case name != to:
 		return fmt.Sprintf("%s (%s)", name, to)
 	}
 	return to
 }
 
-// rungText says how a process got its past.
+// rungText says how a process got the conversation.
 func rungText(r agboxv1.AgentRung) string {
 	switch r {
 	case agboxv1.AgentRung_AGENT_RUNG_ADOPTED:
-		return "adopted: the daemon was restarted, and the process has lived on"
+		return "adopted: the process survived a restart of the daemon"
 	case agboxv1.AgentRung_AGENT_RUNG_NATIVE:
 		return "resumed by the program itself"
 	case agboxv1.AgentRung_AGENT_RUNG_CONTEXT:
-		return "told with its next prompt"
+		return "given with its next prompt"
 	case agboxv1.AgentRung_AGENT_RUNG_COLD:
 		return "none"
 	}
@@ -132,7 +132,7 @@ func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 }
 
-// interruptedText says what becomes of a prompt whose turn is cut off.
+// interruptedText describes on_interrupted.
 func interruptedText(policy string) string {
 	if policy == "hold" {
 		return "a prompt whose turn is cut off is not given again"
@@ -184,7 +184,7 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 	t.write(a.Out)
 }
 
-// agentNews shows the newest events, but for changes of state.
+// agentNews shows the newest events except changes of state.
 func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest []string
 	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
@@ -204,7 +204,7 @@ func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 	return nil
 }
 
-// eachStored hands over the events up to the newest that the agent had when it was read.
+// eachStored calls see with the events up to the last_event_sequence of one.
 func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent)) error {
 	last := one.GetLastEventSequence()
 	if last == 0 {

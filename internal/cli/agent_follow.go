@@ -13,23 +13,23 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// followed is the stream of an agent's events as somebody reads it who may be slower than the agent speaks: then the oldest
-// events are dropped before they were read, the results of turns among them.
+// followed is the event stream of an agent for a reader that may be slower than the agent. Then the daemon drops the oldest events
+// before they are read, including results of turns.
 type followed struct {
 	*app
 	agentID string
-	// away is called when the daemon went away and is not back in a moment; it is waited for.
+	// away is called if the daemon does not answer for awayAfter; the stream then waits for it.
 	away func()
-	// seen is the sequence of the newest event that was handed over.
+	// seen is the sequence of the newest event that was yielded.
 	seen uint64
-	// over are the prompts whose turns have ended, by the record of transitions, although their results may be dropped: they are
-	// told once everything up to until was handed over.
+	// over are the prompts whose turns have ended by the record of transitions; their results may be dropped. endOf returns them once
+	// all events up to until were yielded.
 	over  map[string]*agboxv1.AgentResult
 	until uint64
 }
 
-// events iterates over what is newer than from, each once and in order, as AgentEvents does. Where some was dropped it goes on
-// with what is kept, after it called lost.
+// events iterates over the events newer than from, each once and in order, like AgentEvents. If some were dropped it calls lost and
+// continues with the oldest retained event.
 func (f *followed) events(ctx context.Context, from uint64, lost func(one *agboxv1.AgentHandle)) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
 		f.seen = from
@@ -45,19 +45,19 @@ func (f *followed) events(ctx context.Context, from uint64, lost func(one *agbox
 				yield(nil, err)
 				return
 			}
-			from = 0 // all that is kept
+			from = 0 // all retained events
 		}
 	}
 }
 
-// errBack says that a daemon that was away has sent something.
+// errBack means that the daemon sent an event after it had not answered.
 var errBack = errors.New("the daemon is back")
 
-// awayAfter is when a daemon that went away is told to be.
+// awayAfter is how long the daemon may not answer before the user is notified.
 const awayAfter = 750 * time.Millisecond
 
-// stream hands over until the stream fails for another reason than that the daemon went away; nil: nobody wants more, or the agent
-// is gone. A daemon that is about to end may answer still while its streams have ended: then it is asked again.
+// stream yields events until the stream fails for a reason other than a daemon that does not answer. It returns nil if the consumer
+// stops or the agent was deleted. A daemon that is ending may still answer Ping after its streams have ended; then stream retries.
 func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.AgentEvent, error) bool) error {
 	lost, told := false, false
 	for {
@@ -77,11 +77,11 @@ func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.
 	}
 }
 
-// endingPause is between two looks at a daemon that seems to be ending.
+// endingPause is the pause between two tries with a daemon that is ending.
 const endingPause = 100 * time.Millisecond
 
-// connection hands over until the connection fails, and moves from along. With wait the daemon is waited for; errBack follows the
-// first event after a loss.
+// connection yields events until the connection fails, and advances from. With wait it waits for the daemon. With lost it returns
+// errBack after the first event.
 func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool, yield func(*agboxv1.AgentEvent, error) bool) error {
 	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: wait}) {
 		if err != nil {
@@ -101,7 +101,7 @@ func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool
 	return nil
 }
 
-// tellAway says that the daemon is away, unless it answers.
+// tellAway notifies the user unless the daemon answers.
 func (f *followed) tellAway(ctx context.Context) (told bool) {
 	moment, cancel := context.WithTimeout(ctx, awayAfter)
 	defer cancel()
@@ -112,12 +112,12 @@ func (f *followed) tellAway(ctx context.Context) (told bool) {
 	return true
 }
 
-// awayText says that the daemon is away, and that nothing is lost by that.
+// awayText is the note for a daemon that does not answer.
 func awayText(one *agboxv1.AgentHandle) string {
-	return fmt.Sprintf("agboxd does not answer; agent %s goes on, and is shown when it does", agentName(one))
+	return fmt.Sprintf("agboxd does not answer; agent %s continues, and its output is shown when agboxd answers again", agentName(one))
 }
 
-// look finds out which turns have ended.
+// look reads which turns have ended.
 func (f *followed) look(ctx context.Context, lost func(*agboxv1.AgentHandle)) error {
 	one, err := f.conn.GetAgent(ctx, f.agentID)
 	if err != nil {
@@ -132,8 +132,8 @@ func (f *followed) look(ctx context.Context, lost func(*agboxv1.AgentHandle)) er
 	return nil
 }
 
-// endOf is the end of a prompt's turn, by the record of transitions, once all events that are kept of it were handed over; nil: it
-// has not ended for good.
+// endOf returns the end of a prompt's turn by the record of transitions, once all its retained events were yielded; nil if the turn
+// has not ended or the prompt is given again.
 func (f *followed) endOf(promptID string) *agboxv1.AgentResult {
 	if f.seen < f.until {
 		return nil
@@ -141,7 +141,7 @@ func (f *followed) endOf(promptID string) *agboxv1.AgentResult {
 	return f.over[promptID]
 }
 
-// turnsOver are the turns that have ended, whose prompts are not given again.
+// turnsOver returns the turns that have ended and whose prompts are not given again.
 func turnsOver(all []*agboxv1.AgentTransition) map[string]*agboxv1.AgentResult {
 	over := map[string]*agboxv1.AgentResult{}
 	for _, t := range all {

@@ -24,7 +24,7 @@ type agentGetOptions struct {
 func (a *app) agentListCommand() *cobra.Command {
 	cmd := a.agentGetCommand()
 	cmd.Use, cmd.Short, cmd.Aliases = "list", "List agents", []string{"ls"}
-	cmd.Long = `List agents, newest first. A "?" behind a state says that the daemon has not looked at the agent since it started.`
+	cmd.Long = `List agents, newest first. A "?" behind a state means that the daemon has not observed the agent since the daemon started.`
 	cmd.Example = "  agbox agent list\n  agbox agent list --sandbox web -o wide"
 	cmd.Args, cmd.ValidArgsFunction = noArgs, cobra.NoFileCompletions
 	return cmd
@@ -35,8 +35,8 @@ func (a *app) agentGetCommand() *cobra.Command {
 	var o agentGetOptions
 	cmd := &cobra.Command{
 		Use: "get [NAME...]", SuggestFor: []string{"ps", "status", "show"}, Short: "Show agents by name, or list all", ValidArgsFunction: a.completeAgents,
-		Long: `Show agents. "-o yaml" prints manifests that can be applied again. A "?" behind a state says that the daemon has not looked at
-the agent since it started.`,
+		Long: `Show agents. "-o yaml" prints manifests that can be applied again. A "?" behind a state means that the daemon has not observed
+the agent since the daemon started.`,
 		Example: "  agbox agent get coder\n  agbox agent get coder -o yaml > coder.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(cmd, o.output, formats...); err != nil {
@@ -64,7 +64,7 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 	}
 	a.warnEngine(ctx, a.conn)
 	if failed && len(found) == 0 {
-		return &exitError{code: exitFailed} // an empty list would look like an answer
+		return &exitError{code: exitFailed} // an empty list would be a wrong answer
 	}
 	if err := a.printAgents(ctx, found, len(refs) == 1, o.output); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 	return outcomeOf(ctx, failed)
 }
 
-// selectedAgents returns what refs name, or what the selectors match. failed tells that some ref named nothing.
+// selectedAgents returns the agents named by refs, or those that the selectors match. failed reports that some ref names no agent.
 func (a *app) selectedAgents(cmd *cobra.Command, refs []string, o agentGetOptions) (found []*agboxv1.AgentHandle, failed bool, err error) {
 	ctx := cmd.Context()
 	selector, err := parseSelector(cmd, o.labels)
@@ -121,7 +121,7 @@ func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, sin
 		return nil
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(a.Err, "no agents; \"agbox agent create --help\" says how to make one")
+		fmt.Fprintln(a.Err, "no agents; \"agbox agent create --help\" shows how to create one")
 		return nil
 	}
 	all, err := a.live(ctx)
@@ -157,7 +157,7 @@ func (a *app) printAgentDocuments(ctx context.Context, found []*agboxv1.AgentHan
 	for _, one := range found {
 		full, err := a.conn.GetAgent(ctx, one.GetAgentId()) // lists come without specs
 		if client.IsNotFound(err) {
-			continue // gone since
+			continue // deleted since the list
 		}
 		if err != nil {
 			return err

@@ -32,13 +32,13 @@ it with its first prompt.`,
 	}
 	o.output = outputFlag(cmd, "json")
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
-	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "what a new process would receive")
+	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(cmd, *o.output, "json"); err != nil {
 			return err
 		}
 		if o.asContext && (o.last > 0 || *o.output != "") {
-			return usagef(cmd, "--as-context is a text as a whole: without --last and -o")
+			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
 		}
 		return a.conversation(cmd.Context(), args[0], o)
 	}
@@ -53,7 +53,7 @@ func (a *app) conversation(ctx context.Context, ref string, o conversationOption
 	if o.asContext {
 		text, err := a.conn.AgentContext(ctx, one.GetAgentId())
 		if err == nil && text == "" {
-			fmt.Fprintf(a.Err, "a new process of agent %s would be told nothing\n", agentName(one))
+			fmt.Fprintf(a.Err, "a new process of agent %s would receive no context\n", agentName(one))
 		}
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (a *app) conversation(ctx context.Context, ref string, o conversationOption
 		return printLines(a.Out, resp.GetTurns())
 	}
 	if len(resp.GetTurns()) == 0 {
-		fmt.Fprintf(a.Err, "nothing was said yet; \"agbox agent prompt %s TEXT\" begins\n", agentName(one))
+		fmt.Fprintf(a.Err, "no messages yet; \"agbox agent prompt %s TEXT\" sends the first\n", agentName(one))
 	}
 	for i, t := range resp.GetTurns() {
 		if i > 0 {
@@ -84,7 +84,7 @@ func (a *app) conversation(ctx context.Context, ref string, o conversationOption
 	return nil
 }
 
-// printTurn indents what was said, so that it can't be taken for a heading.
+// printTurn indents the text, so that it can't be mistaken for a heading.
 func (a *app) printTurn(t *agboxv1.ConversationTurn) error {
 	head := t.GetRole() + "  " + localTime(t.GetAt())
 	if t.GetInterrupted() {
@@ -95,7 +95,7 @@ func (a *app) printTurn(t *agboxv1.ConversationTurn) error {
 	return err
 }
 
-// printText prints a text that ends with a line end: as it is, but for what would harm a terminal.
+// printText prints a text with a final line end; on a terminal it removes control characters.
 func (a *app) printText(text string) error {
 	if isTerminal(a.Out) {
 		text = harmless(text, "\n\t")

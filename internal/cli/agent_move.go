@@ -32,12 +32,12 @@ happened yet, name the sandbox that the agent is in.`,
 			return a.moveAgent(cmd.Context(), args[0], args[1], wait, timeout)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "return once it is there, and runs if it is wanted to")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return once it has moved, and runs if its desired_state is running")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	return cmd
 }
 
-// completeMove offers agents, then sandboxes.
+// completeMove completes agents, then sandboxes.
 func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -87,7 +87,7 @@ func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agbox
 	case err != nil:
 		return a.agentWaitError(one, now, client.AgentMoved, timeout, err)
 	case now.GetSandboxId() != to.GetSandboxId():
-		return fmt.Errorf("agent %s did not move to %s: a newer request counts, or that sandbox is deleted; see \"agbox agent describe %s\"",
+		return fmt.Errorf("agent %s did not move to %s: a newer request replaced this one, or that sandbox is deleted; see \"agbox agent describe %s\"",
 			agentName(one), nameOrID(to), agentName(one))
 	}
 	fmt.Fprintf(a.Out, "agent/%s moved to sandbox/%s\n", agentName(one), nameOrID(to))

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests make.
+// rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests create.
 func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, replace bool, declared []string) error {
 	p, err := a.previewAgent(ctx, c, d, declared)
 	if err != nil {
@@ -41,12 +41,12 @@ func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, r
 	return nil
 }
 
-// previewAgent compares a document that has passed all checks that can be made.
+// previewAgent compares a document that has passed all checks.
 func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
 	spec, err := a.agentSpec(ctx, d)
 	var missing *notFoundError
 	if errors.As(err, &missing) && slices.Contains(declared, d.Agent.GetSandboxId()) {
-		spec, err = d.Agent, nil // its name stands for the ID that it will have
+		spec, err = d.Agent, nil // the sandbox has no ID yet; its name is used instead
 	}
 	if err != nil {
 		return preview{}, err
@@ -66,7 +66,7 @@ func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, de
 	return preview{changes: a.sandboxesByName(ctx, changes), immutable: fixed}, nil
 }
 
-// sandboxesByName has a change of sandbox told by names, where there are some.
+// sandboxesByName replaces the sandbox IDs of changes by names, if there are any.
 func (a *app) sandboxesByName(ctx context.Context, changes []validate.Change) []validate.Change {
 	i := slices.IndexFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox })
 	if i < 0 {
@@ -74,14 +74,14 @@ func (a *app) sandboxesByName(ctx context.Context, changes []validate.Change) []
 	}
 	all, err := a.live(ctx)
 	if err != nil {
-		return changes // IDs say it too
+		return changes // keep the IDs
 	}
 	names := sandboxNames(all)
 	changes[i].Old, changes[i].New = cmp.Or(names[changes[i].Old], changes[i].Old), cmp.Or(names[changes[i].New], changes[i].New)
 	return changes
 }
 
-// newAgentFields are the fields of a new agent, without defaults.
+// newAgentFields returns the fields of a new agent, without defaults.
 func newAgentFields(spec *agboxv1.AgentSpec) []validate.Change {
 	changes := validate.DiffAgent(nil, spec)
 	fields := spec.ProtoReflect()
@@ -91,7 +91,7 @@ func newAgentFields(spec *agboxv1.AgentSpec) []validate.Change {
 	})
 }
 
-// sandboxNamesOf are the names of the sandboxes among the documents.
+// sandboxNamesOf returns the names of the sandboxes among the documents.
 func sandboxNamesOf(docs []document) (list []string) {
 	for _, d := range docs {
 		if d.Agent == nil {

@@ -44,8 +44,8 @@ follows the repetition. ^C ends only the display.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "show the answer, and return when the turn has ended")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after this long; the agent goes on (default: never)")
-	cmd.Flags().StringVar(&o.id, "id", "", "ID of the prompt: the same ID and text again are one prompt (default a random one)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after this long; the agent continues (default: never)")
+	cmd.Flags().StringVar(&o.id, "id", "", "ID of the prompt; sending the same ID and text again has no effect (default a random one)")
 	return cmd
 }
 
@@ -75,7 +75,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 		o.id = uuid.NewString()
 	}
 	req := &agboxv1.PromptAgentRequest{AgentId: one.GetAgentId(), Text: text, PromptId: o.id}
-	if err := validate.PromptAgent(req).Err(); err != nil { // what is far too long would not even reach the daemon
+	if err := validate.PromptAgent(req).Err(); err != nil { // gRPC would refuse a text that is far too long
 		return usagef(cmd, "%v", err)
 	}
 	resp, err := a.conn.PromptAgent(ctx, req)
@@ -95,7 +95,8 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	return nil
 }
 
-// held says what a prompt waits for although the agent takes it by itself in the end, or "". A start and a turn are no news.
+// held returns why a prompt waits although the agent will get it without a user's command, or "". It does not report a start or a
+// turn.
 func held(one *agboxv1.AgentHandle) string {
 	switch one.GetState() {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_BUSY:
@@ -114,7 +115,7 @@ func aheadText(n uint32) string {
 	return fmt.Sprintf(", %d ahead", n)
 }
 
-// asleep says why an agent takes no prompt until somebody does something, or "". It needs the spec.
+// asleep returns why an agent gets no prompt before a user starts it, or "". It needs the spec.
 func asleep(one *agboxv1.AgentHandle) string {
 	up := one.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE || one.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY ||
 		one.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING

@@ -26,10 +26,10 @@ func agentHeader(wide bool) []string {
 	return []string{"NAME", "STATE", "SANDBOX", "RESTARTS", "AGE", "STATUS"}
 }
 
-// noSandbox is shown in the place of the name of a sandbox that is no more.
+// noSandbox is shown in place of the name of a deleted sandbox.
 const noSandbox = "(deleted)"
 
-// movesText says to which sandbox an agent is to move, or for which it waits, or "".
+// movesText names the sandbox to which an agent moves or for which it waits, or returns "".
 func movesText(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 	switch to := sandboxes[one.GetMovesTo()]; {
 	case to != "":
@@ -60,7 +60,7 @@ func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, 
 	}
 }
 
-// agentState is the state; "?" says that the daemon has not looked since it started.
+// agentState returns the state, with "?" if the daemon has not observed the agent since the daemon started.
 func agentState(one *agboxv1.AgentHandle) string {
 	return enum.Word(one.GetState()) + doubt(one)
 }
@@ -79,12 +79,12 @@ func doubt(one *agboxv1.AgentHandle) string {
 	return ""
 }
 
-// restarts is how many processes came after the first one.
+// restarts returns the number of processes after the first one.
 func restarts(one *agboxv1.AgentHandle) uint64 {
 	return max(one.GetIncarnation(), 1) - 1
 }
 
-// restartsText is "2", or "2 (3 tries)" while starts come to nothing.
+// restartsText is "2", or "2 (3 tries)" while starts fail.
 func restartsText(one *agboxv1.AgentHandle) string {
 	text := strconv.FormatUint(restarts(one), 10)
 	if n := one.GetAttempts(); n > 1 {
@@ -93,7 +93,7 @@ func restartsText(one *agboxv1.AgentHandle) string {
 	return text
 }
 
-// agentTrouble is what keeps an agent from being as wanted, what waits for it, or "".
+// agentTrouble returns why an agent is not in its desired state and how many prompts wait for it, or "".
 func agentTrouble(one *agboxv1.AgentHandle) string {
 	var parts []string
 	if one.GetNeedsAttention() {
@@ -118,8 +118,8 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	return strings.Join(parts, "; ")
 }
 
-// parkedText is of one that comes back by itself, after a drain, with its sandbox, or since somebody has just asked for it. What it
-// waits for is in its status.
+// parkedText describes an agent that will start again after a drain, with its sandbox, or after a user's request. What it waits for
+// is in its status.
 func parkedText(one *agboxv1.AgentHandle) (parts []string) {
 	if one.GetStatusMessage() == "" {
 		parts = append(parts, "comes back")
@@ -137,7 +137,7 @@ func prompts(n int) string {
 	return fmt.Sprintf("%d prompts", n)
 }
 
-// paintAgent colours the state by its word.
+// paintAgent colours the state.
 func paintAgent(column int, cell string) string {
 	colour := ""
 	switch word := strings.TrimSuffix(strings.TrimSpace(cell), "?"); {

@@ -128,9 +128,9 @@ func TestDrainText(t *testing.T) {
 		"waiting for 2 busy agents (a, b), at most 9m30s; 3 parked": {
 			Busy: 2, BusyAgents: []string{"a", "b"}, Parked: 3, WaitUntil: timestamppb.New(now.Add(570 * time.Second)),
 		},
-		"waiting for 1 busy agent; 0 parked":       {Busy: 1},
-		"detaching from the agents, which work on": {Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH, Busy: 1},
-		"ending idle agents; 3 parked":             {Parked: 3, WaitUntil: timestamppb.New(now.Add(time.Minute))},
+		"waiting for 1 busy agent; 0 parked":            {Busy: 1},
+		"detaching from the agents, which keep working": {Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH, Busy: 1},
+		"ending idle agents; 3 parked":                  {Parked: 3, WaitUntil: timestamppb.New(now.Add(time.Minute))},
 		"saving the work of 1 busy agent (a); 4 parked, 1 saved, 2 not saved": {
 			Phase: agboxv1.DrainPhase_DRAIN_PHASE_SAVING, Busy: 1, BusyAgents: []string{"a"}, Parked: 4, Saved: 1, NotSaved: 2,
 		},

@@ -17,23 +17,22 @@ const (
 	partToolResult = "tool_result"
 )
 
-// toolWidth is how much of a tool's call and result is shown.
+// toolWidth is how many characters of a tool's call and result are shown.
 const toolWidth = 100
 
-// talk writes a conversation as it comes: what the agent says to out, as far as it is new, and the tools it uses, in a line
-// each, to side. Reasoning is left out.
+// talk writes a conversation as it arrives: new text of the agent to out, and one line per tool use to side. It omits reasoning.
 type talk struct {
 	out, side io.Writer
-	// results also shows what tools answered, and users what the user said, but for the prompts in own.
+	// results also shows results of tools; users also shows messages of users, except the prompts in own.
 	results, users bool
 	own            map[string]bool
-	// safe removes control characters: out is a terminal.
+	// safe removes control characters, because out is a terminal.
 	safe bool
 
 	roles map[messageKey]string
-	shown map[messageKey]string // of the part that is being shown
+	shown map[messageKey]string // text shown so far, by part
 	part  map[messageKey]uint32
-	inRow bool // a line has begun
+	inRow bool // the current line has no line end yet
 	last  messageKey
 }
 
@@ -49,7 +48,7 @@ func newTalk(out, side io.Writer) *talk {
 	}
 }
 
-// show writes what an event has to say. Errors are those of writing.
+// show writes an event. Errors are those of writing.
 func (t *talk) show(e *agboxv1.AgentEvent) error {
 	switch e.GetEventType() {
 	case agboxv1.AgentEventType_AGENT_MESSAGE_CREATED:
@@ -92,7 +91,7 @@ func (t *talk) showPart(key messageKey, p *agboxv1.AgentMessagePart) error {
 	return nil
 }
 
-// text writes what a snapshot adds to the one before. Parts of one message are one text, messages begin on lines of their own.
+// text writes what a snapshot adds to the previous one. It joins the parts of a message, and starts each message on a new line.
 func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
 	if t.inRow && t.last != key {
 		if err := t.newline(t.out); err != nil {
@@ -104,7 +103,7 @@ func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
 	}
 	more, grown := strings.CutPrefix(p.GetText(), t.shown[key])
 	if !grown {
-		more = "\n" + p.GetText() // it was rewritten
+		more = "\n" + p.GetText() // the part was rewritten
 	}
 	t.part[key], t.shown[key], t.last = p.GetPart(), p.GetText(), key
 	return t.write(more)
@@ -122,7 +121,7 @@ func (t *talk) write(text string) error {
 	return err
 }
 
-// line writes whole lines, which may come between two pieces of a text.
+// line writes whole lines, also between two pieces of a text.
 func (t *talk) line(w io.Writer, text string) error {
 	if err := t.end(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (t *talk) line(w io.Writer, text string) error {
 	return err
 }
 
-// end ends a line that has begun.
+// end writes a line end if the current line has none.
 func (t *talk) end() error {
 	if !t.inRow {
 		return nil
@@ -181,11 +180,11 @@ func nonEmpty(list []string) (out []string) {
 	return out
 }
 
-// drainPhaseText is how far a drain is.
+// drainPhaseText describes the phase of a drain.
 func drainPhaseText(d *agboxv1.AgentDrain) string {
 	text := map[agboxv1.DrainPhase]string{
-		agboxv1.DrainPhase_DRAIN_PHASE_WAITING: "the daemon drains: turns may finish, prompts wait",
-		agboxv1.DrainPhase_DRAIN_PHASE_SAVING:  "the daemon drains: what still works is ended and saved",
+		agboxv1.DrainPhase_DRAIN_PHASE_WAITING: "the daemon drains: turns may finish, prompts are queued",
+		agboxv1.DrainPhase_DRAIN_PHASE_SAVING:  "the daemon drains: agents that still work are ended, and their work is saved",
 		agboxv1.DrainPhase_DRAIN_PHASE_DONE:    "the daemon has drained",
 	}[d.GetPhase()]
 	if text == "" {

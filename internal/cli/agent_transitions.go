@@ -23,7 +23,7 @@ process received the conversation, and the whole reason.`,
 		Args:    one(oneAgent),
 	}
 	output := outputFlag(cmd, "wide", "json")
-	cmd.Flags().Uint64Var(&after, "after", 0, "only those with a greater number")
+	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(cmd, *output, "wide", "json"); err != nil {
 			return err

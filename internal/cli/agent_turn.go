@@ -35,15 +35,15 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 	case errors.As(context.Cause(waiting), &hopeless):
 		return hopeless
 	case errors.Is(err, context.DeadlineExceeded) && !t.begun.Load():
-		return fmt.Errorf("agent %s has not begun with the prompt after %s; it stays in the queue; \"agbox agent describe %s\" says what it waits for",
+		return fmt.Errorf("agent %s has not started the prompt after %s; it stays in the queue; \"agbox agent describe %s\" shows what it waits for",
 			agentName(one), timeout, agentName(one))
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the turn has not ended after %s; agent %s goes on with it", timeout, agentName(one))
+		return fmt.Errorf("the turn has not ended after %s; agent %s continues it", timeout, agentName(one))
 	case isInterrupt(ctx) && !t.begun.Load():
 		fmt.Fprintf(a.Err, "the prompt stays in the queue of agent %s\n", agentName(one))
 		return err
 	case isInterrupt(ctx):
-		fmt.Fprintf(a.Err, "agent %s goes on; \"agbox agent interrupt %s\" ends its turn\n", agentName(one), agentName(one))
+		fmt.Fprintf(a.Err, "agent %s continues; \"agbox agent interrupt %s\" ends its turn\n", agentName(one), agentName(one))
 		return err
 	case errors.Is(err, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
@@ -53,12 +53,12 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 	return turnOutcome(one, t.result)
 }
 
-// hopelessError says that a prompt will not be given by itself.
+// hopelessError means that a prompt will not be given without a user's command.
 type hopelessError struct{ why string }
 
 func (e *hopelessError) Error() string { return e.why }
 
-// turn is the turn of one prompt as it is being followed.
+// turn follows the turn of one prompt.
 type turn struct {
 	*talk
 	prompt string
@@ -66,7 +66,7 @@ type turn struct {
 	result *agboxv1.AgentResult
 }
 
-// takes reports whether an event is of the turn, which begins with the message of its prompt.
+// takes reports whether an event belongs to the turn, which starts with the message of its prompt.
 func (t *turn) takes(e *agboxv1.AgentEvent) bool {
 	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt {
 		t.begun.Store(true)
@@ -74,7 +74,7 @@ func (t *turn) takes(e *agboxv1.AgentEvent) bool {
 	return t.begun.Load()
 }
 
-// observe takes one event in, and reports whether it was the last one. A turn that was cut off is not the end where its prompt is
+// observe processes one event, and reports whether it was the last one. After a turn that was cut off it continues if the prompt is
 // given again.
 func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
 	switch r := e.GetResult(); {
@@ -93,7 +93,7 @@ func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
 
 const turnAgain = "the turn was cut off; its prompt is given again"
 
-// followTurn returns when the turn has its result, or has ended and the result is no longer kept: then t.result stays nil.
+// followTurn returns when the turn has its result. t.result stays nil if the turn has ended and its result was dropped.
 func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uint64, t *turn) error {
 	f := &followed{app: a, agentID: one.GetAgentId(), away: func() {
 		a.notes.clear()
@@ -109,36 +109,36 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 			return err
 		}
 		if t.takes(e) {
-			a.notes.clear() // what other turns say is not shown: the note stands
+			a.notes.clear() // other turns are not shown: keep the note
 		}
 		if done, err := t.observe(e); done || err != nil {
 			return err
 		}
 		if end := f.endOf(t.prompt); end != nil {
-			return errors.Join(t.line(t.side, "-- the turn has ended; its result is no longer kept"), turnOutcome(one, end))
+			return errors.Join(t.line(t.side, "-- the turn has ended; its result was dropped"), turnOutcome(one, end))
 		}
 	}
 	return fmt.Errorf("agent %s was deleted", agentName(one))
 }
 
-const outputDropped = "some of the output was dropped before it was read: more was said than is kept"
+const outputDropped = "some of the output was dropped before it was read: the agent wrote more than the daemon keeps"
 
-// looksIdle is after how many looks an agent that has nothing to do has had the prompt before: the events of one that is given
-// come within a moment.
+// looksIdle is after how many observations in a row an idle agent with an empty queue must have had the prompt before: the events of
+// a prompt that is given arrive sooner.
 const looksIdle = 3
 
-// tellTurn says every now and then what the prompt waits for, while the agent has not got it, or not again, and ends the wait when
-// nothing will come of it. The returned function ends it.
+// tellTurn regularly shows what the prompt waits for until the agent gets it, and ends the wait if the agent never will. The returned
+// function stops it.
 func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		idle := 0 // looks in a row that found it with nothing to do
+		idle := 0 // observations in a row of an idle agent
 		for now := one; ; {
 			why := asleep(now)
 			if idle == looksIdle {
-				why = fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn are no longer kept", t.prompt, agentName(one))
+				why = fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn were dropped", t.prompt, agentName(one))
 			}
 			if why != "" && !t.begun.Load() {
 				giveUp(&hopelessError{why})
@@ -175,12 +175,12 @@ func waitingText(one *agboxv1.AgentHandle) string {
 	return strings.Join(nonEmpty([]string{fmt.Sprintf("waiting for agent %s: %s", agentName(one), agentState(one)), agentTrouble(one)}), "; ")
 }
 
-// turnOutcome is the end of a turn as an exit code. A program's own words for an end are no failures.
+// turnOutcome returns an error if the turn failed. Outcomes that only the program knows are no failures.
 func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
 	outcome, text := oneLine(r.GetOutcome()), "the turn failed"
 	switch {
 	case r.GetError() == "" && outcome == "interrupted":
-		return fmt.Errorf("the turn was interrupted; \"agbox agent transitions %s\" says why", agentName(one))
+		return fmt.Errorf("the turn was interrupted; \"agbox agent transitions %s\" shows the reason", agentName(one))
 	case r.GetError() == "" && !isFailure(outcome):
 		return nil
 	case outcome != "" && outcome != "end_turn" && outcome != "error":
@@ -189,8 +189,8 @@ func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
 	return errors.New(strings.Join(nonEmpty([]string{text, r.GetError()}), ": "))
 }
 
-// isFailure reports whether an outcome says that something failed, or that the answer is refused or is not whole: there are
-// max_tokens, max_turns, max_turn_requests and more of the kind.
+// isFailure reports whether an outcome means an error, a refusal or an incomplete answer, such as max_tokens, max_turns and
+// max_turn_requests.
 func isFailure(outcome string) bool {
 	return outcome == "error" || outcome == "refusal" || strings.HasPrefix(outcome, "max_")
 }

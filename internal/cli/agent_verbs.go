@@ -18,7 +18,7 @@ import (
 type agentVerb struct {
 	name, short, long string
 	suggestFor        []string
-	// wants is what --wait waits for; empty: there is nothing. byDefault says that it is waited for.
+	// wants is the condition of --wait; empty: the verb has no --wait. byDefault is the default of --wait.
 	wants     client.AgentCondition
 	byDefault bool
 	method    func(*client.Client, context.Context, string) error
@@ -75,12 +75,12 @@ func (a *app) agentVerbCommand(v agentVerb) *cobra.Command {
 		cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	}
 	if v.missing {
-		cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "an agent that is not there is no error")
+		cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing agent is no error")
 	}
 	return cmd
 }
 
-// askAgents asks for all, then waits for all, so that they go on side by side.
+// askAgents sends all requests, then waits for all, so that they run in parallel.
 func (a *app) askAgents(ctx context.Context, refs []string, v agentVerb, o agentVerbOptions) error {
 	var asked []*agboxv1.AgentHandle
 	failed := false
@@ -120,7 +120,7 @@ func (a *app) askAgent(ctx context.Context, ref string, v agentVerb) (*agboxv1.A
 	return one, nil
 }
 
-// waitAgents waits for each agent in turn, all within one timeout, says how each ended, and reports whether any failed.
+// waitAgents waits for each agent in turn, all within one timeout, prints each result, and reports whether any failed.
 func (a *app) waitAgents(ctx context.Context, all []*agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration) (failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -140,7 +140,7 @@ func (a *app) waitAgents(ctx context.Context, all []*agboxv1.AgentHandle, want c
 	return failed
 }
 
-// lateAgent reads the state of an agent whose wait timed out before it had read one; nil when the daemon does not answer.
+// lateAgent reads the state of an agent whose wait timed out before the first read; nil if the daemon does not answer.
 func (a *app) lateAgent(id string) *agboxv1.AgentHandle {
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
@@ -151,7 +151,7 @@ func (a *app) lateAgent(id string) *agboxv1.AgentHandle {
 	return now
 }
 
-// agentWaitError calls the agent by its name, and says how it is and where to look.
+// agentWaitError adds the agent's name, its state and the command that shows more.
 func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration, err error) error {
 	if now == nil && errors.Is(err, context.DeadlineExceeded) {
 		now = a.lateAgent(one.GetAgentId())
@@ -166,16 +166,16 @@ func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCon
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("agent %s is not %s after %s; it goes on%s", name, want, timeout, why)
+		return fmt.Errorf("agent %s is not %s after %s; the daemon continues%s", name, want, timeout, why)
 	case client.IsAgentFailed(err) && want == client.AgentMoved:
-		return fmt.Errorf("agent %s is where it is to be, and does not run there%s; see \"agbox agent describe %s\"", name, why, name)
+		return fmt.Errorf("agent %s has moved, and does not run in its new sandbox%s; see \"agbox agent describe %s\"", name, why, name)
 	case client.IsAgentFailed(err):
 		return fmt.Errorf("agent %s will not be %s%s; see \"agbox agent describe %s\"", name, want, why, name)
 	}
 	return err
 }
 
-// tellAgent says every now and then what is waited for, until stop is called.
+// tellAgent regularly shows what the wait is for, until stop is called.
 func (a *app) tellAgent(ctx context.Context, one *agboxv1.AgentHandle, want client.AgentCondition) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
@@ -184,7 +184,7 @@ func (a *app) tellAgent(ctx context.Context, one *agboxv1.AgentHandle, want clie
 		for wait.For(ctx, lookEvery) == nil {
 			now, err := a.conn.GetAgent(ctx, one.GetAgentId())
 			if err != nil || ctx.Err() != nil {
-				continue // the wait itself finds out
+				continue // the wait returns the error
 			}
 			text := fmt.Sprintf("waiting for agent/%s to be %s: %s", agentName(one), want, agentState(now))
 			if trouble := agentTrouble(now); trouble != "" {

@@ -30,7 +30,7 @@ const (
 	exitBrokenOut = 141 // 128 + SIGPIPE
 )
 
-// Streams are what a command reads and writes.
+// Streams are a command's standard streams.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -56,7 +56,7 @@ type app struct {
 	notes   *notes
 }
 
-// restartPatience is how long a call is tried while the daemon is away: a restart takes less.
+// restartPatience is how long calls are retried while the daemon does not answer; a restart of the daemon is shorter.
 const restartPatience = 5 * time.Second
 
 // client returns the connection, made on first use.
@@ -69,7 +69,7 @@ func (a *app) client() (*client.Client, error) {
 		socket = client.DefaultSocket()
 	}
 	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
-		return nil, fmt.Errorf("host %q: agboxd is reached by a Unix socket only; write its path", socket)
+		return nil, fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)
 	}
 	var once sync.Once
 	c, err := client.DialWith(socket, client.Options{Patience: restartPatience, OnAway: func() {
@@ -84,7 +84,7 @@ func (a *app) client() (*client.Client, error) {
 
 func (a *app) closeClient() {
 	if a.conn != nil {
-		_ = a.conn.Close() // the process ends; there is nobody to tell
+		_ = a.conn.Close() // the process ends
 	}
 }
 
@@ -97,7 +97,7 @@ type exitError struct {
 func (e *exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError is a mistake on the command line.
+// usageError is an error in the command line.
 type usageError struct{ text, help string }
 
 func (e *usageError) Error() string { return e.text }
@@ -106,7 +106,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{text: fmt.Sprintf(format, args...), help: cmd.CommandPath() + " --help"}
 }
 
-// finish prints what went wrong and returns the exit code.
+// finish prints the error and returns the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
 	var exit *exitError
 	var usage *usageError
@@ -120,7 +120,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 		}
 		return exit.code
 	case errors.Is(err, syscall.EPIPE):
-		return exitBrokenOut // whoever reads has seen enough
+		return exitBrokenOut // the reader has closed the pipe
 	case errors.As(err, &usage):
 		a.complain(err)
 		fmt.Fprintf(a.Err, "See \"%s\".\n", usage.help)
@@ -132,15 +132,15 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// complain prints an error. Its text may come from anywhere, such as a registry or a hook: lines after the first are
-// indented, and control characters go.
+// complain prints an error. Its text may be from a registry or a hook: it indents lines after the first and replaces control
+// characters.
 func (a *app) complain(err error) {
 	a.notes.clear()
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "\n  ")
 	fmt.Fprintf(a.Err, "error: %s\n", harmless(text, "\n\t"))
 }
 
-// colours reports whether w is a terminal that wants them.
+// colours reports whether w is a terminal on which to use colours.
 func colours(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

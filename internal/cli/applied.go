@@ -11,13 +11,13 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// applied is what an apply has come to.
+// applied is the result of an apply so far.
 type applied struct {
 	declared  []string // names of the sandboxes in the manifests
-	refused   []string // those of them that are not as they say
+	refused   []string // those of them that were refused
 	sandboxes []*agboxv1.SandboxHandle
 	agents    []*agboxv1.AgentHandle
-	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, as they were before
+	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, read before the replacement
 }
 
 func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) error {
@@ -40,20 +40,20 @@ func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o
 	return err
 }
 
-// refuse keeps in mind that a sandbox was refused, and tells of an agent when that is why it was.
+// refuse records that a sandbox was refused, and returns an error for an agent whose sandbox was refused.
 func (there *applied) refuse(d document, err error) error {
 	var missing *notFoundError
 	switch {
 	case d.Agent == nil:
 		there.refused = append(there.refused, d.Name)
 	case errors.As(err, &missing) && slices.Contains(there.refused, d.Agent.GetSandboxId()):
-		return fmt.Errorf("sandbox %q, which it is to work in, was refused: see above", d.Agent.GetSandboxId())
+		return fmt.Errorf("its sandbox %q was refused: see above", d.Agent.GetSandboxId())
 	}
 	return err
 }
 
-// waitApplied waits until agents are where and as is wanted of them. Those that came along with their sandbox are waited for if
-// they are wanted to run.
+// waitApplied waits until agents are in their sandbox and their desired state. Of the agents of replaced sandboxes it waits for those
+// whose desired_state is running.
 func (a *app) waitApplied(ctx context.Context, there *applied, timeout time.Duration) (failed bool) {
 	var run, stop, move []*agboxv1.AgentHandle
 	for _, one := range there.agents {

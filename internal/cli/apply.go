@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// defaultWait bounds waits on the command line; pulls of large images fit.
+// defaultWait is the default of --timeout; it is long enough for pulls of large images.
 const defaultWait = 10 * time.Minute
 
 type applyOptions struct {
@@ -30,13 +30,13 @@ func (a *app) applyCommand() *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
 		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Create or change sandboxes and agents to match manifests",
-		Long: `Create the sandboxes and agents of manifests; change those that are there, and leave those that are as written. Labels, idle_ttl,
-timeout (from the change on), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and
-pull_policy change in place, the last five also in services.
-For the rest a sandbox must be deleted and recreated: --replace does that, also with one that has FAILED. All files in
-the old one are lost; its agents come along with their conversations. When it is interrupted, apply again. Of an agent
-desired_state changes in place, and so does sandbox_id, which moves it; for the rest --replace recreates it, without its
-conversation. Sandboxes come before agents, wherever they stand.`,
+		Long: `Create the sandboxes and agents of manifests, and change existing ones that differ. Labels, idle_ttl, timeout (counted from the
+change), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and pull_policy change in place, the
+last five also in services.
+Any other change needs --replace, which deletes the sandbox with all its files and recreates it, also if it has FAILED. Its agents move to
+the new sandbox with their conversations. If apply is interrupted, apply again. Of an agent, desired_state changes in place, and so does
+sandbox_id, which moves the agent; for any other change --replace recreates the agent without its conversation. Sandboxes are applied
+before agents, in any order of the manifests.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
 		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ conversation. Sandboxes come before agents, wherever they stand.`,
 	}
 	a.fileFlag(cmd, &o.files)
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run, also those of replaced sandboxes")
-	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and recreate what has FAILED or can't be changed in place; its files are lost")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and recreate sandboxes and agents that have FAILED or can't be changed in place; files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
 	return cmd
@@ -70,7 +70,7 @@ func onlyFiles(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// manifests reads what -f names.
+// manifests reads the files of -f.
 func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) {
 	if len(files) == 0 {
 		return nil, usagef(cmd, "-f is required: a file, a directory, or - for standard input")
@@ -78,7 +78,7 @@ func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) 
 	return a.readManifests(cmd.Context(), files)
 }
 
-// apply handles every document even when one is refused, then waits for those that are there.
+// apply handles every document even if one is refused, then waits for the others.
 func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error {
 	c, err := a.client()
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 	for _, d := range sandboxesFirst(docs) {
 		err := a.applyDocument(ctx, c, d, o, there)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
-			return err // the next one would meet the same
+			return err // the next one would fail too
 		}
 		if err != nil {
 			a.complainOf(d, there.refuse(d, err))
@@ -104,11 +104,11 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 	return outcomeOf(ctx, failed)
 }
 
-// errContended says that what was found was no longer so when it was acted on.
-var errContended = errors.New("its name comes and goes; is somebody else applying and deleting it?")
+// errContended means that the object changed between the lookup and the request.
+var errContended = errors.New("it was created or deleted several times during the command; check whether another client applies and deletes it")
 
-// applyOne creates the sandbox, or changes the one that has the name. Whoever else takes or frees the name in between
-// leads to one more look.
+// applyOne creates the sandbox, or changes the sandbox of that name. If another client creates or deletes that name in between, it
+// tries again.
 func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	for range 2 {
 		old, err := a.holder(ctx, c, d.Name)
@@ -140,7 +140,7 @@ func (a *app) create(ctx context.Context, c *client.Client, d document, done str
 	return sb, nil
 }
 
-// change updates a sandbox in place, or replaces it where that is wanted and needed.
+// change updates a sandbox in place, or replaces it if that is needed and --replace is set.
 func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	dead := o.replace && old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	resp, err := c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
@@ -164,7 +164,7 @@ func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.Sandbox
 	return resp.GetSandbox(), nil
 }
 
-// gone reports whether the sandbox was deleted since it was looked up.
+// gone reports whether the sandbox was deleted since the lookup.
 func gone(err error) bool {
 	return client.IsNotFound(err) || client.Reason(err) == "SANDBOX_INVALID_STATE"
 }
@@ -174,7 +174,7 @@ func immutableError(d document, fields []string) error {
 		strings.Join(fields, ", "), d.file, d.file)
 }
 
-// holder returns the sandbox that holds the name, with its spec, or nil. One that is being deleted holds none.
+// holder returns the sandbox with the name, with its spec, or nil. A sandbox that is being deleted no longer has its name.
 func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agboxv1.SandboxHandle, error) {
 	all, err := a.live(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agbox
 	return sb, err
 }
 
-// aside adds what keeps a sandbox from being READY, and the way out.
+// aside returns a note with the reason why a sandbox is not READY and the command that helps, or "".
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch state := sb.GetState(); {
 	case sandboxstate.Rests(state):

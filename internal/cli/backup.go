@@ -22,13 +22,13 @@ func (a *app) backupCommand() *cobra.Command {
 	var o backupOptions
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write a copy of the daemon's records to a file", Args: one("the file to write"),
-		Long: `Write a copy of the daemon's records, as they are at this moment, to a file. The daemon keeps running. The file holds the
-env values of sandboxes: protect it like those. "agboxd restore FILE" puts it back.`,
+		Long: `Write a copy of the daemon's records, as they are at this moment, to a file. The daemon keeps running. The file contains
+the env values of sandboxes; protect it. "agboxd restore FILE" restores it.`,
 		Example: "  agbox backup --with-logs /backups/agbox-$(date +%F)\n  agbox backup verify /backups/agbox-2026-01-31",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().BoolVar(&o.withLogs, "with-logs", false, "add the logs of commands")
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace an existing file")
 	cmd.AddCommand(&cobra.Command{
 		Use: "verify FILE", Short: "Check that a backup is complete; needs no daemon", Args: one("the file to check"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verifyBackup(cmd.Context(), args[0]) },
@@ -36,7 +36,7 @@ env values of sandboxes: protect it like those. "agboxd restore FILE" puts it ba
 	return cmd
 }
 
-// backup writes beside the file first: whatever happens, path has a whole backup or what it had.
+// backup writes a temporary file in the same directory first, so that path has either a complete backup or its old content.
 func (a *app) backup(ctx context.Context, path string, o backupOptions) error {
 	if err := mayWrite(path, o.force); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (a *app) backup(ctx context.Context, path string, o backupOptions) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // it does not exist after success
 	err = a.receiveBackup(ctx, tmp, o.withLogs)
 	var h backup.Header
 	if err == nil {
@@ -69,7 +69,7 @@ func mayWrite(path string, force bool) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is there and not a regular file; name another one", path)
+		return fmt.Errorf("%s exists and is not a regular file; choose another path", path)
 	case !force:
 		return exists(path)
 	}
@@ -77,10 +77,10 @@ func mayWrite(path string, force bool) error {
 }
 
 func exists(path string) error {
-	return fmt.Errorf("%s is there already; name another one, or replace it with --force", path)
+	return fmt.Errorf("%s already exists; choose another path, or replace it with --force", path)
 }
 
-// progressAfter is when somebody who waits at a terminal is told how far it is.
+// progressAfter is the pause between two updates of the progress on a terminal.
 const progressAfter = time.Second
 
 func (a *app) receiveBackup(ctx context.Context, f *os.File, withLogs bool) error {
@@ -101,12 +101,12 @@ func (a *app) receiveBackup(ctx context.Context, f *os.File, withLogs bool) erro
 	}), withLogs)
 }
 
-// meter is a writer that looks at what passes.
+// meter is a writer that counts bytes.
 type meter func(p []byte) (int, error)
 
 func (m meter) Write(p []byte) (int, error) { return m(p) }
 
-// syncedBackup makes what was received durable and reads it again.
+// syncedBackup syncs the received file and verifies it.
 func syncedBackup(ctx context.Context, f *os.File) (backup.Header, error) {
 	if err := f.Sync(); err != nil {
 		return backup.Header{}, err
@@ -117,12 +117,12 @@ func syncedBackup(ctx context.Context, f *os.File) (backup.Header, error) {
 	}
 	b, err := backup.Open(ctx, f, info.Size())
 	if err != nil {
-		return backup.Header{}, fmt.Errorf("what was received is no backup: %w", err)
+		return backup.Header{}, fmt.Errorf("the received file is not a complete backup: %w", err)
 	}
 	return b.Header, nil
 }
 
-// install gives the file its name. Without force nothing is replaced, not even what came meanwhile.
+// install renames the file to path. Without force it never replaces a file, also not one created in the meantime.
 func install(tmp, path string, force bool) error {
 	var err error = unix.EINVAL
 	if !force {
@@ -136,7 +136,7 @@ func install(tmp, path string, force bool) error {
 			return err
 		}
 	} else if err != nil {
-		return fmt.Errorf("name %s: %w", path, err)
+		return fmt.Errorf("rename the backup to %s: %w", path, err)
 	}
 	return syncDirectory(filepath.Dir(path))
 }
@@ -158,7 +158,7 @@ func (a *app) verifyBackup(ctx context.Context, path string) error {
 	if err := b.CheckDatabase(ctx, ""); err != nil {
 		return fmt.Errorf("backup %s: %w", path, err)
 	}
-	fmt.Fprintf(a.Out, "backup %s is whole: %s\n", path, about(b.Header))
+	fmt.Fprintf(a.Out, "backup %s is complete: %s\n", path, about(b.Header))
 	return nil
 }
 

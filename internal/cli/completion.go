@@ -35,7 +35,7 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
-// completeNames offers the names of live sandboxes that are not on the line yet.
+// completeNames completes the names of live sandboxes that are not on the command line yet.
 func (a *app) completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	all, err := a.live(cmd.Context())
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]s
 	return a.completeNames(cmd, args, typed)
 }
 
-// completeEither is for verbs that take one sandbox, or one agent as agent/NAME.
+// completeEither completes one sandbox, or one agent as agent/NAME.
 func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	names, directive := a.completeName(cmd, args, typed)
 	agents, _ := a.completeAgent(cmd, args, typed)
@@ -68,7 +68,7 @@ func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([
 	return names, directive
 }
 
-// completeExecs offers the execs that run, with their commands.
+// completeExecs completes the IDs of active execs, with their commands.
 func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client()
 	if err != nil || len(args) > 0 {
@@ -85,14 +85,14 @@ func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]stri
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeExecOrName is for "agbox logs".
+// completeExecOrName completes the argument of "agbox logs".
 func (a *app) completeExecOrName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ids, directive := a.completeExecs(cmd, args, typed)
 	names, _ := a.completeEither(cmd, args, typed)
 	return append(ids, names...), directive
 }
 
-// completeLabels offers the labels of live sandboxes.
+// completeLabels completes the labels of live sandboxes.
 func (a *app) completeLabels(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	all, err := a.live(cmd.Context())
 	if err != nil {
@@ -108,19 +108,19 @@ func (a *app) completeLabels(cmd *cobra.Command, _ []string, _ string) ([]string
 	return slices.Compact(pairs), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeManifests offers files and directories.
+// completeManifests completes files and directories.
 func completeManifests(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// completeFlag offers a closed set of values.
+// completeFlag completes a flag with a fixed set of values.
 func completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	onFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// onFlag ties a completion to a flag that the command has.
+// onFlag registers a completion for a flag of the command.
 func onFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // the flag is misspelled, or has one already
+		panic(err) // the flag is misspelled, or has a completion already
 	}
 }

@@ -48,10 +48,10 @@ func (a *app) engineCommand() *cobra.Command {
 
 func (a *app) engineConfirmCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "confirm", Short: "Accept the engine as the right one, and give up what vanished from it", Args: noArgs,
+		Use: "confirm", Short: "Accept the engine, and give up sandboxes that vanished from it", Args: noArgs,
 		Long: `Confirm that the Docker engine behind the daemon is the right one although it does not show containers of sandboxes, as after its
-data was wiped. Sandboxes whose containers are gone become FAILED, and are named. The daemon looks twice before it gives one up, so this
-can take 15 seconds. What it shows again meanwhile is not given up. Exit code 1: it is not proven of a sandbox that it is gone.`,
+data was wiped. The daemon observes each of these sandboxes twice, which can take 15 seconds. Those that the engine does not show become
+FAILED, and their names are printed. Exit code 1: a sandbox was not given up, because it may still exist.`,
 	}
 	output := outputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -82,18 +82,18 @@ func (a *app) showConfirmation(ctx context.Context, c *client.Client, done clien
 		fmt.Fprintf(a.Out, "sandbox/%s given up\n", nameOrID(sb))
 	}
 	for _, sb := range byName(ctx, c, done.Undecided) {
-		text := "it is not proven that it is gone"
+		text := "it may still exist"
 		if m := sb.GetStatusMessage(); m != "" {
 			text = m
 		}
 		a.complain(fmt.Errorf("sandbox/%s is not given up: %s", nameOrID(sb), oneLine(text)))
 	}
 	if len(done.Undecided) > 0 {
-		fmt.Fprintln(a.Err, "run \"agbox engine confirm\" again once agboxd has looked again; \"agbox explain NAME\" says what it waits for")
+		fmt.Fprintln(a.Err, "run \"agbox engine confirm\" again later; \"agbox explain NAME\" shows what it waits for")
 	}
 }
 
-// byName reads sandboxes, sorted by name. Of one that can't be read only the ID is known.
+// byName reads sandboxes and sorts them by name. For one that can't be read it returns the ID only.
 func byName(ctx context.Context, c *client.Client, ids []string) []*agboxv1.SandboxHandle {
 	var list []*agboxv1.SandboxHandle
 	for _, id := range ids {

@@ -23,9 +23,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
 		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
-		Long: `Remove sandboxes with everything they hold, also their agents with their conversations. The name is free at once; --wait returns
-when all is gone. Busy agents have half a minute to finish and save their work. With --keep-agents, agents stay: all go on, with their conversations, in
-the next sandbox of the name, or where "agbox agent move" sends them. Agents that move to another sandbox already stay in any case.`,
+		Long: `Remove sandboxes with their files, logs and agents, and with the agents' conversations. The name is free at once; --wait returns
+when everything is removed. Busy agents have half a minute to finish and save their work. --keep-agents keeps the agents with their
+conversations: they continue in the next sandbox of the name, or in the one of "agbox agent move". Agents that are already moving to
+another sandbox are always kept.`,
 		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents",
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,14 +42,14 @@ the next sandbox of the name, or where "agbox agent move" sends them. Agents tha
 			return a.delete(cmd, args, o)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete what the manifests name: file, directory, or -")
-	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all with these labels: key=value,...")
-	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "agents stay, with their conversations, for the next sandbox of the name")
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete the sandboxes and agents of manifests: file, directory, or -")
+	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all sandboxes with these labels: key=value,...")
+	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "keep agents with their conversations for the next sandbox of the name")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	onFlag(cmd, "filename", completeManifests)
 	onFlag(cmd, "selector", a.completeLabels)
-	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a sandbox that is not there is no error")
+	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing sandbox is no error")
 	return cmd
 }
 
@@ -85,7 +86,7 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 	return outcomeOf(ctx, failed)
 }
 
-// deleteDocuments deletes agents before their sandboxes, unless agents are to stay.
+// deleteDocuments deletes agents before their sandboxes, unless agents are kept.
 func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOptions) error {
 	var names, agents []string
 	for _, d := range docs {
@@ -130,7 +131,7 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 	for _, id := range ids {
 		sb, err := c.GetSandbox(ctx, id)
 		if err != nil {
-			sb = &agboxv1.SandboxHandle{SandboxId: id} // accepted all the same; only its name is not known
+			sb = &agboxv1.SandboxHandle{SandboxId: id} // the delete was accepted; only the name is unknown
 		}
 		a.sayDeleting(sb, housed[id], o)
 		gone = append(gone, sb)
@@ -138,10 +139,10 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 	return gone, err
 }
 
-// deleteSelected asks for all at once, or for one after the other where their agents stay: then an error comes with those that
-// were asked for before it.
+// deleteSelected deletes all with one request, or one after the other if agents are kept. With an error it returns the sandboxes
+// that were deleted before.
 func deleteSelected(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) (ids []string, err error) {
-	if !o.keepAgents || len(selector) == 0 { // an empty one is the daemon's to refuse; in a list it would mean all
+	if !o.keepAgents || len(selector) == 0 { // the daemon refuses an empty selector, which lists all sandboxes
 		return c.DeleteSandboxes(ctx, selector)
 	}
 	all, err := c.ListSandboxes(ctx, false, selector)
@@ -190,7 +191,7 @@ func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string,
 	return gone, failed, nil
 }
 
-// sayDeleting tells what becomes of its agents, and that the delete was accepted, unless its end will be told.
+// sayDeleting prints what happens to the agents, and that the delete was accepted unless the command waits for its end.
 func (a *app) sayDeleting(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle, o deleteOptions) {
 	if len(agents) > 0 {
 		fmt.Fprintf(a.Err, "sandbox/%s: %s\n", nameOrID(sb), fateOf(agents, sb, o.keepAgents))

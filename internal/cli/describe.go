@@ -85,8 +85,7 @@ func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
 	}
 }
 
-// describeEvents shows the newest events. Of a history that begins later, because its beginning was dropped or lost with the
-// database, it shows what there is.
+// describeEvents shows the newest events. If older ones were dropped or lost, it shows the retained ones.
 func (a *app) describeEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
 	last := sb.GetLastEventSequence()
 	from := uint64(0)

@@ -8,10 +8,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// describeLifetime shows when the sandbox is to end, how far a pause has come, and whether its record was rebuilt.
+// describeLifetime shows the deadline of the sandbox, whether a pause was demoted, and whether the record was rebuilt.
 func (a *app) describeLifetime(sb *agboxv1.SandboxHandle) {
 	if sb.GetDemotedAt() != nil {
-		a.fact("Demoted", when(sb.GetDemotedAt())+", stopped to save its memory; its files stay")
+		a.fact("Demoted", when(sb.GetDemotedAt())+", stopped to free its memory; its files are kept")
 	}
 	a.fact("Timeout", timeoutLength(sb))
 	a.factIf("On timeout", sb.GetOnTimeout())
@@ -28,7 +28,7 @@ func timeoutLength(sb *agboxv1.SandboxHandle) string {
 	return never
 }
 
-// deadlineText is "2026-12-01T11:00:00+01:00 (in 1h23m)", or "" when there is none.
+// deadlineText is "2026-12-01T11:00:00+01:00 (in 1h23m)", or "" without a deadline.
 func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 	if sb.GetDeadlineAt() == nil {
 		return ""
@@ -44,7 +44,7 @@ func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 	return text + ", starts over when it is resumed"
 }
 
-// rehydrated says when a record was rebuilt and what of it is a guess.
+// rehydrated says when a record was rebuilt and which fields were guessed.
 func rehydrated(r *agboxv1.RehydratedDetails) string {
 	if len(r.GetDefaulted()) == 0 {
 		return when(r.GetRehydratedAt()) + ", everything was known"

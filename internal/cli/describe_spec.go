@@ -13,7 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// describeSpec shows what was asked for, and beside it what has become of its services and ports.
+// describeSpec shows the spec, with the present state of its services and ports.
 func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	spec := sb.GetSpec()
 	a.fact("Image", spec.GetImage())
@@ -68,7 +68,7 @@ func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
 	}
 }
 
-// memoryInForce returns the memory limit of a container: that of its spec, or the default that was resolved at the accept.
+// memoryInForce returns the memory limit of a container: that of its spec, or the default when the sandbox was accepted.
 func memoryInForce(own string, sb *agboxv1.SandboxHandle) string {
 	if own != "" || sb.GetDefaultMemoryBytes() == 0 {
 		return own
@@ -134,7 +134,7 @@ func copyLines(copies []*agboxv1.CopySpec) (lines []string) {
 	return lines
 }
 
-// portLines shows the ports as they are now, and those of a sandbox that does not run as they were asked for.
+// portLines shows the published ports, and the ports of the spec if the sandbox does not run.
 func portLines(sb *agboxv1.SandboxHandle) (lines []string) {
 	for _, p := range sb.GetPorts() {
 		lines = append(lines, fmt.Sprintf("127.0.0.1:%d -> %d/%s%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol(), ofService(p.GetServiceName())))
@@ -161,7 +161,7 @@ func ofService(name string) string {
 	return " of service " + name
 }
 
-// lines prints a heading and what belongs to it, or nothing.
+// lines prints a heading and lines below it, or nothing if there are none.
 func (a *app) lines(heading string, all []string) {
 	if len(all) > 0 {
 		fmt.Fprintln(a.Out, heading+":")

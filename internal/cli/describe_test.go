@@ -24,7 +24,7 @@ func TestDescribeTellsHowFarAPauseHasCome(t *testing.T) {
 	at := ago.AsTime().Local().Format(time.RFC3339)
 	for _, want := range []string{
 		"State:       PAUSED, to be stopped\n", "Since:       " + at + " (3h ago)\n",
-		"Demoted:     " + at + " (3h ago), stopped to save its memory; its files stay\n",
+		"Demoted:     " + at + " (3h ago), stopped to free its memory; its files are kept\n",
 		"Timeout:     2h\n", "On timeout:  pause\n", "Deadline:    " + at + " (3h ago), starts over when it is resumed\n",
 		"Rehydrated:  " + at + " (3h ago), guessed: name, timeout\n",
 	} {

@@ -14,15 +14,15 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// exitDiffError is the exit code of diff for any error: 1 means that something differs.
+// exitDiffError is the exit code of diff for any error; 1 means a difference.
 const exitDiffError = 2
 
 func (a *app) diffCommand() *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use: "diff -f FILE", Short: "Show what apply would change",
-		Long: `Show how manifests differ from the sandboxes and agents of their names: "+" is new, "-" goes, "~" changes. Values of envs are not
-shown. Exits with 0 when nothing differs, 1 when something does, and 2 after an error.`,
+		Long: `Show how manifests differ from the sandboxes and agents of their names: "+" is added, "-" removed, "~" changed. Values of envs are not
+shown. Exits with 0 if nothing differs, 1 if something differs, and 2 after an error.`,
 		Example: "  agbox diff -f hello.yaml && echo as written",
 		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ shown. Exits with 0 when nothing differs, 1 when something does, and 2 after an 
 	return cmd
 }
 
-// diffError gives an error the exit code 2, unless it has one or a signal ended us.
+// diffError gives an error the exit code 2, unless it has one or a signal ended the command.
 func diffError(ctx context.Context, err error) error {
 	var exit *exitError
 	var usage *usageError
@@ -87,9 +87,9 @@ func (a *app) diff(ctx context.Context, docs []document) error {
 // preview is what applying a document would do.
 type preview struct {
 	absent  bool                   // it would be created
-	old     *agboxv1.SandboxHandle // nil for an agent, and when absent
+	old     *agboxv1.SandboxHandle // nil for an agent, and if absent
 	changes []validate.Change
-	// immutable are the paths for which it would have to be replaced.
+	// immutable are the changed paths that need --replace.
 	immutable []string
 }
 
@@ -100,8 +100,7 @@ func (a *app) previewOf(ctx context.Context, c *client.Client, d document, decla
 	return a.preview(ctx, c, d)
 }
 
-// preview compares a document that has passed all checks: those that can be made here, and where there is a sandbox also
-// the daemon's.
+// preview compares a document after all checks: local ones, and those of the daemon if the sandbox exists.
 func (a *app) preview(ctx context.Context, c *client.Client, d document) (preview, error) {
 	if errs := d.rules(); len(errs) > 0 {
 		return preview{}, errs

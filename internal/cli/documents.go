@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// kindDocument is a sandbox or an agent as a manifest, with the daemon's view of it below.
+// kindDocument is a sandbox or an agent as a manifest, with its status.
 type kindDocument struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -50,13 +50,13 @@ func newDocument(sb *agboxv1.SandboxHandle) (kindDocument, error) {
 	return doc, nil
 }
 
-// printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.
+// printDocuments prints one object if it was requested by name, otherwise a JSON list or a YAML stream.
 func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agboxv1.SandboxHandle, single bool, output string) error {
 	docs := make([]kindDocument, 0, len(found))
 	for _, sb := range found {
-		full, err := c.GetSandbox(ctx, sb.GetSandboxId()) // lists come without specs
+		full, err := c.GetSandbox(ctx, sb.GetSandboxId()) // lists have no specs
 		if client.IsNotFound(err) {
-			continue // purged since
+			continue // purged since the list
 		}
 		if err != nil {
 			return err

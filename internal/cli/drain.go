@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// drainLook is the pause between looks at how far a drain is.
+// drainLook is the pause between reads of a drain's status.
 const drainLook = 500 * time.Millisecond
 
 type drainOptions struct {
@@ -25,17 +25,17 @@ type drainOptions struct {
 
 func (a *app) drainCommand() *cobra.Command {
 	var o drainOptions
-	cmd := group("drain", "Let agents save their work before the daemon or the host ends", `Drain the daemon: no agent is started and no prompt is given any more; prompts are still queued. Sandboxes and commands are not
-touched.
+	cmd := group("drain", "Let agents save their work before the daemon or the host ends", `Drain the daemon: it starts no agent and gives no prompt; prompts are still queued. Sandboxes and commands are not
+affected.
 
-  park    idle agents end; busy ones are told their nudge and have --wait to finish, then their work is saved by force. They come
-          back by themselves after "agbox undrain" or the next start of the daemon.
-  detach  nothing ends but the daemon; everything works on, and is there after the next start.
+  park    ends idle agents; busy ones get their nudge and have --wait to finish, then they are ended and their work is saved. All
+          start again after "agbox undrain" or the next start of the daemon.
+  detach  ends no agent: they keep working, and the next daemon adopts them.
 
-Returns when nothing is left to do. A drain ends with "agbox undrain", with the end of the daemon, and after an hour.
+Returns when all agents have ended. A drain lasts until "agbox undrain" or the end of the daemon, and an hour at most.
 
-With --exit the daemon ends then, with exit code 0. The systemd unit restarts failures only, so it stays away, and parked agents with
-it, until "systemctl start agboxd" or the next boot.`)
+With --exit the daemon then ends with exit code 0. The systemd unit restarts failures only, so the daemon and the parked agents stay
+stopped until "systemctl start agboxd" or the next boot.`)
 	cmd.Example = "  agbox drain --reason \"kernel update\" && systemctl reboot\n  agbox drain --mode detach --exit\n  agbox drain status"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		req, err := o.request(cmd)
@@ -47,7 +47,7 @@ it, until "systemctl start agboxd" or the next boot.`)
 	cmd.Flags().StringVar(&o.mode, "mode", "park", "park or detach")
 	cmd.Flags().DurationVar(&o.wait, "wait", 0, "how long busy agents may finish (default the daemon's drain.wait)")
 	cmd.Flags().BoolVar(&o.exit, "exit", false, "end the daemon when the drain is done")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why; it is recorded")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "the reason, which is recorded")
 	completeFlag(cmd, "mode", "park", "detach")
 	cmd.AddCommand(a.drainStatusCommand())
 	return cmd
@@ -65,7 +65,7 @@ func (o drainOptions) request(cmd *cobra.Command) (*agboxv1.DrainRequest, error)
 	}
 	if cmd.Flags().Changed("wait") {
 		if o.mode == "detach" {
-			return nil, usagef(cmd, "--wait is for --mode park: a detach waits for nobody")
+			return nil, usagef(cmd, "--wait is for --mode park: a detach does not wait")
 		}
 		req.Wait = durationpb.New(o.wait)
 	}
@@ -87,13 +87,13 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	last, ended, err := a.watchDrain(ctx, c, a.namedBusy(ctx, now), req.GetExit())
 	a.notes.clear()
 	if isInterrupt(ctx) {
-		fmt.Fprintln(a.Err, "the drain goes on; \"agbox undrain\" ends it")
+		fmt.Fprintln(a.Err, "the drain continues; \"agbox undrain\" ends it")
 	}
 	if err != nil {
 		return err
 	}
 	if ended && last.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
-		fmt.Fprintln(a.Out, "drained") // between two looks: the last one does not count all
+		fmt.Fprintln(a.Out, "drained") // it ended after the last read, whose counts are incomplete
 	} else {
 		fmt.Fprintln(a.Out, drainDone(last))
 	}
@@ -103,27 +103,27 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	return nil
 }
 
-// joinDrain goes along with the drain that is under way, if it is what was asked for.
+// joinDrain waits for the drain that already runs, if it has the requested mode.
 func (a *app) joinDrain(ctx context.Context, c *client.Client, req *agboxv1.DrainRequest, refused error) (*agboxv1.DrainStatus, error) {
 	now, err := c.DrainStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !now.GetDraining() || now.GetMode() != req.GetMode() || req.GetExit() || req.GetWait() != nil {
-		return nil, fmt.Errorf("%w; \"agbox drain status\" shows how far it is, \"agbox undrain\" ends it", refused)
+		return nil, fmt.Errorf("%w; \"agbox drain status\" shows its progress, \"agbox undrain\" ends it", refused)
 	}
-	fmt.Fprintln(a.Err, "the daemon is draining already; this goes along")
+	fmt.Fprintln(a.Err, "the daemon is already draining; waiting for that drain")
 	return now, nil
 }
 
-// watchDrain shows how far the drain is until it is done, and with exit until the daemon is gone. It returns what was seen
-// last.
+// watchDrain shows the progress of the drain until it is done, and with exit until the daemon has ended. It returns the last status
+// read.
 func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.DrainStatus, exit bool) (last *agboxv1.DrainStatus, ended bool, err error) {
 	for {
 		done := now.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE
 		switch {
 		case !now.GetDraining():
-			return now, false, fmt.Errorf("the drain was ended by somebody else: %s", drainSum(now))
+			return now, false, fmt.Errorf("another client ended the drain: %s", drainSum(now))
 		case done && !exit:
 			return now, false, nil
 		case done:
@@ -142,13 +142,13 @@ func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.Dra
 			return now, false, err
 		}
 		if exit && done && !next.GetDraining() {
-			return now, true, nil // it has ended and was started again between two looks
+			return now, true, nil // the daemon has ended and was started again between two reads
 		}
 		now = a.namedBusy(ctx, next)
 	}
 }
 
-// namedBusy calls the busy agents by their names, as far as they can be looked up.
+// namedBusy replaces the IDs of busy agents by their names if it can read them.
 func (a *app) namedBusy(ctx context.Context, s *agboxv1.DrainStatus) *agboxv1.DrainStatus {
 	if len(s.GetBusyAgents()) == 0 {
 		return s

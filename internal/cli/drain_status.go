@@ -12,10 +12,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// drainDone is "drained: 3 parked". A detach parks none.
+// drainDone is "drained: 3 parked"; a detach parks no agent.
 func drainDone(s *agboxv1.DrainStatus) string {
 	if s.GetMode() == agboxv1.DrainMode_DRAIN_MODE_DETACH {
-		return "drained: agents work on; the daemon can end"
+		return "drained: agents keep working; the daemon can end"
 	}
 	return "drained: " + drainSum(s)
 }
@@ -23,7 +23,7 @@ func drainDone(s *agboxv1.DrainStatus) string {
 // drainText is "waiting for 2 busy agents (a, b), at most 9m30s; 3 parked".
 func drainText(s *agboxv1.DrainStatus, now time.Time) string {
 	if s.GetMode() == agboxv1.DrainMode_DRAIN_MODE_DETACH {
-		return "detaching from the agents, which work on"
+		return "detaching from the agents, which keep working"
 	}
 	if s.GetBusy() == 0 {
 		return "ending idle agents; " + drainSum(s)

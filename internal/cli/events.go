@@ -62,7 +62,7 @@ func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
 	}
 }
 
-// printStored shows the events after from up to the newest that sb knows of.
+// printStored shows the events after from up to the last_event_sequence of sb.
 func (a *app) printStored(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
 	last := sb.GetLastEventSequence()
 	if from == last {
@@ -82,7 +82,7 @@ func (a *app) printStored(ctx context.Context, c *client.Client, sb *agboxv1.San
 	return nil
 }
 
-// followEvents goes on until nothing can follow: the sandbox is deleted.
+// followEvents shows events until the sandbox is deleted.
 func (a *app) followEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 		return a.printStored(ctx, c, sb, from, show)
@@ -101,7 +101,7 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, sb *agboxv1.Sa
 	return nil
 }
 
-// eventLine is "3  2026-01-02T15:04:05Z  SANDBOX_READY  READY" with what the event carries.
+// eventLine is "3  2026-01-02T15:04:05Z  SANDBOX_READY  READY" with the details of the event.
 func eventLine(e *agboxv1.SandboxEvent) string {
 	parts := []string{
 		fmt.Sprintf("%-4d", e.GetSequence()),

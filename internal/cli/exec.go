@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// acceptPatience is how long a request is repeated while the daemon is away. It has a fixed ID: repeating is safe.
+	// acceptPatience is how long a request is retried while the daemon does not answer. Its fixed ID makes that safe.
 	acceptPatience = 30 * time.Second
-	// cancelPatience is how long a cancelled exec is waited for: its grace period and some.
+	// cancelPatience is how long the command waits for the end of a cancelled exec; it is longer than the grace period.
 	cancelPatience = 60 * time.Second
 	retryEvery     = 200 * time.Millisecond
-	// answerPatience is how long a request that is under way is waited for after a signal: with its answer it is known
-	// whether there is an exec to cancel.
+	// answerPatience is how long the command waits for the answer of a sent request after a signal, to know whether there is an exec to
+	// cancel.
 	answerPatience = 2 * time.Second
 )
 
@@ -39,13 +39,13 @@ type execOptions struct {
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
-	var interactive, tty bool // known by habit; refused with a reason
+	var interactive, tty bool // users of other tools try them; refused with a reason
 	cmd := &cobra.Command{
 		Use: "exec NAME -- COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox and stream its output. The exit code is the command's, or 125 if it could not run. ^C cancels
-the command, a second ^C exits at once. The command outlives this program and the daemon. Its standard input is empty and it
-has no terminal: pass input in a file or a mount. A terminal shows escape
-sequences other than colours instead of obeying them, unless --raw. A file or a pipe gets every byte as it is.`,
+the command, a second ^C exits at once. The command survives this program and the daemon. Its standard input is empty and it
+has no terminal: pass input in a file or a mount. On a terminal, escape sequences other than colours are shown as text, unless --raw
+is given. A file or a pipe gets every byte unchanged.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.completeName,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -75,7 +75,7 @@ sequences other than colours instead of obeying them, unless --raw. A file or a 
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
-	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal as they are")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal unchanged")
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "")
 	for _, hidden := range []string{"stdin", "tty"} {
@@ -84,7 +84,7 @@ sequences other than colours instead of obeying them, unless --raw. A file or a 
 	return cmd
 }
 
-// checkText refuses what the API cannot carry.
+// checkText refuses text that protobuf strings can't contain.
 func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
 	for i, arg := range req.GetCommand() {
 		if !utf8.ValidString(arg) {
@@ -111,7 +111,7 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 	paths, err := a.createExec(ctx, a.conn, req)
 	if err != nil {
 		if ctx.Err() != nil || client.IsUnavailable(err) {
-			a.requestCancel(a.conn, req.GetExecId()) // the answer is lost, the exec may be there
+			a.requestCancel(a.conn, req.GetExecId()) // the answer is lost, the exec may exist
 		}
 		return notRun(ctx, a.execRefused(ctx, sb, err))
 	}
@@ -126,7 +126,7 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 	return a.attach(ctx, a.conn, req.GetExecId(), paths, o.raw)
 }
 
-// notRun gives an error the exit code 125, unless a signal ended us.
+// notRun gives an error the exit code 125, unless a signal ended the command.
 func notRun(ctx context.Context, err error) error {
 	if isInterrupt(ctx) {
 		return err
@@ -134,8 +134,8 @@ func notRun(ctx context.Context, err error) error {
 	return &exitError{code: exitNotRun, err: err}
 }
 
-// createExec repeats the request while the daemon is away: its restart must not lose a command that it was asked for. A
-// request that is under way outlives ctx for a moment: cut off, it could be recorded after a cancel that did not find it.
+// createExec retries the request while the daemon does not answer, so that a restart does not lose the command. A sent request
+// outlives ctx for answerPatience: otherwise the daemon could record it after a cancel that did not find it.
 func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	calls, giveUp := outliving(ctx, answerPatience)
 	defer giveUp()
@@ -143,7 +143,7 @@ func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.Cre
 	for tries := 0; ; tries++ {
 		resp, err := c.CreateExec(calls, req)
 		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
-			return storedPaths(calls, c, req.GetExecId()) // an earlier try was recorded
+			return storedPaths(calls, c, req.GetExecId()) // an earlier request was recorded
 		}
 		if !client.IsUnavailable(err) || time.Now().After(deadline) {
 			return resp, err
@@ -154,7 +154,7 @@ func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.Cre
 	}
 }
 
-// outliving returns a context that ends a while after ctx.
+// outliving returns a context that ends later than ctx.
 func outliving(ctx context.Context, grace time.Duration) (_ context.Context, cancel func()) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -171,8 +171,8 @@ func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1
 	return &agboxv1.CreateExecResponse{ExecId: execID, StdoutLogPath: e.GetStdoutLogPath(), StderrLogPath: e.GetStderrLogPath()}, nil
 }
 
-// attach shows the output until the exec has ended, and returns its outcome. A signal, or output that cannot be shown
-// any more, cancels the exec; the true end is still waited for.
+// attach shows the output until the exec has ended, and returns its outcome. A signal or a failed write of the output cancels the
+// exec; attach still waits for its end.
 func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse, raw bool) error {
 	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -201,7 +201,7 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 	return a.outcome(ctx, c, execID, end)
 }
 
-// execEnd is the end of an exec that is being waited for. exec and err may be read once done is closed.
+// execEnd is the result of awaitExec. exec and err may be read once done is closed.
 type execEnd struct {
 	done chan struct{}
 	exec *agboxv1.ExecStatus

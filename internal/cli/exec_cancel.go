@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// requestCancel asks until it is recorded, or says how to do it by hand.
+// requestCancel retries a cancel until it is recorded, or prints the command for it.
 func (a *app) requestCancel(c *client.Client, execID string) {
 	ctx, cancel := context.WithTimeout(context.Background(), acceptPatience)
 	defer cancel()
@@ -21,13 +21,13 @@ func (a *app) requestCancel(c *client.Client, execID string) {
 			return
 		}
 		if !client.IsUnavailable(err) || wait.For(ctx, retryEvery) != nil {
-			a.complain(fmt.Errorf("cancel exec %s: %w; it may go on, \"agbox cancel %s\" ends it", execID, err, execID))
+			a.complain(fmt.Errorf("cancel exec %s: %w; it may still run, \"agbox cancel %s\" ends it", execID, err, execID))
 			return
 		}
 	}
 }
 
-// cancelAttached cancels the exec and gives up once its end is overdue: at once where it can't come, in a frozen sandbox.
+// cancelAttached cancels the exec and gives up once its end is overdue; at once if its sandbox is frozen, because then it can't end.
 func (a *app) cancelAttached(c *client.Client, execID string, giveUp func()) {
 	a.requestCancel(c, execID)
 	patience := cancelPatience
@@ -37,7 +37,7 @@ func (a *app) cancelAttached(c *client.Client, execID string, giveUp func()) {
 	time.AfterFunc(patience, giveUp)
 }
 
-// frozenWith says what an exec waits for that is frozen with its sandbox; empty: it is not, or nobody knows.
+// frozenWith returns how to thaw the sandbox of an exec; empty if the sandbox is not frozen or its state is unknown.
 func frozenWith(c *client.Client, execID string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
 	defer cancel()
@@ -49,10 +49,10 @@ func frozenWith(c *client.Client, execID string) string {
 	if err != nil || sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_PAUSED || sb.GetDemotedAt() != nil || sb.GetDesiredState() != "" {
 		return ""
 	}
-	return fmt.Sprintf("sandbox %s is PAUSED; \"agbox resume %s\" lets it go on", nameOrID(sb), nameOrID(sb))
+	return fmt.Sprintf("sandbox %s is PAUSED; \"agbox resume %s\" thaws it", nameOrID(sb), nameOrID(sb))
 }
 
-// notEnded is why an exec that was cancelled is not waited for any more.
+// notEnded says that a cancelled exec has not ended yet, and why.
 func notEnded(execID, frozen string) error {
 	if frozen != "" {
 		return fmt.Errorf("exec %s is cancelled, but has not ended: %s", execID, frozen)

@@ -119,7 +119,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		Args:    one("the ID of an exec; \"agbox execs\" lists them"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "return once all its processes are gone")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return once all its processes have ended")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	return cmd
 }
@@ -143,7 +143,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	defer done()
 	e, err := c.WaitExec(ctx, execID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("exec %s has not ended after %s; the cancel goes on", execID, timeout)
+		return fmt.Errorf("exec %s has not ended after %s; the cancel stays in effect", execID, timeout)
 	}
 	if err != nil {
 		return err
@@ -152,14 +152,14 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	return nil
 }
 
-// notAnExec helps who gave the name of a sandbox where an exec is asked for.
+// notAnExec adds a hint to the error if ref is a sandbox.
 func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 	if !client.IsNotFound(err) {
 		return err
 	}
 	sb, lookErr := a.resolve(ctx, ref)
 	if lookErr != nil {
-		return fmt.Errorf("%w; \"agbox execs\" lists those that run, \"agbox events NAME\" all", err)
+		return fmt.Errorf("%w; \"agbox execs\" lists running ones, \"agbox events NAME\" all", err)
 	}
-	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s\" lists those that run, \"agbox events %s\" all", ref, nameOrID(sb), nameOrID(sb))
+	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s\" lists running ones, \"agbox events %s\" all", ref, nameOrID(sb), nameOrID(sb))
 }

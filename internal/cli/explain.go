@@ -20,8 +20,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Use: "explain [agent] NAME", SuggestFor: []string{"why"}, Short: "Explain what the daemon does next for a sandbox or an agent, or why it waits",
 		ValidArgsFunction: a.completeEither,
 		Long: `Show the desired state of a sandbox, what the daemon observes in the engine, the differences, the next steps, and what it waits
-for. Explain changes nothing. Deleted sandboxes are explained too, by their ID. Agents are explained in the same way, as
-agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
+for. Explain changes nothing. Name a deleted sandbox by its ID, and an agent by agent/NAME, "agent NAME", or its name alone if no
+sandbox has it.`,
 		Example: "  agbox explain web\n  agbox explain agent/coder",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 && kindOf(args[0]) != "" {
@@ -42,13 +42,13 @@ agent/NAME, as "agent NAME", or by their name alone where no sandbox has it.`,
 	}
 }
 
-// The kinds as they are written before a name.
+// Kinds, as users write them before a name.
 const (
 	kindAgent   = "agent"
 	kindSandbox = "sandbox"
 )
 
-// kindOf is the kind that a word means; empty: none.
+// kindOf returns the kind of a word, or "".
 func kindOf(word string) string {
 	switch word {
 	case "agent", "agents":
@@ -59,7 +59,7 @@ func kindOf(word string) string {
 	return ""
 }
 
-// addressed takes "agent/NAME", "agent NAME" or a name alone apart. No name nor ID has a slash.
+// addressed splits "agent/NAME", "agent NAME" or a bare name into kind and name. Names and IDs have no slash.
 func addressed(args []string) (kind, ref string) {
 	if len(args) == 2 {
 		return kindOf(args[0]), args[1]
@@ -70,7 +70,7 @@ func addressed(args []string) (kind, ref string) {
 	return "", args[0]
 }
 
-// bare takes a kind that stands before a name away.
+// bare removes a kind before a name.
 func bare(kind, ref string) string {
 	if word, name, ok := strings.Cut(ref, "/"); ok && kindOf(word) == kind {
 		return name
@@ -78,7 +78,7 @@ func bare(kind, ref string) string {
 	return ref
 }
 
-// explainOne explains a sandbox, or where none is meant an agent.
+// explainOne explains the sandbox ref, or else the agent ref.
 func (a *app) explainOne(ctx context.Context, ref string) error {
 	err := a.explainSandbox(ctx, ref)
 	var missing *notFoundError
@@ -95,7 +95,7 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 	sb, err := a.resolve(ctx, ref)
 	var missing *notFoundError
 	if errors.As(err, &missing) {
-		sb, err = &agboxv1.SandboxHandle{SandboxId: ref}, nil // its history may be purged, or only the engine knows it
+		sb, err = &agboxv1.SandboxHandle{SandboxId: ref}, nil // its record may be purged, and its objects may still be in the engine
 	}
 	if err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// document is a manifest and where it came from.
+// document is a manifest and its place in a file.
 type document struct {
 	manifest.Document
 	file string
-	text []byte // of the whole file
-	end  int    // the line where the next document begins; 0: there is none
+	text []byte // the whole file
+	end  int    // the first line of the next document; 0: this is the last one
 }
 
-// maxManifestBytes bounds what is read of one file; the parser's own limit is lower and has the better message.
+// maxManifestBytes bounds the size of a file; the parser's own limit is lower and has a better message.
 const maxManifestBytes = 16 << 20
 
 // readManifests reads files, directories and "-" for standard input. Every name may occur once for each kind.
@@ -50,7 +50,7 @@ func (a *app) readManifests(ctx context.Context, paths []string) ([]document, er
 	return docs, nil
 }
 
-// expandPath lists the manifests of a directory, sorted; other paths stand for themselves.
+// expandPath returns the manifests of a directory, sorted; it returns other paths unchanged.
 func expandPath(path string) ([]string, error) {
 	if path == "-" {
 		return []string{path}, nil
@@ -71,7 +71,7 @@ func expandPath(path string) ([]string, error) {
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s holds no *.yaml, *.yml or *.json file", path)
+		return nil, fmt.Errorf("directory %s has no *.yaml, *.yml or *.json file", path)
 	}
 	slices.Sort(files)
 	return files, nil
@@ -118,8 +118,8 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 	return docs, nil
 }
 
-// readText reads a file, or standard input for "-". Terminals and FIFOs make it wait for a writer; when ctx ends, it
-// returns all the same, and the read is left behind for the end of the process.
+// readText reads a file, or standard input for "-". It may wait for a writer of a terminal or a FIFO. It returns when ctx ends; a
+// blocked read ends with the process.
 func (a *app) readText(ctx context.Context, path string) ([]byte, error) {
 	type result struct {
 		text []byte

@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// turnBytes is what one log may print before the other has its turn.
+	// turnBytes is how much of one log is printed before the other.
 	turnBytes = 1 << 20
-	// lookWatched is the pause between looks without being told: a net under the file system's events, which may
-	// overflow. lookBlind is the pause where none can be had.
+	// lookWatched is the poll interval with inotify, whose queue may overflow; lookBlind is the interval without inotify.
 	lookWatched = 2 * time.Second
 	lookBlind   = 200 * time.Millisecond
 )
@@ -26,13 +25,13 @@ const (
 // follower prints growing log files.
 type follower struct {
 	tails []*tail
-	// quit, when closed, ends the printing between two portions with errQuit. Nil: never.
+	// quit, when closed, makes run return errQuit. It may be nil.
 	quit <-chan struct{}
 }
 
 var errQuit = errors.New("printing was ended")
 
-// run prints until ended is closed and the files are printed to the end they had then. It returns the first error of
+// run prints until ended is closed and the files are printed up to their sizes at that time. It returns the first error of
 // reading or printing.
 func (f *follower) run(ended <-chan struct{}) error {
 	defer f.close()
@@ -82,7 +81,7 @@ func (f *follower) turn() (more bool, err error) {
 	return more, nil
 }
 
-// rest prints what is there now. Children of a command may go on writing after it ended; they are not waited for.
+// rest prints the logs up to their present size. It does not wait for children of the command that still write.
 func (f *follower) rest() error {
 	for _, t := range f.tails {
 		size, err := t.remaining()
@@ -98,7 +97,7 @@ func (f *follower) rest() error {
 				return err
 			}
 			if n == 0 {
-				break // it shrank meanwhile
+				break // the file shrank
 			}
 			size -= n
 		}
@@ -141,14 +140,14 @@ func (t *tail) remaining() (int64, error) {
 	}
 	info, err := t.file.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("look at log: %w", err)
+		return 0, fmt.Errorf("read the size of log %s: %w", t.path, err)
 	}
 	return max(info.Size()-t.offset, 0), nil
 }
 
-// open opens the file if it is there. The directory can be written from inside the sandbox, so a link to a file of the
-// host, a FIFO or a device in its place is refused. Its kind is learned from an O_PATH descriptor, which opens nothing,
-// and the very inode behind that is opened then: with some devices the opening alone does harm.
+// open opens the file if it exists. Processes in the sandbox can write to the directory, so open refuses a link to a file of the
+// host, a FIFO or a device. Because opening some devices has side effects, it checks the type on an O_PATH descriptor, and then
+// opens the same inode.
 func (t *tail) open() error {
 	if t.file != nil {
 		return nil
@@ -158,12 +157,12 @@ func (t *tail) open() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open log: %w", err)
+		return fmt.Errorf("open log %s: %w", t.path, err)
 	}
 	defer handle.Close()
 	info, err := handle.Stat()
 	if err != nil {
-		return fmt.Errorf("look at log: %w", err)
+		return fmt.Errorf("read the size of log %s: %w", t.path, err)
 	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("log %s is not a regular file: a process in the sandbox has replaced it", t.path)
@@ -176,7 +175,7 @@ func (t *tail) open() error {
 	return nil
 }
 
-// watcher tells when a directory of logs changes. Without inotify only its ticks are left.
+// watcher reports changes in the directories of logs. Without inotify it only ticks.
 type watcher struct {
 	notify *fsnotify.Watcher
 	tick   *time.Ticker
@@ -215,7 +214,7 @@ func (w *watcher) close() {
 	if w.notify == nil {
 		return
 	}
-	var drained sync.WaitGroup // the library may hold the lock that Close wants while it waits for a reader
+	var drained sync.WaitGroup // the library may hold Close's lock while it waits for a reader
 	drained.Go(func() {
 		for range w.notify.Events {
 		}
@@ -224,6 +223,6 @@ func (w *watcher) close() {
 		for range w.notify.Errors {
 		}
 	})
-	_ = w.notify.Close() // nothing more is wanted of it
+	_ = w.notify.Close() // best effort
 	drained.Wait()
 }

@@ -17,22 +17,22 @@ func (a *app) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", SuggestFor: []string{"prune", "clean", "cleanup", "sweep"}, Short: "Remove leftovers of deleted sandboxes",
 		Long: `Remove containers, networks and directories of deleted sandboxes, and objects of live sandboxes that their spec does not name. The
-daemon removes them by itself unless runtime.orphan_sweep is "dry-run"; --dry-run lists them.
+daemon removes them too, unless runtime.orphan_sweep is "dry-run". --dry-run lists them.
 
-Objects that carry this daemon's label but have no record are listed and kept: they may belong to sandboxes created after the
-backup that was restored. --unknown --yes removes them.`,
+Objects with this daemon's label but without a record are listed and kept: they may belong to sandboxes that are newer than a
+restored backup. --unknown --yes removes them.`,
 		Example: "  agbox gc --dry-run\n  agbox gc\n  agbox gc --unknown --yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.unknown && !o.yes && !o.dryRun {
-				return usagef(cmd, "--unknown removes sandboxes that may still be somebody's: look at them with --dry-run, then add --yes")
+				return usagef(cmd, "--unknown removes sandboxes that may still be in use: list them with --dry-run, then add --yes")
 			}
 			return a.gc(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show what there is, remove nothing")
-	cmd.Flags().BoolVar(&o.unknown, "unknown", false, "also remove what the records never knew")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --unknown: really")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "list leftovers, remove nothing")
+	cmd.Flags().BoolVar(&o.unknown, "unknown", false, "also remove objects of sandboxes that the records never knew")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "confirm --unknown")
 	return cmd
 }
 
@@ -51,14 +51,14 @@ func (a *app) gc(ctx context.Context, o gcOptions) error {
 		return err
 	}
 	if len(items) == 0 {
-		fmt.Fprintln(a.Err, "there is no garbage")
+		fmt.Fprintln(a.Err, "no leftovers")
 		return nil
 	}
 	failed := a.printGarbage(items, o)
 	return outcomeOf(ctx, failed)
 }
 
-// printGarbage reports whether something that was to be removed is still there.
+// printGarbage reports whether a removal failed.
 func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bool) {
 	t := &table{}
 	t.add("KIND", "NAME", "SANDBOX", "OUTCOME", "REASON")
@@ -98,7 +98,7 @@ func sandboxOf(g *agboxv1.GarbageItem) string {
 	return oneLine(g.GetSandboxId())
 }
 
-// garbageName is what a person can find the thing by.
+// garbageName returns the name or the path of an item.
 func garbageName(g *agboxv1.GarbageItem) string {
 	if filepath.IsAbs(g.GetId()) || g.GetName() == "" {
 		return g.GetId()

@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// housed are the agents of each sandbox, by its ID, that would go with it: those that are to be deleted anyway, or move elsewhere,
-// are not.
+// housed returns, by sandbox ID, the agents that a delete of the sandbox would delete: not those that are already being deleted or
+// moving to another sandbox.
 func (a *app) housed(ctx context.Context) (map[string][]*agboxv1.AgentHandle, error) {
 	all, err := a.agents(ctx)
 	if err != nil {
@@ -24,7 +24,7 @@ func (a *app) housed(ctx context.Context) (map[string][]*agboxv1.AgentHandle, er
 	return of, nil
 }
 
-// maxNamed agents are told by name.
+// maxNamed is how many agents a message names.
 const maxNamed = 5
 
 // agentNames is "agent coder", "agents coder and tester", or "agents a, b, c, d, e and 12 more".
@@ -43,7 +43,7 @@ func agentNames(all []*agboxv1.AgentHandle) string {
 	return "agents " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// processes is how many of the agents have one.
+// processes returns the number of agents with a process.
 func processes(all []*agboxv1.AgentHandle) (n uint32) {
 	for _, one := range all {
 		switch one.GetState() {
@@ -54,24 +54,24 @@ func processes(all []*agboxv1.AgentHandle) (n uint32) {
 	return n
 }
 
-// fateOf says what becomes of the agents of a sandbox that is deleted.
+// fateOf says what happens to the agents of a sandbox that is deleted.
 func fateOf(agents []*agboxv1.AgentHandle, sb *agboxv1.SandboxHandle, keep bool) string {
-	its, stay, leave := "its conversation", "stays", "goes"
+	its, stay, leave := "its conversation", "is kept", "is deleted"
 	if len(agents) > 1 {
-		its, stay, leave = "their conversations", "stay", "go"
+		its, stay, leave = "their conversations", "are kept", "are deleted"
 	}
 	switch {
 	case !keep:
-		return fmt.Sprintf("%s %s with it, and %s; \"agbox delete --keep-agents\" keeps agents", agentNames(agents), leave, its)
+		return fmt.Sprintf("%s %s with %s; \"agbox delete --keep-agents\" keeps agents", agentNames(agents), leave, its)
 	case sb.GetName() == "":
-		return fmt.Sprintf("%s %s with %s; \"agbox agent move\" gives another sandbox", agentNames(agents), stay, its)
+		return fmt.Sprintf("%s %s with %s; \"agbox agent move\" moves agents to another sandbox", agentNames(agents), stay, its)
 	}
 	return fmt.Sprintf("%s %s with %s, for the next sandbox named %s", agentNames(agents), stay, its, sb.GetName())
 }
 
-// losses tells what goes with a sandbox that is replaced, and which agents do not.
+// losses says what is lost with a sandbox that is replaced, and which agents are kept.
 func losses(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle) string {
-	text := "the files in it and its logs are lost"
+	text := "its files and logs are lost"
 	if n := sb.GetActiveExecs(); n > processes(agents) {
 		text += fmt.Sprintf(", %d running commands are cancelled", n-processes(agents))
 	}
@@ -83,7 +83,7 @@ func losses(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle) string {
 
 func comeAlong(agents []*agboxv1.AgentHandle) string {
 	if len(agents) == 1 {
-		return agentNames(agents) + " comes along with its conversation and is told its past"
+		return agentNames(agents) + " moves to the new sandbox with its conversation"
 	}
-	return agentNames(agents) + " come along with their conversations and are told their past"
+	return agentNames(agents) + " move to the new sandbox with their conversations"
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// verb is a request to named sandboxes that is waited for by default.
+// verb is a request to named sandboxes with --wait=true as the default.
 type verb struct {
 	name, short, long string
 	suggestFor        []string
 	want              client.Condition
 	method            func(*client.Client, context.Context, string) error
-	// already tells what is said, as success, of one for which the request was refused since it is so already. Nil, or "":
-	// the refusal stands.
+	// already returns the success message for a sandbox whose state made the request unnecessary. If it is nil or returns "", a
+	// refusal is an error.
 	already func(*agboxv1.SandboxHandle) string
 }
 
@@ -50,10 +50,10 @@ what a resume would do.`,
 	})
 }
 
-// runsAlready is what is said of a sandbox that runs and is to go on running.
+// runsAlready returns a message if the sandbox runs and its desired state is to run.
 func runsAlready(sb *agboxv1.SandboxHandle) string {
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.GetDesiredState() == "" {
-		return "is running already"
+		return "is already running"
 	}
 	return ""
 }
@@ -78,7 +78,7 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 	return cmd
 }
 
-// request asks for all, then waits for all, so that they go on side by side.
+// request sends all requests, then waits for all, so that they run in parallel.
 func (a *app) request(ctx context.Context, c *client.Client, refs []string, v verb, wait bool, timeout time.Duration) error {
 	var asked []*agboxv1.SandboxHandle
 	failed := false
@@ -98,7 +98,7 @@ func (a *app) request(ctx context.Context, c *client.Client, refs []string, v ve
 		if !wait {
 			fmt.Fprintf(a.Out, "sandbox/%s %s requested\n", nameOrID(sb), v.name)
 		}
-		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // what it was before we asked
+		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // unknown since the request
 		asked = append(asked, sb)
 	}
 	a.warnEngine(ctx, c)
@@ -108,7 +108,7 @@ func (a *app) request(ctx context.Context, c *client.Client, refs []string, v ve
 	return outcomeOf(ctx, failed)
 }
 
-// ask asks for one. It returns nil where there is nothing to wait for, and has said so.
+// ask sends one request. It returns nil, after a message, if there is nothing to wait for.
 func (a *app) ask(ctx context.Context, c *client.Client, ref string, v verb) (*agboxv1.SandboxHandle, error) {
 	sb, err := a.resolve(ctx, ref)
 	if err != nil {

@@ -21,11 +21,11 @@ func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
 		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: a.completeExecOrName,
-		Long: `Show what a command wrote: its stdout on stdout, its stderr on stderr. With the name of a sandbox, the output of its main
-process, that of the spec's "command", of all its starts together. With agent/NAME, or the name of an agent that no sandbox has,
-that of the agent's newest process as it was written; "agbox agent conversation" shows what it said.
+		Long: `Show the output of a command: its stdout on stdout, its stderr on stderr. With the name of a sandbox, show the output of its main
+process (the spec's "command") over all its starts. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
+output of the agent's newest process; "agbox agent conversation" shows its messages.
 
-A terminal shows escape sequences of the output instead of obeying them, unless --raw. A file or a pipe gets every byte as it is.`,
+On a terminal, escape sequences of the output are shown as text, unless --raw is given. A file or a pipe gets every byte unchanged.`,
 		Example: "  agbox logs -f web\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec, or the name of a sandbox or an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,10 +35,10 @@ A terminal shows escape sequences of the output instead of obeying them, unless 
 			return a.logs(cmd.Context(), args[0], o)
 		},
 	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the command ends")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the output until the command ends")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
-	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal as they are")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal unchanged")
 	return cmd
 }
 
@@ -69,17 +69,17 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 	case !isAgentNotFound(lookErr):
 		return lookErr
 	}
-	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs\" lists commands that run, \"agbox events NAME\" all", err)
+	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs\" lists running commands, \"agbox events NAME\" all", err)
 }
 
 // agentLogs shows the output of an agent's newest process.
 func (a *app) agentLogs(ctx context.Context, c *client.Client, one *agboxv1.AgentHandle, o logsOptions) error {
 	if one.GetIncarnation() == 0 {
-		return fmt.Errorf("agent %s was never started: there are no logs; \"agbox explain agent/%s\" says what it waits for", agentName(one), agentName(one))
+		return fmt.Errorf("agent %s was never started, so it has no logs; \"agbox explain agent/%s\" shows what it waits for", agentName(one), agentName(one))
 	}
 	e, err := c.GetExec(ctx, agentExec(one))
 	if client.IsNotFound(err) {
-		return fmt.Errorf("the logs of agent %s are gone: they were removed with its sandbox", agentName(one))
+		return fmt.Errorf("the logs of agent %s were removed with its sandbox", agentName(one))
 	}
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (a *app) execLogs(ctx context.Context, c *client.Client, e *agboxv1.ExecSta
 	return a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end)
 }
 
-// mainLogs shows the output of the main process; with -f until the sandbox does not run any more.
+// mainLogs shows the output of the main process; with -f until the sandbox no longer runs.
 func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsOptions) error {
 	sb, err := c.GetSandbox(ctx, id)
 	if err != nil {
@@ -110,19 +110,19 @@ func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsO
 	}
 	switch {
 	case sb.GetStdoutLogPath() == "":
-		return fmt.Errorf("sandbox %s has no main process: its spec has no \"command\"; \"agbox execs %s\" lists the execs that run, \"agbox events %s\" all",
+		return fmt.Errorf("sandbox %s has no main process: its spec has no \"command\"; \"agbox execs %s\" lists running execs, \"agbox events %s\" all",
 			nameOrID(sb), nameOrID(sb), nameOrID(sb))
 	case sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
-		return fmt.Errorf("the logs of sandbox %s are gone: they were removed with it", nameOrID(sb))
+		return fmt.Errorf("the logs of sandbox %s were removed with it", nameOrID(sb))
 	}
 	end := ended()
-	if o.follow && sandboxstate.IsUp(sb.GetState()) { // a frozen one goes on some time
+	if o.follow && sandboxstate.IsUp(sb.GetState()) { // a frozen one may continue
 		end = awaitRest(ctx, c, sb)
 	}
 	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
 }
 
-// awaitRest waits in the background until the sandbox does not run any more, or ctx ends.
+// awaitRest waits in the background until the sandbox no longer runs, or ctx ends.
 func awaitRest(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	go func() {
@@ -137,14 +137,14 @@ func awaitRest(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle)
 	return end
 }
 
-// ended is an end that needs no waiting.
+// ended returns a closed channel.
 func ended() *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	close(end.done)
 	return end
 }
 
-// printLogs shows two logs until the end of what writes them.
+// printLogs shows two logs until their writer ends.
 func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOptions, end *execEnd) error {
 	f := follower{quit: ctx.Done()}
 	screens := screens{raw: o.raw, mode: termsafe.Plain}
@@ -166,13 +166,13 @@ func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOption
 	return end.err
 }
 
-// logsGone tells a command without output from one whose logs went with its sandbox, or were removed from inside it.
+// logsGone returns an error if the logs were removed with the sandbox or by a process in it; a command without output has empty logs.
 func logsGone(e *agboxv1.ExecStatus, running bool) error {
 	if running || e.GetStartedAt() == nil {
 		return nil
 	}
 	if _, err := os.Lstat(e.GetStdoutLogPath()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the logs of exec %s are gone: they were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
+		return fmt.Errorf("the logs of exec %s were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// complainOfText says what is wrong with a text, each mistake in a line of its own; the last one is left to the caller.
+// complainOfText prints all mistakes of a text except the last, one per line, and returns the last.
 func (a *app) complainOfText(label string, mistakes manifest.Errors) error {
 	last := len(mistakes) - 1
 	for _, one := range mistakes[:last] {
@@ -24,7 +24,7 @@ func (a *app) complainOfText(label string, mistakes manifest.Errors) error {
 	return fmt.Errorf("%s: %w", label, mistakes[last])
 }
 
-// rules returns the rules that a document breaks, as far as they can be known here.
+// rules returns the rules that a document breaks, except those that only the daemon can check.
 func (d document) rules() validate.Errors {
 	if d.Agent != nil {
 		return slices.Concat(validate.Name(d.Name), validate.Agent(d.Agent))
@@ -32,7 +32,7 @@ func (d document) rules() validate.Errors {
 	return slices.Concat(validate.Name(d.Name), validate.NameOfService(d.Name, d.Spec), validate.Create(d.Spec))
 }
 
-// complainOf says what is wrong with a document: each broken rule in a line of its own, with the line of the field.
+// complainOf prints the mistakes of a document: one line per broken rule, with the line number of the field.
 func (a *app) complainOf(d document, err error) {
 	var refused *client.Error
 	var broken validate.Errors
@@ -43,7 +43,7 @@ func (a *app) complainOf(d document, err error) {
 			broken = append(broken, validate.Error{Field: f.Field, Message: f.Message})
 		}
 		if all := d.rules(); len(all) > len(broken) {
-			broken = all // an answer of the daemon holds a few only
+			broken = all // an answer of the daemon has only a few
 		}
 	}
 	if len(broken) == 0 {
@@ -54,8 +54,7 @@ func (a *app) complainOf(d document, err error) {
 	}
 }
 
-// lineOf returns the line of a field, or of what comes nearest to it: a field that is missing is looked for where it
-// should be.
+// lineOf returns the line of a field; for a missing field, that of its nearest parent.
 func (d document) lineOf(field string) int {
 	lines := strings.SplitAfter(string(d.text), "\n")
 	if d.Line < 1 || d.Line > len(lines) {
@@ -78,7 +77,7 @@ func (d document) lineOf(field string) int {
 	return d.Line + line - 1
 }
 
-// fieldPaths returns the keys that lead from a document to a field, such as spec, mounts, 1, target. Labels have two places.
+// fieldPaths returns the keys from a document to a field, such as spec, mounts, 1, target. Labels have two paths.
 func fieldPaths(field string) [][]string {
 	if field == "name" {
 		return [][]string{{"metadata", "name"}}
@@ -104,7 +103,7 @@ func fieldPaths(field string) [][]string {
 	return all
 }
 
-// unquoted returns a key as it is in the text; see validate.
+// unquoted removes the quotes that validate puts around a key.
 func unquoted(key string) string {
 	if plain, err := strconv.Unquote(key); err == nil {
 		return plain
@@ -112,7 +111,7 @@ func unquoted(key string) string {
 	return key
 }
 
-// deepest follows path as far as it leads, and returns the line there and how many steps it was.
+// deepest follows path as far as it exists, and returns the line and the number of steps.
 func deepest(node ast.Node, path []string) (line, steps int) {
 	for i, step := range path {
 		if anchor, ok := node.(*ast.AnchorNode); ok {
@@ -128,7 +127,7 @@ func deepest(node ast.Node, path []string) (line, steps int) {
 	return line, len(path)
 }
 
-// child returns the value behind a key or an index, and the node that shows where it begins.
+// child returns the value of a key or an index, and the node with its first line.
 func child(node ast.Node, step string) (at, value ast.Node) {
 	var entries []*ast.MappingValueNode
 	switch n := node.(type) {

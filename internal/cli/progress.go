@@ -12,17 +12,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// notes tell on stderr what goes on while somebody waits: on a terminal in one line that is written over, elsewhere in
-// lines of their own, each said once. Safe for concurrent use.
+// notes writes progress to stderr: on a terminal in one line that is overwritten, elsewhere in separate lines without repetitions. Safe
+// for concurrent use.
 type notes struct {
 	out io.Writer
 
 	mu    sync.Mutex
-	shown bool   // a line stands on the terminal
-	last  string // what was said last
+	shown bool   // the terminal shows a line
+	last  string // the last text of say
 }
 
-// show writes passing news, which only a terminal gets.
+// show writes a text on a terminal only.
 func (n *notes) show(text string) {
 	width := terminalWidth(n.out)
 	if width == 0 {
@@ -34,7 +34,7 @@ func (n *notes) show(text string) {
 	n.shown = true
 }
 
-// say writes news that matter without a terminal too.
+// say writes a text, also without a terminal.
 func (n *notes) say(text string) {
 	if terminalWidth(n.out) > 0 {
 		n.show(text)
@@ -48,7 +48,7 @@ func (n *notes) say(text string) {
 	}
 }
 
-// clear takes the line away, before anything else is written.
+// clear removes the line, before other output.
 func (n *notes) clear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +77,7 @@ type pulls struct {
 	name  string
 
 	mu      sync.Mutex
-	current string // what is being pulled now, or ""
+	current string // the image being pulled, or ""
 }
 
 func (p *pulls) observe(e *agboxv1.SandboxEvent) {
@@ -104,7 +104,7 @@ func (p *pulls) observe(e *agboxv1.SandboxEvent) {
 	}
 }
 
-// busy reports whether a pull is under way.
+// busy reports whether a pull is running.
 func (p *pulls) busy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func pullSubject(d *agboxv1.ImagePullDetails) string {
 	return d.GetImage() + " for service " + d.GetServiceName()
 }
 
-// pullAmount is " 45% (12MiB of 27.1MiB)", or empty while the registry has told nothing.
+// pullAmount is " 45% (12MiB of 27.1MiB)", or empty until the registry has announced a size.
 func pullAmount(d *agboxv1.ImagePullDetails) string {
 	current, total := d.GetCurrentBytes(), d.GetTotalBytes()
 	if total <= 0 {

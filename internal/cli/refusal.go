@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// again reads a sandbox once more: what was read before a refusal may be what the refusal says is no longer so.
+// again reads a sandbox again, because its state may have changed before the refusal.
 func again(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *agboxv1.SandboxHandle {
 	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
 		return now
@@ -43,17 +43,17 @@ func (a *app) execRefused(ctx context.Context, sb *agboxv1.SandboxHandle, err er
 	sb = again(ctx, a.conn, sb)
 	err = explain("run a command in", sb, err)
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.GetDesiredState() == "" {
-		err = fmt.Errorf("%w; with auto_resume in its spec a command does that", err)
+		err = fmt.Errorf("%w; with auto_resume in its spec a command resumes it", err)
 	}
 	return err
 }
 
-// wayOut says what can be done about the state that a sandbox is in.
+// wayOut returns the command that helps in the sandbox's state.
 func wayOut(sb *agboxv1.SandboxHandle) string {
 	name := nameOrID(sb)
 	switch state := sb.GetState(); {
 	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return fmt.Sprintf("; \"agbox describe %s\" says why and what \"agbox resume\" would do", name)
+		return fmt.Sprintf("; \"agbox describe %s\" shows why and what \"agbox resume\" would do", name)
 	case state == agboxv1.SandboxState_SANDBOX_STATE_PENDING:
 		return "; try again when it is READY"
 	case state == agboxv1.SandboxState_SANDBOX_STATE_READY:
@@ -64,27 +64,27 @@ func wayOut(sb *agboxv1.SandboxHandle) string {
 	return ""
 }
 
-// afterwards says what can be done about what is under way.
+// afterwards returns the command that helps while a request is being carried out.
 func afterwards(sb *agboxv1.SandboxHandle) string {
 	switch sb.GetDesiredState() {
 	case wantPaused:
-		return fmt.Sprintf("; \"agbox resume %s\" turns that back", nameOrID(sb))
+		return fmt.Sprintf("; \"agbox resume %s\" cancels that", nameOrID(sb))
 	case wantStopped:
 		return fmt.Sprintf("; \"agbox resume %s\" starts it when it is STOPPED", nameOrID(sb))
 	}
 	return ""
 }
 
-// resumeHint is what brings a STOPPED or PAUSED sandbox back.
+// resumeHint is the command that starts a STOPPED or PAUSED sandbox, and its effect.
 func resumeHint(sb *agboxv1.SandboxHandle) string {
 	effect := "starts it"
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.GetDemotedAt() == nil {
-		effect = "lets it go on"
+		effect = "thaws it"
 	}
 	return fmt.Sprintf("\"agbox resume %s\" %s", nameOrID(sb), effect)
 }
 
-// Values of SandboxHandle.desired_state: a request was accepted that the state does not show yet.
+// Values of SandboxHandle.desired_state.
 const (
 	wantStopped = "stopped"
 	wantPaused  = "paused"

@@ -14,24 +14,24 @@ import (
 func TestRefusalsSayWhatToDoNext(t *testing.T) {
 	refused := &client.Error{Code: codes.FailedPrecondition, Reason: "SANDBOX_INVALID_STATE", Message: "as the daemon says it"}
 	for want, sb := range map[string]*agboxv1.SandboxHandle{
-		`cannot pause sandbox web: it is PAUSED; "agbox resume web" lets it go on`: {State: agboxv1.SandboxState_SANDBOX_STATE_PAUSED},
+		`cannot pause sandbox web: it is PAUSED; "agbox resume web" thaws it`: {State: agboxv1.SandboxState_SANDBOX_STATE_PAUSED},
 		`cannot pause sandbox web: it is PAUSED; "agbox resume web" starts it`: {
 			State: agboxv1.SandboxState_SANDBOX_STATE_PAUSED, DemotedAt: timestamppb.Now(),
 		},
 		`cannot pause sandbox web: it is PAUSED and being stopped; "agbox resume web" starts it when it is STOPPED`: {
 			State: agboxv1.SandboxState_SANDBOX_STATE_PAUSED, DesiredState: "stopped",
 		},
-		`cannot pause sandbox web: it is READY and being paused; "agbox resume web" turns that back`: {
+		`cannot pause sandbox web: it is READY and being paused; "agbox resume web" cancels that`: {
 			State: agboxv1.SandboxState_SANDBOX_STATE_READY, DesiredState: "paused",
 		},
 		`cannot pause sandbox web: it is DELETING and being deleted`: {
 			State: agboxv1.SandboxState_SANDBOX_STATE_DELETING, DesiredState: "deleted",
 		},
-		`cannot pause sandbox web: it is READY now; try again`:                                                   {State: agboxv1.SandboxState_SANDBOX_STATE_READY},
-		`cannot pause sandbox web: it is PENDING; try again when it is READY`:                                    {State: agboxv1.SandboxState_SANDBOX_STATE_PENDING},
-		`cannot pause sandbox web: it is STOPPED; "agbox resume web" starts it`:                                  {State: agboxv1.SandboxState_SANDBOX_STATE_STOPPED},
-		`cannot pause sandbox web: it is FAILED; "agbox describe web" says why and what "agbox resume" would do`: {State: agboxv1.SandboxState_SANDBOX_STATE_FAILED},
-		`cannot pause sandbox web: it is DELETED`:                                                                {State: agboxv1.SandboxState_SANDBOX_STATE_DELETED},
+		`cannot pause sandbox web: it is READY now; try again`:                                                    {State: agboxv1.SandboxState_SANDBOX_STATE_READY},
+		`cannot pause sandbox web: it is PENDING; try again when it is READY`:                                     {State: agboxv1.SandboxState_SANDBOX_STATE_PENDING},
+		`cannot pause sandbox web: it is STOPPED; "agbox resume web" starts it`:                                   {State: agboxv1.SandboxState_SANDBOX_STATE_STOPPED},
+		`cannot pause sandbox web: it is FAILED; "agbox describe web" shows why and what "agbox resume" would do`: {State: agboxv1.SandboxState_SANDBOX_STATE_FAILED},
+		`cannot pause sandbox web: it is DELETED`:                                                                 {State: agboxv1.SandboxState_SANDBOX_STATE_DELETED},
 	} {
 		sb.Name = "web"
 		if got := explain("pause", sb, refused); got.Error() != want {

@@ -11,10 +11,10 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// replace deletes the old sandbox without its agents, waits until nothing of it is left, and creates the new one, to which the
-// agents go. If this ends in between, the name is free, and another apply creates the sandbox.
+// replace deletes the old sandbox without its agents, waits until everything is removed, and creates the new one, to which the
+// agents move. If it is interrupted in between, the name is free, and another apply creates the sandbox.
 //
-// It begins with a rehearsal of the create: whatever is wrong with the new sandbox is known before the old one is touched.
+// It first does a dry run of the create, to find mistakes of the new sandbox before it deletes the old one.
 func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	if err := a.wouldCreate(ctx, c, d, old.GetSandboxId()); err != nil {
 		return nil, err
@@ -35,14 +35,14 @@ func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.Sandbo
 	switch {
 	case client.IsNotFound(err):
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w; apply again creates it", a.lateError(c, old, client.Deleted, o.timeout))
+		return nil, fmt.Errorf("%w; apply again to create it", a.lateError(c, old, client.Deleted, o.timeout))
 	case err != nil:
-		return nil, fmt.Errorf("delete the old one: %w; apply again creates it", err)
+		return nil, fmt.Errorf("delete the old sandbox: %w; apply again to create it", err)
 	}
 	return a.create(ctx, c, d, "replaced")
 }
 
-// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces had gone.
+// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces were deleted.
 func (a *app) wouldCreate(ctx context.Context, c *client.Client, d document, replaces string) error {
 	_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
 		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// minPrefix is how much of an ID must be given. Tables show 12 characters of long ones.
+// minPrefix is the shortest accepted start of an ID. Tables show 12 characters of long IDs.
 const minPrefix = 4
 
 // live returns the sandboxes that are not deleted, newest first.
@@ -21,8 +21,8 @@ func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
 	return c.ListSandboxes(ctx, false, nil)
 }
 
-// resolve finds the sandbox that ref means: by name among the live ones, by name among those being deleted, by ID, by
-// the beginning of an ID; "sandbox/" may stand before it. A ref that is one's name and another's ID is an error.
+// resolve returns the sandbox ref: by name among live sandboxes, by name among those being deleted, by ID, or by the start of an
+// ID, with an optional "sandbox/" before it. A ref that is the name of one sandbox and the ID of another is an error.
 func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
 	ref = bare(kindSandbox, ref)
 	all, err := a.live(ctx)
@@ -42,7 +42,7 @@ func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, 
 	return a.resolveElse(ctx, all, ref)
 }
 
-// resolveElse tries deleted sandboxes, which are found by ID alone, and beginnings of IDs.
+// resolveElse tries deleted sandboxes, which have only their ID, and starts of IDs.
 func (a *app) resolveElse(ctx context.Context, all []*agboxv1.SandboxHandle, ref string) (*agboxv1.SandboxHandle, error) {
 	var found []*agboxv1.SandboxHandle
 	for _, sb := range all {
@@ -54,7 +54,7 @@ func (a *app) resolveElse(ctx context.Context, all []*agboxv1.SandboxHandle, ref
 		return found[0], nil
 	}
 	if len(found) > 1 {
-		return nil, fmt.Errorf("%q is ambiguous: the IDs of %d sandboxes begin so", ref, len(found))
+		return nil, fmt.Errorf("%q is ambiguous: the IDs of %d sandboxes start with it; write more of the ID", ref, len(found))
 	}
 	sb, err := a.conn.GetSandbox(ctx, ref)
 	if client.IsNotFound(err) || client.IsInvalidArgument(err) {
@@ -63,19 +63,19 @@ func (a *app) resolveElse(ctx context.Context, all []*agboxv1.SandboxHandle, ref
 	return sb, err
 }
 
-// notFoundError says that no sandbox is meant by ref.
+// notFoundError means that no sandbox has the name or ID ref.
 type notFoundError struct {
 	ref string
-	// agent tells that an agent is.
+	// agent is set if an agent has it.
 	agent bool
 }
 
 func (e *notFoundError) Error() string {
 	if e.agent {
-		return fmt.Sprintf("%s is an agent, not a sandbox; \"agbox agent --help\" lists what can be done with it", e.ref)
+		return fmt.Sprintf("%s is an agent, not a sandbox; \"agbox agent --help\" lists the commands for agents", e.ref)
 	}
 	if kindOf(e.ref) == kindAgent {
-		return fmt.Sprintf("sandbox %q not found; agents are dealt with by \"agbox agent\", such as \"agbox agent list\"", e.ref)
+		return fmt.Sprintf("sandbox %q not found; for agents use \"agbox agent\", such as \"agbox agent list\"", e.ref)
 	}
 	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
 }
@@ -112,7 +112,7 @@ func withID(all []*agboxv1.SandboxHandle, id string) *agboxv1.SandboxHandle {
 	return nil
 }
 
-// nameOrID is how a sandbox is called towards the user.
+// nameOrID returns the sandbox's name, or its ID if it has none.
 func nameOrID(sb *agboxv1.SandboxHandle) string {
 	if sb.GetName() != "" {
 		return sb.GetName()

@@ -21,7 +21,7 @@ A sandbox is written in YAML, applied, and used by its name:
   agbox get
   agbox delete hello`)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.DisableDefaultCmd = true // ours offers the shells that were tried
+	root.CompletionOptions.DisableDefaultCmd = true // completionCommand replaces it: it has the tested shells only
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -35,7 +35,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	return root
 }
 
-// group returns a command that only holds others.
+// group returns a command that only has subcommands.
 func group(use, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, SuggestionsMinimumDistance: 2,
@@ -53,7 +53,8 @@ func group(use, short, long string) *cobra.Command {
 	}
 }
 
-// near are the commands that may have been meant. A name that is no longer than the distance is near to every short word.
+// near returns the commands similar to word. It drops names that are not longer than the distance, because every short word is similar
+// to them.
 func near(cmd *cobra.Command, word string) []string {
 	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(name string) bool {
 		if len(name) > cmd.SuggestionsMinimumDistance {
@@ -64,7 +65,7 @@ func near(cmd *cobra.Command, word string) []string {
 	})
 }
 
-// one and atMostOne check the number of arguments; what says what they are.
+// one and atMostOne check the number of arguments, which what describes.
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -127,7 +128,7 @@ func checkOutput(cmd *cobra.Command, got string, allowed ...string) error {
 	return usagef(cmd, "unknown output format %q; known: %s", got, strings.Join(allowed, ", "))
 }
 
-// parseSelector reads "k=v,k2=v2", possibly several times.
+// parseSelector parses the parts "k=v" of a label selector.
 func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error) {
 	selector := map[string]string{}
 	for _, part := range parts {
@@ -136,16 +137,16 @@ func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error
 			return nil, usagef(cmd, "bad label selector %q; write key=value", part)
 		}
 		if old, twice := selector[key]; twice && old != value {
-			return nil, usagef(cmd, "label selector asks for two values of %q", key)
+			return nil, usagef(cmd, "label selector has two values for %q", key)
 		}
 		selector[key] = value
 	}
 	return selector, nil
 }
 
-// warnEngine says on stderr when the daemon cannot reach its engine: what is shown may be stale, what is asked waits.
+// warnEngine prints a warning if the daemon cannot reach its engine: output may be stale, and requests wait.
 func (a *app) warnEngine(ctx context.Context, c *client.Client) {
 	if ping, err := c.Ping(ctx); err == nil && ping.GetEngineProblem() != "" {
-		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when it is back\n", strings.TrimRight(ping.GetEngineProblem(), ".?"))
+		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when the engine answers again\n", strings.TrimRight(ping.GetEngineProblem(), ".?"))
 	}
 }

@@ -13,12 +13,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// rowStyle is a choice of columns. NAME, ID and STATE come first in all of them.
+// rowStyle is a choice of columns, which all start with NAME, ID and STATE.
 type rowStyle int
 
 const (
 	quiet rowStyle = iota // every sandbox is at rest
-	noisy                 // what keeps them from it takes the place of the image
+	noisy                 // the reason for some is shown in place of the image
 	full                  // -o wide
 )
 
@@ -32,7 +32,7 @@ func (s rowStyle) header() []string {
 	return []string{"NAME", "ID", "STATE", "EXECS", "AGE", "IMAGE"}
 }
 
-// Columns that change without anything having happened. Only the full style has a deadline.
+// Columns that change with time alone. Only the full style has a deadline.
 const ageColumn, deadlineColumn = 4, 5
 
 func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
@@ -46,7 +46,7 @@ func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
 		return append(row, clip(sb.GetImage(), imageWidth))
 	case noisy:
 		if sb.GetErrorMessage() != "" {
-			return append(row, oneLine(sb.GetErrorMessage())) // the code alone would fill the line
+			return append(row, oneLine(sb.GetErrorMessage())) // the code would fill the line
 		}
 		return append(row, oneLine(trouble(sb)))
 	}
@@ -54,7 +54,7 @@ func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
 		oneLine(cmp.Or(trouble(sb), demoted(sb))))
 }
 
-// news is what of a row is not only time that passes.
+// news returns the cells of a row that do not change with time alone.
 func (s rowStyle) news(sb *agboxv1.SandboxHandle, row []string) string {
 	row = slices.Clone(row)
 	row[ageColumn] = ""
@@ -64,7 +64,7 @@ func (s rowStyle) news(sb *agboxv1.SandboxHandle, row []string) string {
 	return strings.Join(row, "\x00")
 }
 
-// timeLeft is "1h23m", "passed", or "-" where there is no deadline.
+// timeLeft is "1h23m", "passed", or "-" without a deadline.
 func timeLeft(sb *agboxv1.SandboxHandle, now time.Time) string {
 	switch at := sb.GetDeadlineAt(); {
 	case at == nil:
@@ -75,12 +75,12 @@ func timeLeft(sb *agboxv1.SandboxHandle, now time.Time) string {
 	return "passed"
 }
 
-// demoted tells a PAUSED sandbox that was stopped from a frozen one.
+// demoted returns a note for a PAUSED sandbox that was stopped.
 func demoted(sb *agboxv1.SandboxHandle) string {
 	if sb.GetDemotedAt() == nil {
 		return ""
 	}
-	return "demoted: stopped to save its memory"
+	return "demoted: stopped to free its memory"
 }
 
 func dash(s string) string {
@@ -103,7 +103,7 @@ func portList(ports []*agboxv1.PublishedPort, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// trouble is what keeps a sandbox from being at rest, or "".
+// trouble returns why a sandbox is not at rest, or "".
 func trouble(sb *agboxv1.SandboxHandle) string {
 	switch {
 	case sb.GetErrorCode() != "":
@@ -131,10 +131,10 @@ func failedServices(sb *agboxv1.SandboxHandle) string {
 	return "service failed: " + strings.Join(names, ", ")
 }
 
-// serviceFailed is ServiceStatus.state of one whose last event was a failure.
+// serviceFailed is the ServiceStatus.state of a failed service.
 const serviceFailed = "FAILED"
 
-// paintState colours the third column by its word; the header is none.
+// paintState colours the state in the third column, but not the header.
 func paintState(column int, cell string) string {
 	colour := "33" // yellow: on its way
 	switch word := strings.TrimSpace(cell); {

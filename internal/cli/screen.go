@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/internal/cli/termsafe"
 )
 
-// screens are the filters in front of the terminals that one command writes the output of a sandbox to.
+// screens are the filters through which a command writes output of a sandbox to terminals.
 type screens struct {
 	raw  bool
 	mode termsafe.Mode
@@ -24,7 +24,7 @@ func (s *screens) before(w io.Writer) io.Writer {
 	return f
 }
 
-// close shows what the filters have kept.
+// close writes the bytes that the filters have held back.
 func (s *screens) close() error {
 	var errs []error
 	for _, f := range s.open {

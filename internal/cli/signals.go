@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sameSignal is how soon after the first signal another one is taken for the same: timeout(1) sends each twice, to its
-// child and to the child's group, and so do shells whose children pass it on. A person's second ^C comes later.
+// sameSignal is how long after the first signal another one counts as the same: timeout(1) sends each signal twice, to its
+// child and to the child's group, and so do shells whose children pass it on. A user's second ^C is later.
 const sameSignal = 500 * time.Millisecond
 
 // Interrupted is the cause of a context that a signal ended.
@@ -21,9 +21,9 @@ func (i *Interrupted) Error() string { return i.Signal.String() }
 // ExitCode returns what shells expect: 130 for SIGINT, 143 for SIGTERM.
 func (i *Interrupted) ExitCode() int { return 128 + int(i.Signal) }
 
-// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Interrupted as cause; one that comes later than
-// half a second after it calls exit at once. SIGPIPE is ignored, so that a reader who leaves shows as a write error and exec can cancel its
-// command. Call stop when done.
+// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Interrupted as cause; a second one, more than half a second
+// later, calls exit at once. It ignores SIGPIPE, so that a closed pipe is a write error and exec can cancel its command. Call stop when
+// done.
 func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signal.Ignore(syscall.SIGPIPE)

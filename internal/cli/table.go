@@ -13,9 +13,9 @@ import (
 // table prints columns as wide as their cells, two spaces apart.
 type table struct {
 	rows [][]string
-	// paint colours a padded cell; nil: no colours. It must not change the width that shows.
+	// paint colours a padded cell; nil: no colours. It must not change the visible width.
 	paint func(column int, cell string) string
-	// limit is how wide a line may be: the last cell is cut to what is left, but not below minLast. 0: no limit.
+	// limit is the width of a line: the last cell is cut to fit, but not below minLast. 0: no limit.
 	limit  int
 	widths map[int]int
 }
@@ -68,11 +68,11 @@ func clip(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// oneLine makes text of any origin safe for a line of a table: no line ends and no terminal control characters.
+// oneLine makes untrusted text safe for a line of a table: no line ends and no terminal control characters.
 func oneLine(s string) string { return harmless(s, "") }
 
-// harmless makes blanks of control characters but those of keep, and a sign that can be seen of those that turn the direction of
-// a text around: a terminal that obeys them shows another text than there is.
+// harmless replaces control characters, except those in keep, by blanks. It replaces characters that reverse the direction of text by
+// a visible one, because a terminal would show another text.
 func harmless(s, keep string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -85,8 +85,8 @@ func harmless(s, keep string) string {
 	}, s)
 }
 
-// unseen reports what a terminal obeys and JSON leaves as it is: DEL, the control characters of C1, and what turns the direction of
-// a text around.
+// unseen reports characters that a terminal interprets and JSON does not escape: DEL, the control characters of C1, and characters that
+// reverse the direction of text.
 func unseen(r rune) bool { return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) }
 
 // escapeUnseen writes unseen characters as JSON escapes. JSON has them in strings only.

@@ -14,7 +14,7 @@ import (
 
 const never = "never"
 
-// notWhilePaused is said of a deadline that is not acted on yet.
+// notWhilePaused is the note for the deadline of a paused sandbox.
 const notWhilePaused = ", not while it is PAUSED"
 
 func (a *app) timeoutCommand() *cobra.Command {
@@ -35,7 +35,7 @@ takes effect when the sandbox is resumed. A stop removes it.`,
 		},
 	}
 	output := outputFlag(cmd, "json")
-	cmd.Flags().BoolVar(&onlyExtend, "only-extend", false, "leave an end that is later, or none at all, as it is")
+	cmd.Flags().BoolVar(&onlyExtend, "only-extend", false, "keep a later deadline, and keep \"never\"")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(cmd, *output, "json"); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 	return nil
 }
 
-// timeoutText is "stops at 2026-12-01T11:00:00+01:00, in 2h".
+// timeoutText is "is stopped at 2026-12-01T11:00:00+01:00, in 2h".
 func timeoutText(sb *agboxv1.SandboxHandle, deadline, now time.Time) string {
 	if deadline.IsZero() {
 		return "has no end"
@@ -121,7 +121,7 @@ func (a *app) printTimeout(sb *agboxv1.SandboxHandle, deadline time.Time, change
 	return json.NewEncoder(a.Out).Encode(answer) // one object a line
 }
 
-// ahead is "in 1h23m", or "5m ago" for what is past.
+// ahead is "in 1h23m", or "5m ago" for a time in the past.
 func ahead(at, now time.Time) string {
 	if d := at.Sub(now).Round(time.Second); d > 0 {
 		return "in " + span(d)
@@ -129,7 +129,7 @@ func ahead(at, now time.Time) string {
 	return age(at, now) + " ago"
 }
 
-// span is "45s", "12m30s", "1h23m" or "3d4h": two units at most, and none that is zero.
+// span is "45s", "12m30s", "1h23m" or "3d4h": at most two units, without zero ones.
 func span(d time.Duration) string {
 	d = d.Round(time.Second)
 	const day = 24 * time.Hour
@@ -152,7 +152,7 @@ func twoUnits(large int, largeUnit string, small int, smallUnit string) string {
 	return fmt.Sprintf("%d%s%d%s", large, largeUnit, small, smallUnit)
 }
 
-// completeTimeout offers a name and then times.
+// completeTimeout completes a name, then times.
 func (a *app) completeTimeout(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 1 {
 		return []string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp

@@ -18,10 +18,10 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// lookEvery is the pause between looks at what a sandbox waits for; the first one tells that there is a wait at all.
+// lookEvery is the pause between reads of a sandbox's status message during a wait, and the time before the first.
 const lookEvery = time.Second
 
-// lateLook bounds the last look at a sandbox whose time is up.
+// lateLook bounds the last read of a sandbox after a timeout.
 const lateLook = 3 * time.Second
 
 const servicePrefix = "service="
@@ -32,8 +32,8 @@ func (a *app) waitCommand() *cobra.Command {
 	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
 		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes reach a state", ValidArgsFunction: a.completeNames,
-		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It asks for
-nothing: "agbox stop" and the like do. Fails when the condition cannot come true any more, and when the time is up.`,
+		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
+change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
 		Args:    atLeastOne("the name or ID of a sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,7 +73,7 @@ func (a *app) wait(ctx context.Context, refs []string, want client.Condition, ti
 		case err == nil:
 			all = append(all, sb)
 		case want == client.Deleted && errors.As(err, &missing):
-			fmt.Fprintf(a.Err, "sandbox %q is not there, which counts as deleted\n", ref)
+			fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref)
 		case client.IsUnavailable(err) || ctx.Err() != nil:
 			return err
 		default:
@@ -88,7 +88,7 @@ func (a *app) wait(ctx context.Context, refs []string, want client.Condition, ti
 	return outcomeOf(ctx, failed)
 }
 
-// outcomeOf is the end of a verb that has already said what failed.
+// outcomeOf returns the exit of a verb that has already printed its errors.
 func outcomeOf(ctx context.Context, failed bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -99,7 +99,7 @@ func outcomeOf(ctx context.Context, failed bool) error {
 	return nil
 }
 
-// waitAll waits for each sandbox in turn, all within one timeout, says how each ended, and reports whether any failed.
+// waitAll waits for each sandbox in turn, all within one timeout, prints each result, and reports whether any failed.
 func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) (failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -121,7 +121,7 @@ func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.Sand
 	return failed
 }
 
-// waitOne waits for one sandbox and tells meanwhile what keeps it. It prints no result.
+// waitOne waits for one sandbox and shows what it waits for. It prints no result.
 func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
 	if want == client.Ready && sandboxstate.Rests(sb.GetState()) {
 		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
@@ -136,7 +136,7 @@ func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.Sandbox
 	return nil
 }
 
-// tellStatus says every now and then what the daemon waits for, until stop is called.
+// tellStatus regularly shows what the daemon waits for, until stop is called.
 func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, p *pulls) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
@@ -145,14 +145,14 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 		for wait.For(ctx, lookEvery) == nil {
 			now, err := c.GetSandbox(ctx, sb.GetSandboxId())
 			if err != nil || ctx.Err() != nil {
-				continue // the wait itself finds out
+				continue // the wait returns the error
 			}
 			subject, state := conditionWords(sb, want)
 			text := fmt.Sprintf("waiting for %s to be %s", subject, state)
 			if now.GetStatusMessage() != "" {
 				text += ": " + now.GetStatusMessage()
 			}
-			if p.busy() { // that is told already; the status has newer numbers
+			if p.busy() { // pulls show it already, and the status would repeat it with other numbers
 				a.notes.show(text)
 			} else {
 				a.notes.say(text)
@@ -166,7 +166,7 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 	}
 }
 
-// conditionWords are what is waited for and what it should be: "sandbox/web", "ready".
+// conditionWords are the object and the state of a condition: "sandbox/web", "ready".
 func conditionWords(sb *agboxv1.SandboxHandle, want client.Condition) (subject, state string) {
 	if service, ok := strings.CutPrefix(string(want), servicePrefix); ok {
 		return fmt.Sprintf("sandbox/%s service/%s", nameOrID(sb), service), "ready"
@@ -174,7 +174,7 @@ func conditionWords(sb *agboxv1.SandboxHandle, want client.Condition) (subject, 
 	return "sandbox/" + nameOrID(sb), string(want)
 }
 
-// waitError calls the sandbox by its name and says where to look.
+// waitError adds the sandbox's name and the command that shows more.
 func waitError(sb *agboxv1.SandboxHandle, err error) error {
 	var failed *client.FailedError
 	if !errors.As(err, &failed) {
@@ -190,13 +190,13 @@ func waitError(sb *agboxv1.SandboxHandle, err error) error {
 	return fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
 }
 
-// lateError says what the daemon was doing when the time was up.
+// lateError says what the daemon was doing at the timeout.
 func (a *app) lateError(c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) error {
 	subject, state := conditionWords(sb, want)
 	if !strings.Contains(subject, " ") {
 		subject = "sandbox " + nameOrID(sb)
 	}
-	text := fmt.Sprintf("%s is not %s after %s; it goes on", subject, state, timeout)
+	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", subject, state, timeout)
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
 	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// relistEvery is the pause between lists, which find new sandboxes and news without an event, such as a status message.
+// relistEvery is the pause between lists, which find new sandboxes and changes without an event, such as a status message.
 const relistEvery = time.Second
 
-// tableWatch prints a row for each change of a sandbox. Each sandbox has a subscription that only says "look again", so
-// nothing depends on it being complete: lists find what it missed, also after the daemon was away.
+// tableWatch prints a row for each change of a sandbox. Each sandbox has a subscription whose events only cause another read, so it
+// need not be complete: lists find missed changes, also after a restart of the daemon.
 type tableWatch struct {
 	a        *app
 	c        *client.Client
 	all      bool
 	selector map[string]string
-	ids      map[string]bool // what was named and is not deleted; nil: all that the selector matches
+	ids      map[string]bool // the named sandboxes that are not deleted; nil: all that the selector matches
 
 	style rowStyle
 	table *table
@@ -31,7 +31,7 @@ type tableWatch struct {
 	tasks sync.WaitGroup
 }
 
-// news says that a sandbox may have changed, or that its subscription is over.
+// news means that a sandbox may have changed, or that its subscription has ended.
 type news struct {
 	id   string
 	over bool
@@ -54,7 +54,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 		w.style = full
 	}
 	w.table = a.sandboxTable(w.style)
-	w.table.widths = map[int]int{0: 12, 1: idWidth, 2: len("DELETING")} // for those to come
+	w.table.widths = map[int]int{0: 12, 1: idWidth, 2: len("DELETING")} // for later rows
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer w.tasks.Wait()
 	defer cancel()
@@ -65,7 +65,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 	return w.run(ctx)
 }
 
-// name finds out which sandboxes are meant, once: names may change hands.
+// name resolves the names once, because another sandbox may get a name later.
 func (w *tableWatch) name(ctx context.Context, refs []string) error {
 	for _, ref := range refs {
 		sb, err := w.a.resolve(ctx, ref)
@@ -80,7 +80,7 @@ func (w *tableWatch) name(ctx context.Context, refs []string) error {
 	return nil
 }
 
-// run lists and follows until ctx ends or nothing that was named is left.
+// run lists and follows until ctx ends or all named sandboxes are deleted.
 func (w *tableWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(relistEvery)
 	defer tick.Stop()
@@ -90,7 +90,7 @@ func (w *tableWatch) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case client.IsUnavailable(err):
-			w.a.notes.say("agboxd does not answer; the watch goes on when it does")
+			w.a.notes.say("agboxd does not answer; the watch continues when it answers again")
 		case err != nil:
 			return err
 		default:
@@ -102,7 +102,7 @@ func (w *tableWatch) run(ctx context.Context) error {
 	}
 }
 
-// follow prints what subscriptions tell until the next list is due.
+// follow prints changes of subscribed sandboxes until the next list is due.
 func (w *tableWatch) follow(ctx context.Context, due <-chan time.Time) (done bool, err error) {
 	for {
 		if w.ids != nil && len(w.ids) == 0 {
@@ -114,19 +114,19 @@ func (w *tableWatch) follow(ctx context.Context, due <-chan time.Time) (done boo
 		case <-due:
 			return false, nil
 		case n := <-w.news:
-			if n.over { // whatever ended it: the next list begins another, if there is still something to follow
+			if n.over { // the next list starts another if the sandbox still exists
 				w.unsubscribe(n.id)
 				continue
 			}
 			if w.look(ctx, n.id) != nil {
-				return false, nil // the list meets the same and tells
+				return false, nil // the next list returns the error
 			}
 			w.flush()
 		}
 	}
 }
 
-// list takes note of every sandbox there is.
+// list reads all sandboxes.
 func (w *tableWatch) list(ctx context.Context) error {
 	found, err := w.c.ListSandboxes(ctx, w.all && w.ids == nil, w.selector)
 	if err != nil {
@@ -149,7 +149,7 @@ func (w *tableWatch) list(ctx context.Context) error {
 	return nil
 }
 
-// look reads one sandbox again. One that is purged is no more news.
+// look reads one sandbox again, and ignores a purged one.
 func (w *tableWatch) look(ctx context.Context, id string) error {
 	sb, err := w.c.GetSandbox(ctx, id)
 	if client.IsNotFound(err) {
@@ -164,7 +164,7 @@ func (w *tableWatch) look(ctx context.Context, id string) error {
 	return nil
 }
 
-// see adds a row if it differs from the last one, and sees to the subscription.
+// see adds a row if it differs from the last one, and starts or ends the subscription.
 func (w *tableWatch) see(ctx context.Context, sb *agboxv1.SandboxHandle) {
 	id, row := sb.GetSandboxId(), w.style.row(sb)
 	if now := w.style.news(sb, row); now != w.last[id] {

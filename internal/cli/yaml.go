@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// toYAML turns one JSON value into block-style YAML, in the same order. Strings that any YAML reader could take for
-// something else are quoted as in JSON, which is YAML too: general encoders lose line ends and types of odd strings.
+// toYAML converts one JSON value to block-style YAML, in the same order. It quotes strings that a YAML reader could parse as another
+// type as in JSON, which is valid YAML, because general encoders lose line ends and types of such strings.
 func toYAML(text []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -28,7 +28,7 @@ type yamlWriter struct {
 	out bytes.Buffer
 }
 
-// value writes what comes next. before separates it from what it belongs to when it spans lines.
+// value writes the next value, after before if it spans lines.
 func (w *yamlWriter) value(depth int, before string) error {
 	token, err := w.dec.Token()
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *yamlWriter) value(depth int, before string) error {
 	return err
 }
 
-// mapping writes the pairs. inline tells that the first one stands on a line already begun.
+// mapping writes the pairs; with inline the first one continues the current line.
 func (w *yamlWriter) mapping(depth int, inline bool) error {
 	for ; w.dec.More(); inline = false {
 		token, err := w.dec.Token()
@@ -91,7 +91,7 @@ func (w *yamlWriter) indent(depth int) { w.out.WriteString(strings.Repeat("  ", 
 
 var (
 	plainYAML = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@-]*[A-Za-z0-9_./-])?$`)
-	// Words that some version of YAML reads as another type.
+	// Words that a version of YAML reads as another type.
 	typedWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 )
 

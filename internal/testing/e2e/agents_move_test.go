@@ -100,7 +100,7 @@ func TestAgentsRememberWhenTheirContainerIsRemovedAndTheirSandboxReplaced(t *tes
 		c.awaitAgent(f.id, agentFailed)
 	}
 	out := c.agbox("apply", "--replace", "-f", manifest, "--wait")
-	if !strings.Contains(out, "come along with their conversations") || !strings.Contains(out, "sandbox/home replaced") {
+	if !strings.Contains(out, "move to the new sandbox with their conversations") || !strings.Contains(out, "sandbox/home replaced") {
 		t.Errorf("apply --replace says\n%s", out)
 	}
 	old := c.box

@@ -48,7 +48,7 @@ func TestRestoredAfterTheWorldMovedOn(t *testing.T) {
 	if out := d.agbox("backup", "--with-logs", file); !strings.Contains(out, "written") {
 		t.Fatal(out)
 	}
-	if out := d.agbox("backup", "verify", file); !strings.Contains(out, "is whole") {
+	if out := d.agbox("backup", "verify", file); !strings.Contains(out, "is complete") {
 		t.Fatal(out)
 	}
 	keptThen, leftThen := d.asOf(keeper, bad.GetExecId()), d.asOf(leaver, gone.GetExecId())
