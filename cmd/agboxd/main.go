@@ -99,8 +99,8 @@ func command(stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "agboxd",
 		Short: "Run the sandbox controller",
-		Long: "agboxd records what is wanted and converges Docker to it. It serves gRPC on a unix socket (see agbox) and\n" +
-			"metrics and readiness over HTTP. It may be killed at any moment; the next start goes on. SIGHUP makes it read its\n" +
+		Long: "agboxd records the desired state of sandboxes and converges Docker to it. It serves gRPC on a unix socket (see agbox) and\n" +
+			"metrics and readiness over HTTP. It may be killed at any moment; the next start continues. SIGHUP makes it read its\n" +
 			"configuration file again.",
 		Version: version, SilenceErrors: true, SilenceUsage: true, Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

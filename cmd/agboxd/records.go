@@ -76,7 +76,7 @@ func isLost(database string) (bool, error) {
 	if _, here := os.Lstat(database); errors.Is(err, os.ErrNotExist) && errors.Is(here, os.ErrNotExist) {
 		return true, nil
 	}
-	return false, fmt.Errorf("look at the database: %w: %w", err, errdefs.ErrUnavailable)
+	return false, fmt.Errorf("read the status of the database: %w: %w", err, errdefs.ErrUnavailable)
 }
 
 // tracesOf looks for what a daemon leaves beside its database: the file with its UUID, which may be missing, directories of

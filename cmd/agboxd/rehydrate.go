@@ -85,7 +85,7 @@ func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, l
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	found, list, err := store.Preview(store.Options{Path: paths.Database, Logger: log}, filepath.Join(dir, "ids.db"))
 	if errdefs.IsNotFound(err) {
-		return nil, "log: none that can be used; labels and inspections decide", nil
+		return nil, "log: none usable; records are derived from labels and inspections", nil
 	}
 	if err != nil {
 		return nil, "", err
@@ -93,9 +93,9 @@ func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, l
 	for _, r := range list {
 		known = append(known, recovery.Known{Record: r.Record, Execs: r.Execs, Torn: found.Missing != ""})
 	}
-	state := "complete: everything comes back as it was"
+	state := "complete: every record is recovered"
 	if found.Missing != "" {
-		state = "incomplete, so the engine decides about each sandbox: " + found.Missing
+		state = "incomplete, so live sandboxes are derived from the engine: " + found.Missing
 	}
 	return known, fmt.Sprintf("log: %d sandboxes, %d agents; %s", found.Sandboxes, found.Agents, state), nil
 }

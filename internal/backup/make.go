@@ -132,7 +132,7 @@ func (m *Maker) addFile(ctx context.Context, l *Logs, dir int, sandboxID, name s
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("look at log %s of %s: %w", name, sandboxID, err)
+		return fmt.Errorf("read the status of log %s of %s: %w", name, sandboxID, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil

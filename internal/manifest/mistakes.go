@@ -111,7 +111,7 @@ func listForm(fd protoreflect.FieldDescriptor) string {
 // wordings replace sentences of the parser that speak of its inside.
 var wordings = []struct{ parser, ours string }{
 	{`found character '` + "\t" + `'`, "a tab; indent with spaces"},
-	{"mapping value is not allowed", `a "key: value" where none can be: look at the indentation here and on the next line, and put texts with ": " in quotes`},
+	{"mapping value is not allowed", `a "key: value" is not allowed here: check the indentation of this and the next line, and put text with ": " in quotes`},
 	{"non-map value is specified", `must be "key: value", like the lines around it`},
 }
 

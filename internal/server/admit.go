@@ -12,14 +12,14 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// What requests may take in memory, by the costs of admission. The largest valid spec, 1 MiB of environment variables, costs less
-// than half of one request's; so does a YAML text of 1 MiB with a mark in every tenth byte.
+// Bounds of the memory of requests, by the costs of admission. The largest valid spec, with 1 MiB of environment variables, costs less
+// than half of requestMemory; so does a YAML text of 1 MiB with an anchor or tag mark in every tenth byte.
 const (
 	requestMemory  = 192 << 20
 	requestsMemory = 256 << 20
-	// freeMemory is far above what calls without a spec or a prompt take: those never wait.
+	// freeMemory is far above the cost of calls without a spec or a prompt, so those never wait.
 	freeMemory = 256 << 10
-	// waitingBytes holds many valid requests, and 16 of the largest size.
+	// waitingBytes is enough for 16 requests of the largest size.
 	waitingBytes = 64 << 20
 )
 

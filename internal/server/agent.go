@@ -39,7 +39,7 @@ func (s *Server) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentReques
 	return &agboxv1.CreateAgentResponse{Agent: s.agentHandle(a, true)}, nil
 }
 
-// plannedAgent is an agent as a create would begin it.
+// plannedAgent returns the agent that a create would record.
 func plannedAgent(id, name string, spec *agboxv1.AgentSpec) store.Agent {
 	run := storev1.AgentRun_AGENT_RUN_RUN
 	if spec.GetDesiredState() == desiredStopped {
@@ -51,8 +51,8 @@ func plannedAgent(id, name string, spec *agboxv1.AgentSpec) store.Agent {
 	}
 }
 
-// sandboxOf returns the ID of the sandbox that is meant by ID or, among those that nobody asked to delete, by name. A deleted
-// one is the store's to refuse.
+// sandboxOf returns the ID of the sandbox with the ID ref or, if its delete was not requested, the name ref. The store refuses a
+// deleted sandbox.
 func (s *Server) sandboxOf(ctx context.Context, ref string) (string, error) {
 	sb, err := s.deps.Store.Sandbox(ctx, ref)
 	if err == nil && !toBeDeleted(sb) || err != nil && !errdefs.IsNotFound(err) {
@@ -74,7 +74,7 @@ func toBeDeleted(sb store.Sandbox) bool {
 	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// GetAgent implements agbox.v1.AgentService. An ID comes before the same name.
+// GetAgent implements agbox.v1.AgentService. An ID takes precedence over the same name.
 func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
 	if err := requireAgentID(req); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*a
 	return &agboxv1.GetAgentResponse{Agent: h}, nil
 }
 
-// ListAgents implements agbox.v1.AgentService. Handles come without their spec, as those of sandboxes.
+// ListAgents implements agbox.v1.AgentService. Handles have no spec, like those of sandboxes.
 func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (*agboxv1.ListAgentsResponse, error) {
 	all := s.deps.Store.Agents(store.AgentFilter{SandboxID: req.GetSandboxId(), Labels: req.GetLabelSelector()})
 	resp := &agboxv1.ListAgentsResponse{Agents: make([]*agboxv1.AgentHandle, len(all))}

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// readers at a time bound the memory of the daemon: a conversation takes several times its 32 MiB while turns are made of it.
+	// readers is the number of concurrent reads of conversations, each of which needs several times 32 MiB of memory.
 	readers = 2
-	// turnBytes bounds the turns of one answer: clients take 4 MiB unless they are told otherwise.
+	// turnBytes bounds the turns of one answer, because gRPC clients accept 4 MiB by default.
 	turnBytes = 3 << 20
 )
 
-// contextNone is the policy of an agent that is told nothing of the past.
+// contextNone is the policy of an agent whose new processes get no context.
 const contextNone = "none"
 
 // GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
@@ -74,7 +74,7 @@ func selectTurns(turns []conversation.Turn, req *agboxv1.GetAgentConversationReq
 	return turns[start:end], false
 }
 
-// allAgentEvents reads what is kept. When the oldest turns are dropped in the middle of it, it begins again.
+// allAgentEvents reads all retained events. If the oldest turns are dropped during the read, it starts again.
 func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.AgentEvent, err error) {
 	for after := uint64(0); ; {
 		page, err := s.deps.Store.AgentEvents(ctx, id, after, batch)

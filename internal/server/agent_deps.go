@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// AgentStore is what the server needs of the store for agents.
+// AgentStore are the methods of the store that the server needs for agents.
 type AgentStore interface {
 	CheckCreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) error
 	CreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) (store.Agent, error)
@@ -31,7 +31,7 @@ type AgentStore interface {
 
 // Drainer ends the work of the daemon in good order.
 type Drainer interface {
-	// Drain begins a drain and returns. Errors: Refusal DRAIN_INVALID_STATE when one is under way.
+	// Drain starts a drain and returns. Errors: Refusal DRAIN_INVALID_STATE during another drain.
 	Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error)
 	// Undrain ends it. Errors: Refusal DRAIN_INVALID_STATE when there is none.
 	Undrain(ctx context.Context) error

@@ -34,8 +34,7 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 	return h
 }
 
-// rung is how the present process got its past: of one that a daemon found alive at its start, that is told before what it began
-// with.
+// rung returns how the present process got the conversation. AGENT_RUNG_ADOPTED takes precedence over the rung of its start.
 func rung(st *storev1.AgentStatus) agboxv1.AgentRung {
 	if n := st.GetIncarnation(); n > 0 && st.GetAdoptedIncarnation() == n {
 		return agboxv1.AgentRung_AGENT_RUNG_ADOPTED
@@ -51,7 +50,7 @@ func (s *Server) movesTo(a store.Agent) string {
 	return cmp.Or(s.deps.Store.Destination(a.ID), a.Desired.GetHome())
 }
 
-// agentMessage is what went wrong and then what the daemon waits for, as far as there is something.
+// agentMessage returns the error, if any, and then what the daemon waits for, if anything.
 func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
 	if a.Corrupt {
 		return "its stored record does not decode, so it is left alone; see the daemon's log", true
@@ -70,7 +69,7 @@ func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
 	return reason + "; " + line, unverified
 }
 
-// lives reports whether there is a process: a mark that it comes back says nothing yet then.
+// lives reports whether the state has a process; then a mark for a later start has no effect yet.
 func lives(s agboxv1.AgentState) bool {
 	switch s {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
@@ -97,7 +96,7 @@ const (
 	shownPromptText = 200 // characters
 )
 
-// agentQueue is what waits for an agent and what is held; nothing of one whose record does not decode.
+// agentQueue returns the prompts that wait or are held; none if the agent's record does not decode.
 func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.AgentQueuedPrompt, error) {
 	if a.Corrupt {
 		return nil, nil

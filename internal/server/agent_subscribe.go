@@ -31,13 +31,13 @@ type agentSubscription struct {
 	id     string
 	// after is the sequence of the last event that was sent, or the client's anchor.
 	after uint64
-	// newest is the last sequence that was stored when the subscription began.
+	// newest is the last stored sequence at the start of the subscription.
 	newest uint64
-	// gaps: what is dropped during the replay is left out, since the client asked for what there is.
+	// gaps allows events to be dropped during the replay, because the client requested all retained events.
 	gaps bool
 }
 
-// begin checks the anchor and tells the client that it is subscribed.
+// begin checks the anchor and sends the headers, by which the client knows that it is subscribed.
 func (s *agentSubscription) begin(ctx context.Context) error {
 	a, err := s.deps.Store.Agent(ctx, s.id)
 	if err != nil {

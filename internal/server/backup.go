@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// backupChunk is far below what any client takes in one message.
+	// backupChunk is far below the message size limit of any client.
 	backupChunk = 256 << 10
 	// maxBackups bounds the copies of the database that clients who do not read keep on the disk.
 	maxBackups = 4

@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine; what
-// other sandboxes have. Each stage tells of all that is wrong, and needs the one before to have found nothing.
+// CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine;
+// conflicts with other sandboxes. Each stage reports all its mistakes, and runs only if the one before found none.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
 	spec, err := s.finalSpec(req)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.
 	rules := s.deps.Rules()
 	broken = append(broken, missing...)
 	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
-	if len(broken) == 0 { // of a path that is none nothing more is said
+	if len(broken) == 0 { // an invalid path has one mistake only
 		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))
 	}
 	c := &storev1.Confinement{

@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Store is what the server needs of the store.
+// Store are the methods of the store that the server needs.
 type Store interface {
 	AgentStore
 	InstanceID() string
@@ -48,23 +48,23 @@ type Rules struct {
 	Profile string
 	// MemoryLimit in bytes is that of containers whose spec has none; 0: none.
 	MemoryLimit int64
-	// Mounts says which host paths may be mounted and copied.
+	// Mounts is the policy for mounts and copies of host paths.
 	Mounts mountpolicy.Policy
 }
 
-// Deps is what a Server is made of. Store and Logs are required.
+// Deps are the dependencies of a Server. Store and Logs are required.
 type Deps struct {
 	Store Store
 	// Logs names the host paths of an exec's logs. It must not touch the disk.
 	Logs func(sandboxID, execID string) (stdout, stderr string)
-	// MainLogs names the host paths of what a sandbox's main process prints. It must not touch the disk. Nil: not known.
+	// MainLogs returns the host paths of the logs of a sandbox's main process. It must not access the disk. Nil: unknown.
 	MainLogs func(sandboxID string) (stdout, stderr string)
-	// Status says what the daemon is doing for a sandbox, or "". It must not block.
+	// Status returns what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
-	// AgentStatus says what the daemon is doing for an agent, or "", and whether it has not looked at it since it started. It
-	// must not block. Nil: nothing, and it has.
+	// AgentStatus returns what the daemon is doing for an agent, or "". unverified: the daemon has not observed the agent since it
+	// started. It must not block. Nil: "", false.
 	AgentStatus func(agentID string) (line string, unverified bool)
-	// Drainer; nil: nothing can be drained.
+	// Drainer; nil: drains are UNAVAILABLE.
 	Drainer Drainer
 	// Nameless reports whether the container of a sandbox does not reach the engine's DNS server.
 	Nameless func(sandboxID string) bool
@@ -73,30 +73,30 @@ type Deps struct {
 	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the
 	// answer may be older. Nil: nothing is refused.
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
-	// Rules are those under which a create is accepted at this moment. It may look at paths of this host. Nil: the zero Rules.
+	// Rules returns the present rules for a create. It may read paths of this host. Nil: the zero Rules.
 	Rules func() Rules
 	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: forever. It must not block. Nil: 0.
 	DefaultTimeout func() time.Duration
-	// Rebuilding says in one sentence why what is not on record may still be there, or "". It must not block. Once "", it
-	// stays so. Nil: "".
+	// Rebuilding returns one sentence while records are being rebuilt, so that an object without a record may still exist; otherwise
+	// "", from then on always. It must not block. Nil: "".
 	Rebuilding func() string
-	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block. Nil: "".
+	// NoRoom returns one sentence if the disk is too full for new objects, or "". It must not block. Nil: "".
 	NoRoom func() string
-	// Engine says in one sentence what is wrong with the engine, or "". It must not block.
+	// Engine returns the problem of the engine in one sentence, or "". It must not block.
 	Engine func() string
-	// ConfirmEngine accepts the engine as the right one and gives up what vanished from it. It may take 15 s. Nil: the call is UNAVAILABLE.
+	// ConfirmEngine accepts the engine and gives up sandboxes that vanished from it. It may take 15 s. Nil: the call is UNAVAILABLE.
 	ConfirmEngine func(ctx context.Context) (*agboxv1.ConfirmEngineResponse, error)
-	// Explain says of one sandbox what is wanted, what there is, and what the daemon does about it. Nil: nobody can.
+	// Explain explains a sandbox: desired state, observations, differences, next steps. Nil: the call is UNAVAILABLE.
 	Explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
-	// ExplainAgent is Explain for an agent. Nil: nobody can.
+	// ExplainAgent is Explain for an agent.
 	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
-	// CollectGarbage lists what is left of sandboxes that are no more, and removes it as asked. Nil: nobody can.
+	// CollectGarbage lists leftovers of deleted sandboxes, and removes them if requested. Nil: the call is UNAVAILABLE.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Backup writes a backup to w. Nil: there are none.
 	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
-	// Version is what Ping answers.
+	// Version is the version that Ping returns.
 	Version string
-	// Home is what "~" stands for in config_yaml and in the paths of built-in tools: the home of the daemon's user.
+	// Home replaces "~" in config_yaml and in the paths of built-in tools: the home of the daemon's user.
 	Home string
 	// Now is the wall clock by which a deadline lies in the past; nil: time.Now.
 	Now func() time.Time

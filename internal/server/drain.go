@@ -51,10 +51,10 @@ func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest)
 	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
 }
 
-// reasonDrainState says that something drains already, or that nothing does.
+// reasonDrainState is the reason of a Drain during a drain, and of an Undrain without one.
 const reasonDrainState = "DRAIN_INVALID_STATE"
 
-// stoppingReason tells why streams end: the text and the reason of their status.
+// stoppingReason returns the text and the reason of the status with which streams end.
 func (s *Server) stoppingReason() (reason, message string) {
 	d := s.deps.Store.Drain()
 	switch {

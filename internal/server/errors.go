@@ -23,7 +23,7 @@ const (
 	domain        = "agents-sandbox"
 	reasonInvalid = "INVALID_SPEC"
 
-	// An error travels in HTTP/2 trailers, and some clients take no more than 8 KiB of them in all.
+	// An error is sent in HTTP/2 trailers, of which some clients accept at most 8 KiB.
 	maxViolations   = 8
 	maxMessageBytes = 1536
 	maxTextBytes    = 200
@@ -37,7 +37,7 @@ func invalid(field, message string) error {
 	return validate.Errors{{Field: field, Message: message}}
 }
 
-// toStatus maps any error of a handler to what the contract says. Texts of errors that nobody classified stay here.
+// toStatus maps an error of a handler to a status of the contract. It does not send the texts of unclassified errors.
 func (s *Server) toStatus(method string, err error) error {
 	var refusal *store.Refusal
 	var broken validate.Errors
@@ -57,12 +57,12 @@ func (s *Server) toStatus(method string, err error) error {
 		return plain(codes.DeadlineExceeded, "the call took too long; whether it was recorded is not known")
 	}
 	if _, fromTransport := status.FromError(err); fromTransport {
-		return err // the stream is gone: nobody reads this
+		return err // the stream has ended: the client does not read this
 	}
 	return s.trouble(method, err)
 }
 
-// trouble hides what went wrong inside behind a request ID that finds it in the log.
+// trouble logs an internal error, and returns a status with the request ID of the log line instead of the error's text.
 func (s *Server) trouble(method string, err error) error {
 	c, request := classCode(err), uuid.NewString()[:8]
 	level := slog.LevelWarn

@@ -53,7 +53,7 @@ func (s *Server) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agb
 func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
 	resp := &agboxv1.ListActiveExecsResponse{}
 	if req.SandboxId != nil && req.GetSandboxId() == "" {
-		return resp, nil // present but empty names no sandbox; the store would take it for all of them
+		return resp, nil // present but empty names no sandbox; for the store it would mean all
 	}
 	for _, id := range s.deps.Store.ActiveExecs(req.GetSandboxId()) {
 		e, err := s.deps.Store.Exec(ctx, id)

@@ -22,7 +22,7 @@ func (s *Server) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agb
 	return s.deps.Explain(ctx, req.GetSandboxId())
 }
 
-// explainAgent takes an ID before the same name, as GetAgent does.
+// explainAgent prefers an ID to the same name, like GetAgent.
 func (s *Server) explainAgent(ctx context.Context, ref string) (*agboxv1.ExplainResponse, error) {
 	if s.deps.ExplainAgent == nil {
 		return nil, errdefs.ErrUnavailable
@@ -31,7 +31,7 @@ func (s *Server) explainAgent(ctx context.Context, ref string) (*agboxv1.Explain
 	if errdefs.IsNotFound(err) {
 		a, err = s.deps.Store.AgentByName(ctx, ref)
 	}
-	if err != nil && !errdefs.IsDataLoss(err) { // what is damaged is explained too
+	if err != nil && !errdefs.IsDataLoss(err) { // damaged records are explained too
 		return nil, err
 	}
 	return s.deps.ExplainAgent(ctx, a.ID)

@@ -38,7 +38,7 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 	return h
 }
 
-// runtimeWarnings says what the runtime of a sandbox that runs can't do.
+// runtimeWarnings returns a sentence for what the runtime of a running sandbox can't do.
 func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
 	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.deps.Nameless(sb.ID) {
 		return nil
@@ -47,7 +47,7 @@ func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
 		"--network=host among its arguments in the engine's configuration, from the next resume on"}
 }
 
-// services are all services of the spec with what this run has come to, the required ones first.
+// services returns all services of the spec with their state in this run, the required ones first.
 func services(sb store.Sandbox) (out []*agboxv1.ServiceStatus) {
 	for _, spec := range sb.Spec.GetRequiredServices() {
 		out = append(out, serviceStatus(spec.GetName(), true, sb.Progress))
@@ -80,7 +80,7 @@ func (s *Server) statusMessage(sb store.Sandbox) string {
 	return s.deps.Status(sb.ID)
 }
 
-// pendingState names what is wanted while the state does not say it yet.
+// pendingState returns the requested state while it is not reached, or "".
 func pendingState(sb store.Sandbox) string {
 	run := sb.Desired.GetRunState()
 	switch sandboxstate.Goal(run) {

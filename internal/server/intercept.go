@@ -55,14 +55,14 @@ func (s *Server) recovered(method string, run func() error) (err error) {
 	return run()
 }
 
-// reserving are the calls that take an ID forever: that it is free must be known.
+// reserving are the calls that reserve an ID forever, so they need to know that it is free.
 var reserving = map[string]bool{
 	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
 	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
 	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
 }
 
-// growing are the calls that begin something new, which needs room on the disk. What ends something, or frees it, always may.
+// growing are the calls that create something and so need disk space. Calls that end or remove something are always allowed.
 var growing = map[string]bool{
 	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
 	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
@@ -70,11 +70,11 @@ var growing = map[string]bool{
 	agboxv1.AgentService_PromptAgent_FullMethodName:     true,
 }
 
-// reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as of any trouble of the
-// store: known clients try again.
+// reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as for other errors of the
+// store, because known clients retry that code.
 const reasonDiskFull = "DISK_FULL"
 
-// roomFor refuses what begins something new while the disk has no room for it.
+// roomFor refuses the growing calls while the disk is too full.
 func (s *Server) roomFor(method string) error {
 	if !growing[method] {
 		return nil
@@ -85,8 +85,8 @@ func (s *Server) roomFor(method string) error {
 	return nil
 }
 
-// gated holds back what can't be known while records are being rebuilt: that an ID is free, and that something is not there.
-// What was looked up before the end of it counts as looked up during it.
+// gated refuses answers that are unknown while records are being rebuilt: that an ID is free, and NOT_FOUND. A lookup that started
+// during the rebuild counts as one.
 func (s *Server) gated(method string, run func() error) error {
 	if err := s.roomFor(method); err != nil {
 		return err

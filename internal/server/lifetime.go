@@ -23,8 +23,8 @@ func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequ
 	return accepted(s.deps.Store.RequestPause(ctx, req.GetSandboxId(), reasonPause))
 }
 
-// ResumeSandbox implements agbox.v1.SandboxService. A caller that finds the sandbox at rest, and asks when a resume by
-// somebody else is done already, has what it asked for: of clients that resume at once, none is refused.
+// ResumeSandbox implements agbox.v1.SandboxService. If another client's resume has completed between the caller's
+// read and its request, the request succeeds, so that of several concurrent resumes none is refused.
 func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	if err := requireSandboxID(req); err != nil {
 		return nil, err
@@ -47,11 +47,11 @@ func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRe
 	return accepted(true, err)
 }
 
-// recoverLook bounds the look at the engine before a recover is accepted: an engine that hangs must not delay it for long.
+// recoverLook bounds the observation of the engine before a recover is accepted, in case the engine hangs.
 const recoverLook = 2 * time.Second
 
-// recoverSandbox refuses what the engine is known to lack a part of. What can't be found out now is accepted, and found out by the
-// loop.
+// recoverSandbox refuses a sandbox with a missing container. If the engine does not answer, it accepts the request, and the reconciler
+// checks it.
 func (s *Server) recoverSandbox(ctx context.Context, was store.Sandbox) error {
 	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && s.deps.Explain != nil {
 		look, cancel := context.WithTimeout(ctx, recoverLook)
@@ -130,5 +130,5 @@ func (s *Server) timeout(sb store.Sandbox) time.Duration {
 	return s.deps.DefaultTimeout()
 }
 
-// onTimeoutDefault is what a spec without on_timeout means.
+// onTimeoutDefault is the on_timeout of a spec without one.
 const onTimeoutDefault = "stop"

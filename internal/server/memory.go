@@ -16,8 +16,8 @@ func primaryMemory(spec *agboxv1.CreateSpec, other int64) int64 {
 	return cmp.Or(own, other)
 }
 
-// fits refuses a memory limit below what the primary's /dev/shm and System V memory may take, which is fixed in the container: they could
-// use it up, and the kernel would kill PID 1. Sandboxes that were accepted before it was recorded are not judged.
+// fits refuses a memory limit that the primary's /dev/shm and System V memory, whose bounds are fixed in the container, could use up,
+// because then the kernel would kill PID 1. It accepts any limit for sandboxes without recorded bounds.
 func (u update) fits(ctx context.Context) error {
 	sb, err := u.deps.Store.Sandbox(ctx, u.id)
 	if err != nil {

@@ -68,7 +68,7 @@ func coversOf(policy mountpolicy.Policy, m given) (covers []*storev1.Cover) {
 	return covers
 }
 
-// judgeCopies applies the same policy: a copy reads with the daemon's rights what a read-only mount would show.
+// judgeCopies applies the same policy to copies, which read the source with the daemon's rights, like a read-only mount.
 func judgeCopies(policy mountpolicy.Policy, copies []*agboxv1.CopySpec) (broken validate.Errors) {
 	for i, c := range copies {
 		field := fmt.Sprintf("copies[%d].source", i)

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Reasons that events carry for what a client asked.
+// Reasons of events for requests of clients.
 const (
 	reasonStop   = "stop_requested"
 	reasonPause  = "pause_requested"
@@ -34,8 +34,8 @@ func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest)
 	return &agboxv1.GetSandboxResponse{Sandbox: s.handle(sb, true)}, nil
 }
 
-// ListSandboxes implements agbox.v1.SandboxService. Handles come without their spec: many large ones would exceed what
-// clients accept in one message.
+// ListSandboxes implements agbox.v1.SandboxService. Handles have no spec, because many large specs would exceed the
+// message size that clients accept.
 func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
 	all, err := s.deps.Store.List(ctx, store.Filter{IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector()})
 	if err != nil {

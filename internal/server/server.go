@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// maxRequestBytes holds the largest valid create: a spec of 1 MiB, and a YAML text of 2 MiB. It is gRPC's own default, which
-	// existing clients rely on; what a request may cost once it is decoded is bounded in admit.go.
+	// maxRequestBytes fits the largest valid create: a spec of 1 MiB and a YAML text of 2 MiB. It is gRPC's default, on which
+	// existing clients rely; admit.go bounds the memory of the decoded request.
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
-	// handshakeTimeout is how long a connection may take to say that it is HTTP/2; one that stays silent is closed.
+	// handshakeTimeout bounds the HTTP/2 handshake; a silent connection is closed.
 	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
 	keepaliveLeast = 5 * time.Second

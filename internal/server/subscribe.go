@@ -18,8 +18,8 @@ const batch = 256
 
 // SubscribeSandboxEvents implements agbox.v1.SandboxService.
 //
-// The order makes it complete and free of doubles: watch, read the newest sequence, then follow the cursor. Whatever
-// is committed after the watch began leaves a tick, and the cursor alone decides what is sent.
+// The order prevents gaps and duplicates: watch, read the newest sequence, then follow the cursor. Every commit after the start
+// of the watch leaves a tick, and the cursor alone decides which events are sent.
 func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
 	if err := requireSandboxID(req); err != nil {
 		return err
@@ -39,13 +39,13 @@ type subscription struct {
 	id     string
 	// cursor is behind the last event that was sent, or is the client's anchor.
 	cursor store.Cursor
-	// newest is the last sequence that was stored when the subscription began.
+	// newest is the last stored sequence at the start of the subscription.
 	newest uint64
 	// skip is a sequence that was sent as a snapshot; 0: none.
 	skip uint64
 }
 
-// begin checks the anchor, tells the client that it is subscribed, and sends the snapshot.
+// begin checks the anchor, sends the headers, by which the client knows that it is subscribed, and sends the snapshot.
 func (s *subscription) begin(ctx context.Context, snapshot bool) error {
 	sb, last, err := s.begun(ctx, snapshot)
 	if err != nil {
@@ -67,8 +67,7 @@ func (s *subscription) begin(ctx context.Context, snapshot bool) error {
 	return s.sendSnapshot(sb, last)
 }
 
-// begun reads the sandbox and, for a snapshot, its newest event. The second read may come after that event was dropped, which
-// takes many newer ones: then it looks again.
+// begun reads the sandbox and, for a snapshot, its newest event. If that event was dropped between the two reads, it reads both again.
 func (s *subscription) begun(ctx context.Context, snapshot bool) (store.Sandbox, *agboxv1.SandboxEvent, error) {
 	for {
 		sb, err := s.deps.Store.Sandbox(ctx, s.id)
@@ -113,8 +112,8 @@ func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Times
 	}
 }
 
-// follow sends everything behind the cursor, then what ticks announce. A purge ends it cleanly. For a client that is so
-// slow that the history limit drops events before they are sent it is OUT_OF_RANGE, but for gaps in a replay from 0.
+// follow sends all events after the cursor, then waits for ticks. A purge ends it without an error. If the client is so slow that
+// the history limit drops events before they are sent, it returns OUT_OF_RANGE, except in a replay from 0.
 func (s *subscription) follow(ctx context.Context, changed <-chan struct{}) error {
 	for {
 		sent, err := s.sendBatch(ctx)

@@ -64,7 +64,7 @@ func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, chan
 	return u.next, changed, limits, err
 }
 
-// dryRun goes the way of an update up to the comparison.
+// dryRun does an update up to the comparison.
 func (u update) dryRun(ctx context.Context) (*agboxv1.UpdateSandboxResponse, error) {
 	resp := &agboxv1.UpdateSandboxResponse{}
 	_, _, err := u.deps.Store.UpdateSpec(ctx, u.id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {

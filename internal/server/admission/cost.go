@@ -1,5 +1,5 @@
-// Package admission bounds what the requests of a gRPC server cost in memory: each by itself, before it is decoded, and all that
-// are under way together.
+// Package admission bounds the memory of the requests of a gRPC server: that of each before it is decoded, and the sum of all
+// concurrent ones.
 package admission
 
 import (
@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What a part of a request costs, in bytes: decoded, and with what validating, copying and storing it makes of it. Two million empty
-// messages were seen to take 930 MB decoded and more than twice that when all broken rules were collected.
+// Costs of the parts of a request in bytes: for decoding, validating, copying and storing. Measured: two million empty
+// messages use 930 MB decoded, and more than twice that with the list of all broken rules.
 const (
 	costOfMessage  = 8 << 10
 	costOfMapEntry = 1 << 10
@@ -21,7 +21,7 @@ const (
 	maxDepth = 32
 )
 
-// TooCostly says that a request would take more memory than one request may.
+// TooCostly means that a request needs more memory than one request may use.
 type TooCostly struct {
 	// Field is the field that went past the limit, as create_spec.required_services.
 	Field string
@@ -91,7 +91,7 @@ func (m *meter) field(field protoreflect.FieldDescriptor, typ protowire.Type, va
 			return err
 		}
 		return within(name, m.message(field.Message(), inner, depth+1))
-	case field.IsList() && kind != protoreflect.StringKind && kind != protoreflect.BytesKind: // packed: a byte may become a word
+	case field.IsList() && kind != protoreflect.StringKind && kind != protoreflect.BytesKind: // packed: one byte may decode to a word
 		return m.take(costOfValue+costOfByte*8*int64(len(inner)), name)
 	}
 	return m.take(cost, name)

@@ -16,18 +16,18 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec that is wrapped
 )
 
-// ErrBusy says that the memory for requests is taken by others, and stayed so until the deadline of the call, or that too many
-// wait for it already.
+// ErrBusy means that other requests used the memory until the deadline of the call, or that too many requests already wait.
 var ErrBusy = errors.New("agboxd works on other large requests; try again")
 
-// Limits bound the memory of requests, in bytes as counted by the costs of this package. A request whose cost is below Free is
-// neither counted nor made to wait.
+// Limits bound the memory of requests, in bytes by the costs of this package. A request whose cost is below Free is not counted and
+// does not wait.
 type Limits struct {
 	Request, Total, Free int64
-	// Waiting bounds the encoded requests that wait, in bytes of theirs, and Patience how long one waits where its deadline is later.
+	// Waiting bounds the sum of the encoded sizes of waiting requests, in bytes; Patience bounds the wait of a request with a later
+	// deadline.
 	Waiting  int64
 	Patience time.Duration
-	// Texts are fields whose values are parsed, by their full names: what parsing a value costs beyond the value itself.
+	// Texts has, by the full names of fields whose values are parsed, the additional cost of parsing a value.
 	Texts map[protoreflect.FullName]func([]byte) int64
 }
 
@@ -43,8 +43,8 @@ func New(l Limits) *Gate {
 	return &Gate{limits: l, memory: semaphore.NewWeighted(l.Total)}
 }
 
-// Codec is the codec of a server whose requests pass the gate. Requests of handlers that were not wrapped by Limit or Stream are
-// decoded as ever.
+// Codec is the codec of a server whose requests pass the gate. It decodes requests of handlers that are not wrapped by Limit or
+// Stream without a bound.
 func (g *Gate) Codec() grpc.ServerOption {
 	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")})
 }
@@ -68,8 +68,8 @@ func (g *Gate) Limit(desc grpc.ServiceDesc, refused func(method string, err erro
 	return &desc
 }
 
-// Stream returns the stream with its requests behind the gate. What a request takes is given back as soon as it is decoded: a
-// stream lasts long, and its requests are small.
+// Stream returns the stream with its requests behind the gate. The memory of a request is released as soon as it is decoded, because a
+// stream lasts long and its requests are small.
 func (g *Gate) Stream(s grpc.ServerStream, refused func(error) error) grpc.ServerStream {
 	return &stream{ServerStream: s, gate: g, refused: refused}
 }

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Oldest returns a listener that holds at most limit connections. One more closes the connection that was accepted first: a new
-// caller always gets through, and a client that opens many connections without using them loses its own. limit is at least 1.
+// Oldest returns a listener with at most limit open connections. One more closes the oldest connection, so a new caller is always
+// served, and a client that opens many connections loses its own. limit is at least 1.
 func Oldest(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: max(limit, 1), open: list.New(), evict: true}
 }
 
-// Newest returns a listener that holds at most limit connections. One more is accepted and closed at once, so that its caller
-// gets an error instead of waiting, and established connections stay. limit is at least 1.
+// Newest returns a listener with at most limit open connections. It accepts one more and closes it at once, so that its caller
+// gets an error instead of waiting, and keeps established connections. limit is at least 1.
 func Newest(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: max(limit, 1), open: list.New()}
 }
@@ -57,7 +57,7 @@ func (l *listener) add(c *conn) *conn {
 	if !l.evict {
 		return c
 	}
-	oldest := l.open.Remove(l.open.Front()).(*conn) // the list holds nothing else
+	oldest := l.open.Remove(l.open.Front()).(*conn) // the list has no other type
 	oldest.at = nil
 	c.at = l.open.PushBack(c)
 	return oldest
