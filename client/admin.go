@@ -6,25 +6,25 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Explain says of one sandbox what is wanted, what there is, what differs, and what the daemon does next or why it waits. It
-// also explains deleted ones, and what the engine holds of an ID that the daemon never knew.
+// Explain returns the desired state of a sandbox, what the daemon observes, the differences, and the next steps or why it waits. It
+// also explains deleted sandboxes, and objects in the engine of an ID without a record.
 func (c *Client) Explain(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error) {
 	return read(ctx, c, c.admin.Explain, &agboxv1.ExplainRequest{SandboxId: sandboxID})
 }
 
-// ExplainAgent says the same of one agent, by its ID or name. One that is deleted is no more: the error IsNotFound.
+// ExplainAgent is Explain for an agent, by its ID or name. For a deleted agent the error IsNotFound.
 func (c *Client) ExplainAgent(ctx context.Context, idOrName string) (*agboxv1.ExplainResponse, error) {
 	return read(ctx, c, c.admin.Explain, &agboxv1.ExplainRequest{AgentId: idOrName})
 }
 
-// Garbage lists what is left of sandboxes that are no more.
+// Garbage lists the leftovers of deleted sandboxes.
 func (c *Client) Garbage(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	resp, err := read(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{DryRun: true})
 	return resp.GetItems(), err
 }
 
-// CollectGarbage lists the same and removes it, but for what the daemon never knew, unless unknown is set. Each item says
-// the outcome; one that could not be removed is no error of the call, and is listed again by the next one.
+// CollectGarbage lists and removes leftovers; objects of sandboxes that the daemon never knew only if unknown is set. Each item has
+// its outcome. An item that could not be removed is no error of the call, and the next call lists it again.
 func (c *Client) CollectGarbage(ctx context.Context, unknown bool) ([]*agboxv1.GarbageItem, error) {
 	resp, err := call(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{Unknown: unknown})
 	return resp.GetItems(), err

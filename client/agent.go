@@ -11,9 +11,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// CreateAgent records an agent of a live sandbox; it is started once the sandbox is READY, see WaitAgent. With an agent_id of
-// the caller's own a create whose answer was lost can be repeated: it then fails with AGENT_ID_ALREADY_EXISTS if the first
-// one counted.
+// CreateAgent records an agent of a live sandbox; it is started once the sandbox is READY, see WaitAgent. With the caller's
+// own agent_id a create whose answer was lost can be repeated: it then fails with AGENT_ID_ALREADY_EXISTS if the first
+// one was accepted.
 func (c *Client) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentRequest) (*agboxv1.AgentHandle, error) {
 	resp, err := call(ctx, c, c.agents.CreateAgent, req)
 	return resp.GetAgent(), err
@@ -32,32 +32,32 @@ func (c *Client) ListAgents(ctx context.Context, sandboxID string, selector map[
 	return resp.GetAgents(), err
 }
 
-// StartAgent asks a STOPPED or FAILED agent to run, with a new count of attempts.
+// StartAgent requests that a STOPPED or FAILED agent runs, and resets its count of attempts.
 func (c *Client) StartAgent(ctx context.Context, agentID string) error {
 	_, err := call(ctx, c, c.agents.StartAgent, &agboxv1.StartAgentRequest{AgentId: agentID})
 	return err
 }
 
-// StopAgent asks for the end of the agent's process. The conversation and queued prompts stay.
+// StopAgent requests the end of the agent's process. The conversation and queued prompts are kept.
 func (c *Client) StopAgent(ctx context.Context, agentID string) error {
 	_, err := call(ctx, c, c.agents.StopAgent, &agboxv1.StopAgentRequest{AgentId: agentID})
 	return err
 }
 
-// DeleteAgent asks for the end of process and conversation. Repeating it changes nothing.
+// DeleteAgent requests the end of the process and the removal of the conversation. Idempotent.
 func (c *Client) DeleteAgent(ctx context.Context, agentID string) error {
 	_, err := call(ctx, c, c.agents.DeleteAgent, &agboxv1.DeleteAgentRequest{AgentId: agentID})
 	return err
 }
 
-// MoveAgent asks for an agent to be in another sandbox, by ID or name, with its conversation and its queue; see AgentMoved. A turn
-// that is under way is waited for. Asking for the sandbox that it is in takes an earlier request back.
+// MoveAgent requests the move of an agent to another sandbox, by ID or name, with its conversation and its queue; see AgentMoved. The
+// daemon waits for the end of a turn. A move to the sandbox in which the agent is withdraws an earlier request.
 func (c *Client) MoveAgent(ctx context.Context, agentID, sandbox string) error {
 	_, err := call(ctx, c, c.agents.MoveAgent, &agboxv1.MoveAgentRequest{AgentId: agentID, SandboxId: sandbox})
 	return err
 }
 
-// PromptAgent queues a prompt. It is repeated while the daemon is away, which is harmless since the prompt has an ID: that
+// PromptAgent queues a prompt. It retries while the daemon does not answer, which is safe because the prompt has an ID: that
 // of req, or a new one.
 func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {
 	if req.GetPromptId() == "" {
@@ -73,7 +73,7 @@ func (c *Client) InterruptAgent(ctx context.Context, agentID string) error {
 	return err
 }
 
-// AgentConversation reads the newest turns, or all that are kept when last is 0. The answer says whether older ones were
+// AgentConversation reads the newest turns, or all retained turns if last is 0. The answer says whether older ones were
 // dropped.
 func (c *Client) AgentConversation(ctx context.Context, agentID string, last uint32) (*agboxv1.GetAgentConversationResponse, error) {
 	req := &agboxv1.GetAgentConversationRequest{AgentId: agentID, LastTurns: last}
@@ -90,13 +90,13 @@ func (c *Client) AgentConversation(ctx context.Context, agentID string, last uin
 	return all, err
 }
 
-// AgentContext reads what a new process of the agent would be told of the past.
+// AgentContext reads the context that a new process of the agent would get.
 func (c *Client) AgentContext(ctx context.Context, agentID string) (string, error) {
 	resp, err := read(ctx, c, c.agents.GetAgentConversation, &agboxv1.GetAgentConversationRequest{AgentId: agentID, AsContext: true})
 	return resp.GetContext(), err
 }
 
-// AgentTransitions reads all changes of the agent's state with a number above after that are kept, oldest first.
+// AgentTransitions reads all retained changes of the agent's state with a number above after, oldest first.
 func (c *Client) AgentTransitions(ctx context.Context, agentID string, after uint64) ([]*agboxv1.AgentTransition, error) {
 	var all []*agboxv1.AgentTransition
 	for {
@@ -109,7 +109,7 @@ func (c *Client) AgentTransitions(ctx context.Context, agentID string, after uin
 	}
 }
 
-// AgentRungName returns the rung as people write it: "NATIVE"; empty for none.
+// AgentRungName returns the name of a rung, such as "NATIVE"; empty for none.
 func AgentRungName(r agboxv1.AgentRung) string {
 	if r == agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {
 		return ""

@@ -15,14 +15,14 @@ import (
 type AgentEventOptions struct {
 	// From is an anchor: only events with a greater sequence are delivered. 0: all that are retained.
 	From uint64
-	// Reconnect goes on behind the last event after the daemon went away, until the context ends. Without it the iteration
-	// ends with an error that IsUnavailable.
+	// Reconnect reconnects after a restart of the daemon and continues after the last event, until the context ends. Without it the
+	// iteration ends with an error that IsUnavailable.
 	Reconnect bool
 }
 
 // AgentEvents iterates over the events of an agent, stored ones and then live ones, each once and in order. Sequences may
-// jump: snapshots that a newer one replaced are dropped, and so are the oldest turns. It ends without an error when the agent
-// is gone, and with one otherwise: the context's when that ended.
+// have gaps: superseded snapshots and the oldest turns are dropped. It ends without an error when the agent is deleted, and otherwise
+// with an error: the context's if that ended.
 func (c *Client) AgentEvents(ctx context.Context, agentID string, o AgentEventOptions) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -18,23 +18,22 @@ type AgentCondition string
 
 // Conditions of an agent.
 const (
-	// AgentRunning is met while it is IDLE or BUSY, and the daemon has looked since it started.
+	// AgentRunning is met while it is IDLE or BUSY, and the daemon has observed it since the daemon started.
 	AgentRunning AgentCondition = "running"
 	// AgentIdle is met while it is IDLE and no prompt waits for it.
 	AgentIdle AgentCondition = "idle"
-	// AgentStopped is met by a STOPPED or FAILED one that is not to come back by itself.
+	// AgentStopped is met by a STOPPED or FAILED agent that the daemon will not start again without a request.
 	AgentStopped AgentCondition = "stopped"
-	// AgentMoved is met by one that is to move nowhere, and that runs unless it has ended by itself or is wanted stopped. Which
-	// sandbox it is in, its handle says: a newer request counts.
+	// AgentMoved is met by an agent without a request to move that runs, has ended without a request, or whose desired state is
+	// stopped. Its handle has its sandbox, which may be that of a newer request.
 	AgentMoved   AgentCondition = "moved"
 	AgentDeleted AgentCondition = "deleted"
 )
 
-// agentLook is how often an agent is read again although no event came: some of what a wait needs is no event, such as
-// that the daemon has looked at it.
+// agentLook is how often an agent is read without an event, because some changes have none, such as the daemon's first observation.
 const agentLook = time.Second
 
-// AgentFailedError says that an agent went where the awaited condition cannot come true any more by itself.
+// AgentFailedError means that an agent can't meet the awaited condition without a further request.
 type AgentFailedError struct {
 	Agent *agboxv1.AgentHandle
 	Want  AgentCondition
@@ -50,8 +49,8 @@ func (e *AgentFailedError) Error() string {
 }
 
 // WaitAgent returns once the agent, by ID or name, meets the condition. It fails with *AgentFailedError when the agent will not
-// meet it without a further request. It asks for nothing itself. An agent that is gone while it is waited for, or whose ID is
-// not known, counts as deleted; the handle is then the last one that was read, or nil. While no daemon answers it keeps
+// meet it without a further request. It requests no change. An agent that is deleted during the wait, or whose ID is
+// unknown, counts as deleted; the handle is then the last one read, or nil. While the daemon does not answer it keeps
 // trying, so give ctx a deadline.
 func (c *Client) WaitAgent(ctx context.Context, idOrName string, want AgentCondition) (*agboxv1.AgentHandle, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,7 +111,7 @@ const (
 	desiredDeleted = "deleted"
 )
 
-// AgentComesBack reports whether the daemon starts the agent, or lets it run on, without being asked again. It needs a
+// AgentComesBack reports whether the daemon starts the agent, or keeps it running, without a further request. It needs a
 // handle with a spec.
 func AgentComesBack(a *agboxv1.AgentHandle) bool {
 	policy := a.GetSpec().GetRestartPolicy()
@@ -133,14 +132,14 @@ func AgentComesBack(a *agboxv1.AgentHandle) bool {
 	return true
 }
 
-// nextAgentChange returns when the state has changed since a was read, when the agent is gone, and after a while. The caller
-// reads it again in any case.
+// nextAgentChange returns when the state has changed since a was read, when the agent is deleted, or after agentLook. The caller
+// then reads the agent again.
 func (c *Client) nextAgentChange(ctx context.Context, a *agboxv1.AgentHandle) error {
 	looking, cancel := context.WithTimeout(ctx, agentLook)
 	defer cancel()
 	for e, err := range c.AgentEvents(looking, a.GetAgentId(), AgentEventOptions{From: a.GetLastEventSequence(), Reconnect: true}) {
 		if err != nil {
-			<-looking.Done() // whatever it was, the next read waits for its time
+			<-looking.Done() // after any error: wait before the next read
 			break
 		}
 		switch e.GetEventType() {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// awayNotice is after how long a caller is told that a daemon is waited for.
+// awayNotice is how long a call waits for the daemon before OnAway is called.
 const awayNotice = time.Second
 
 // method is a unary method of a generated client.
@@ -26,8 +26,8 @@ func once[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 	return resp, c.fromStatus(err)
 }
 
-// call runs a method that asks for something. It is sent at most once: an answer that was lost may belong to a request
-// that counted. Before, nothing is lost by waiting for a connection.
+// call runs a method that changes something. It waits for a connection and then sends the request at most once, because a request
+// with a lost answer may have been carried out.
 func call[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req) (Resp, error) {
 	p := c.patient(ctx)
 	defer p.end()
@@ -35,7 +35,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 	return once(ctx, c, m, req)
 }
 
-// read runs a method that changes nothing, again and again while the daemon is away and patience lasts.
+// read runs a method that changes nothing, and retries it within patience while the daemon does not answer.
 func read[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req) (Resp, error) {
 	p := c.patient(ctx)
 	defer p.end()
@@ -52,7 +52,7 @@ func read[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 	}
 }
 
-// patience is the time that one call has for reaching a daemon.
+// patience bounds the time in which one call tries to reach a daemon.
 type patience struct {
 	c      *Client
 	ctx    context.Context // ends with the time
@@ -66,14 +66,14 @@ func (c *Client) patient(ctx context.Context) *patience {
 	return p
 }
 
-// away starts the time after which the caller is told.
+// away starts the timer of awayNotice.
 func (p *patience) away() {
 	if p.notice == nil && p.c.onAway != nil {
 		p.notice = time.AfterFunc(awayNotice, p.c.onAway)
 	}
 }
 
-// over reports whether trying again makes no sense.
+// over reports whether to stop retrying.
 func (p *patience) over() bool { return p.ctx.Err() != nil || p.c.hopeless() }
 
 func (p *patience) end() {
@@ -83,7 +83,7 @@ func (p *patience) end() {
 	p.cancel()
 }
 
-// connect returns once the connection stands or there is no sense in waiting for it; the call then tells the error.
+// connect returns once the connection is established or waiting for it is hopeless; then the call returns the error.
 func (p *patience) connect() {
 	conn := p.c.conn
 	for conn != nil && p.c.patience > 0 {
@@ -102,8 +102,7 @@ func (p *patience) connect() {
 	}
 }
 
-// hopeless reports whether no restart of a daemon is under way: its socket lies where it cannot come back to, or we may
-// not use it.
+// hopeless reports whether no daemon can start at the socket: its directory is missing, or access is denied.
 func (c *Client) hopeless() bool {
 	if c.conn == nil {
 		return true

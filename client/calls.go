@@ -6,13 +6,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Ping tells who answers and whether the engine does.
+// Ping returns the daemon's version and whether the engine answers.
 func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 	return read(ctx, c, c.sandboxes.Ping, &agboxv1.PingRequest{})
 }
 
-// CreateSandbox records a sandbox; it converges afterwards, see WaitSandbox. With a sandbox_id of the caller's own a
-// create whose answer was lost can be repeated: it then fails with SANDBOX_ID_ALREADY_EXISTS if the first one counted.
+// CreateSandbox records a sandbox; it converges afterwards, see WaitSandbox. With the caller's own sandbox_id a
+// create whose answer was lost can be repeated: it then fails with SANDBOX_ID_ALREADY_EXISTS if the first one was accepted.
 func (c *Client) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
 	resp, err := call(ctx, c, c.sandboxes.CreateSandbox, req)
 	return resp.GetSandbox(), err
@@ -38,40 +38,40 @@ func (c *Client) RecoverSandbox(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// ResumeSandbox asks a STOPPED or PAUSED sandbox to run again, and turns back a pause that is under way.
+// ResumeSandbox requests that a STOPPED or PAUSED sandbox runs again, and cancels an unfinished pause.
 func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})
 	return err
 }
 
-// StopSandbox asks a READY or PAUSED sandbox to stop.
+// StopSandbox requests that a READY or PAUSED sandbox stops.
 func (c *Client) StopSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
 	return err
 }
 
-// UpdateSandbox changes the spec of a live sandbox to create_spec (over config_yaml), where that can be done in place, and
-// says what differed. With dry_run nothing is changed. What can't be changed in place fails it as a whole; ImmutableFields
-// tells the paths. Repeating it changes nothing more.
+// UpdateSandbox changes the spec of a live sandbox in place to create_spec (merged over config_yaml), and returns the paths of the
+// changed fields. With dry_run nothing is changed. If a field can't change in place, nothing is changed; ImmutableFields
+// returns the paths of such fields. Idempotent.
 func (c *Client) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRequest) (*agboxv1.UpdateSandboxResponse, error) {
 	return call(ctx, c, c.sandboxes.UpdateSandbox, req)
 }
 
-// DeleteSandbox asks for removal of everything the sandbox holds, also its agents with their conversations, but for those that
-// move to another sandbox. Repeating it changes nothing.
+// DeleteSandbox requests the removal of a sandbox with its files, logs and agents, except agents that are moving to another
+// sandbox. Idempotent.
 func (c *Client) DeleteSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID})
 	return err
 }
 
-// DeleteSandboxKeepingAgents is DeleteSandbox, but its agents stay, with their conversations: they wait for the next sandbox of the
-// same name, or for MoveAgent. It counts with the first request to delete a sandbox only.
+// DeleteSandboxKeepingAgents is DeleteSandbox, but keeps the agents with their conversations: they wait for the next sandbox of the
+// same name, or for MoveAgent. Only the first request to delete a sandbox decides whether its agents are kept.
 func (c *Client) DeleteSandboxKeepingAgents(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID, KeepAgents: true})
 	return err
 }
 
-// DeleteSandboxes asks for removal of all sandboxes with these labels and returns their IDs. The selector must not be
+// DeleteSandboxes requests the removal of all sandboxes with these labels and returns their IDs. The selector must not be
 // empty.
 func (c *Client) DeleteSandboxes(ctx context.Context, selector map[string]string) ([]string, error) {
 	resp, err := call(ctx, c, c.sandboxes.DeleteSandboxes, &agboxv1.DeleteSandboxesRequest{LabelSelector: selector})
@@ -79,12 +79,12 @@ func (c *Client) DeleteSandboxes(ctx context.Context, selector map[string]string
 }
 
 // CreateExec records a command for a READY sandbox; a PAUSED one with auto_resume in its spec is resumed for it. With
-// an exec_id of the caller's own it can be repeated safely, as CreateSandbox.
+// the caller's own exec_id it can be repeated safely, like CreateSandbox.
 func (c *Client) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	return call(ctx, c, c.sandboxes.CreateExec, req)
 }
 
-// CancelExec asks an exec to end; see WaitExec for when it has.
+// CancelExec requests the end of an exec; WaitExec waits for it.
 func (c *Client) CancelExec(ctx context.Context, execID string) error {
 	_, err := call(ctx, c, c.sandboxes.CancelExec, &agboxv1.CancelExecRequest{ExecId: execID})
 	return err
@@ -106,17 +106,17 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agbo
 	return resp.GetExecs(), err
 }
 
-// EngineConfirmation is what ConfirmEngine did. GivenUp and Undecided are sandbox IDs, sorted; an older daemon leaves them empty.
+// EngineConfirmation is the result of ConfirmEngine. GivenUp and Undecided are sandbox IDs, sorted; an older daemon leaves them empty.
 type EngineConfirmation struct {
 	// EngineID is the engine's own ID.
 	EngineID string `json:"engine_id"`
-	// GivenUp are the sandboxes whose containers are gone for good: each becomes FAILED, or is so already.
+	// GivenUp are the sandboxes whose containers are lost: each is or becomes FAILED.
 	GivenUp []string `json:"given_up,omitempty"`
-	// Undecided are those that the engine does not show either, while it is not proven that they are gone. Confirm again.
+	// Undecided are sandboxes that the engine does not show but that may still exist. Confirm again.
 	Undecided []string `json:"undecided,omitempty"`
 }
 
-// ConfirmEngine says that the Docker engine now behind the daemon is the right one, and gives up the sandboxes that vanished from it
+// ConfirmEngine accepts the daemon's present Docker engine, and gives up the sandboxes that vanished from it
 // together. The daemon waits up to 15 s for the proof that each is gone. It can be repeated safely.
 func (c *Client) ConfirmEngine(ctx context.Context) (EngineConfirmation, error) {
 	resp, err := call(ctx, c, c.admin.ConfirmEngine, &agboxv1.ConfirmEngineRequest{})

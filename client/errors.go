@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is what a call returns when the daemon refused, or could not be reached.
+// Error is the error of a call that the daemon refused or that did not reach it.
 type Error struct {
 	Code codes.Code
 	// Reason as in the API's error table, such as SANDBOX_NOT_FOUND; empty when the error did not come from agboxd.
 	Reason string
-	// Message is a sentence for people.
+	// Message is a sentence for users.
 	Message string
 	// Metadata names the object: sandbox_id, exec_id, field, ...
 	Metadata map[string]string
@@ -73,10 +73,10 @@ const (
 	reasonPaused    = "SANDBOX_ALREADY_PAUSED"
 )
 
-// IsNotFound reports whether the sandbox or exec is not known.
+// IsNotFound reports whether the object does not exist.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 
-// IsAlreadyExists reports whether an ID or name is taken.
+// IsAlreadyExists reports whether an ID or name is in use.
 func IsAlreadyExists(err error) bool { return is(err, codes.AlreadyExists) }
 
 // IsFailedPrecondition reports whether the object is in a state that does not allow the call.
@@ -91,8 +91,8 @@ func IsInvalidArgument(err error) bool { return is(err, codes.InvalidArgument) }
 // IsOutOfRange reports whether an event anchor lies outside the retained history.
 func IsOutOfRange(err error) bool { return is(err, codes.OutOfRange) }
 
-// IsUnavailable reports whether the daemon could not be reached, or could not record anything just now. A call that
-// met it may have been carried out all the same; repeat creates with an ID of your own only.
+// IsUnavailable reports whether the daemon could not be reached, or could not record the request now. The call
+// may have been carried out; repeat creates only with an ID of your own.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
 func is(err error, code codes.Code) bool {
@@ -127,7 +127,7 @@ func (c *Client) fromStatus(err error) error {
 	return e
 }
 
-// unreachable says why nobody answers at the socket and what to do about it.
+// unreachable describes why no daemon answers at the socket, and what to do.
 func (c *Client) unreachable(cause string) string {
 	const hint = `is agboxd running? start it with "agboxd" or "systemctl start agboxd"; --host or ` + EnvHost + ` name another socket`
 	if c.socket == "" {

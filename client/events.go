@@ -13,13 +13,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// EventOptions say what Events delivers.
+// EventOptions are the options of Events.
 type EventOptions struct {
 	// From is an anchor: only events with a greater sequence are delivered. 0: all that are retained.
 	From uint64
-	// Snapshot asks for the newest event first, marked, and one synthetic EXEC_STARTED per active exec.
+	// Snapshot requests the newest event first, marked, and one synthetic EXEC_STARTED per active exec.
 	Snapshot bool
-	// Reconnect goes on behind the last event after the daemon went away, until the context ends. A snapshot is not
+	// Reconnect reconnects after a restart of the daemon and continues after the last event, until the context ends. A snapshot is not
 	// repeated. Without it the iteration ends with an error that IsUnavailable.
 	Reconnect bool
 }

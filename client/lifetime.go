@@ -10,26 +10,26 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// PauseSandbox asks a READY sandbox to hold still: its processes are frozen and keep their memory. It fails for one that is
-// PAUSED already; see IsAlreadyPaused. Repeating it while the pause is under way changes nothing.
+// PauseSandbox requests that a READY sandbox is frozen: its processes stop and keep their memory. It fails for a PAUSED
+// sandbox; see IsAlreadyPaused. Repeating it during the pause has no effect.
 func (c *Client) PauseSandbox(ctx context.Context, sandboxID string) error {
 	_, err := call(ctx, c, c.sandboxes.PauseSandbox, &agboxv1.PauseSandboxRequest{SandboxId: sandboxID})
 	return err
 }
 
-// Timeout says when a sandbox that runs is to end by its spec's on_timeout. The zero Timeout is never.
+// Timeout is when the spec's on_timeout applies to a running sandbox. The zero Timeout is never.
 type Timeout struct {
-	// After is counted from when the daemon records it: 1 s to 10 years, or 0 for never.
+	// After counts from when the daemon records it: 1 s to 10 years, or 0 for never.
 	After time.Duration
 	// At is used instead of After unless it is zero. It must not be in the past by the daemon's clock.
 	At time.Time
-	// OnlyExtend leaves a deadline that is later, or none at all, as it is.
+	// OnlyExtend keeps a later deadline, and keeps "never".
 	OnlyExtend bool
 }
 
-// SetSandboxTimeout moves the end of a PENDING, READY or PAUSED sandbox. It returns the deadline as it is afterwards, zero for
-// never, and whether anything changed. What is set while the sandbox is paused counts from then and holds after the resume;
-// a stop forgets it.
+// SetSandboxTimeout sets the deadline of a PENDING, READY or PAUSED sandbox. It returns the deadline after the call, zero for
+// never, and whether it changed. A timeout counts from the call, also while the sandbox is paused, and a resume keeps the deadline;
+// a stop clears it.
 func (c *Client) SetSandboxTimeout(ctx context.Context, sandboxID string, t Timeout) (deadline time.Time, changed bool, err error) {
 	req := &agboxv1.SetSandboxTimeoutRequest{SandboxId: sandboxID, OnlyExtend: t.OnlyExtend}
 	if t.At.IsZero() {

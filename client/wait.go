@@ -29,7 +29,7 @@ const (
 	Failed  Condition = "failed"
 )
 
-// servicePrefix begins the condition of a service.
+// servicePrefix is the start of the condition of a service.
 const servicePrefix = "service="
 
 // ServiceReady is met while the service of that name is READY, "service=NAME".
@@ -40,11 +40,11 @@ func (w Condition) service() (name string, ok bool) {
 	return strings.CutPrefix(string(w), servicePrefix)
 }
 
-// FailedError says that a sandbox went where the awaited condition cannot come true any more.
+// FailedError means that a sandbox can no longer meet the awaited condition.
 type FailedError struct {
 	Sandbox *agboxv1.SandboxHandle
 	Want    Condition
-	// Why says it when the sandbox's own state and error do not; otherwise empty.
+	// Why is the reason if the sandbox's state and error do not show it; otherwise empty.
 	Why string
 }
 
@@ -63,18 +63,17 @@ func (e *FailedError) Error() string {
 
 // WaitOptions change how WaitSandboxWith waits.
 type WaitOptions struct {
-	// OnEvent is called, once and in order, with the events that come while waiting, from the waiting goroutine. nil: not
-	// wanted.
+	// OnEvent is called in the waiting goroutine with each event of the wait, once and in order. It may be nil.
 	OnEvent func(*agboxv1.SandboxEvent)
-	// From is a sequence, as of the answer to a create; OnEvent gets what is newer, also when there is
-	// nothing to wait for. 0: what is newer than the wait.
+	// From is a sequence, such as that of the answer to a create; OnEvent gets newer events, even if the condition is already
+	// met. 0: events since the start of the wait.
 	From uint64
 }
 
 // WaitSandbox returns once the sandbox meets the condition. It fails with *FailedError on the first FAILED, and when a
-// delete makes the condition impossible. It does not ask for anything: call ResumeSandbox, PauseSandbox,
-// StopSandbox or DeleteSandbox first. A sandbox that is purged while it is waited for counts as deleted. While no daemon answers it
-// keeps trying, from the first read on, so give ctx a deadline.
+// delete makes the condition impossible. It requests no change: call ResumeSandbox, PauseSandbox,
+// StopSandbox or DeleteSandbox first. A sandbox that is purged during the wait counts as deleted. While the daemon does not answer it
+// keeps trying, so give ctx a deadline.
 func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Condition) (*agboxv1.SandboxHandle, error) {
 	return c.WaitSandboxWith(ctx, sandboxID, want, WaitOptions{})
 }
@@ -127,7 +126,7 @@ func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
 	return false, nil
 }
 
-// judgeService looks at one service of a live sandbox. One that has failed and that no policy brings back won't be ready.
+// judgeService checks one service of a live sandbox. A failed one without a restart policy will not be ready.
 func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done bool, err error) {
 	all := slices.Concat(sb.GetRequiredServices(), sb.GetOptionalServices())
 	i := slices.IndexFunc(all, func(s *agboxv1.ServiceSpec) bool { return s.GetName() == name })
@@ -152,7 +151,7 @@ func runs(sb *agboxv1.SandboxHandle) bool {
 	return !sandboxstate.Rests(sb.GetState())
 }
 
-// catchUp tells of the events up to those that sb shows the outcome of. A history that has no such events is no error.
+// catchUp passes the events up to the last one of sb to OnEvent. Missing events are no error.
 func (c *Client) catchUp(ctx context.Context, sb *agboxv1.SandboxHandle, o WaitOptions) error {
 	last := sb.GetLastEventSequence()
 	if o.OnEvent == nil || o.From == 0 || o.From >= last {
@@ -175,7 +174,7 @@ func (c *Client) catchUp(ctx context.Context, sb *agboxv1.SandboxHandle, o WaitO
 	return nil
 }
 
-// afterNextState blocks until an event behind from has a state, moves from along, and reads the sandbox again.
+// afterNextState waits for an event after from with a state, advances from, and reads the sandbox again.
 func (c *Client) afterNextState(ctx context.Context, id string, from *uint64, observe func(*agboxv1.SandboxEvent)) (*agboxv1.SandboxHandle, error) {
 	lost := false
 	for e, err := range c.Events(ctx, id, EventOptions{From: *from, Reconnect: true}) {
@@ -214,8 +213,8 @@ func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, 
 	})
 }
 
-// WaitExec returns once the exec has ended; its state, exit code and error say how. It fails when the exec is not known
-// or its history is purged, and keeps trying while no daemon answers, as WaitSandbox.
+// WaitExec returns once the exec has ended; its state, exit code and error say how. It fails if the exec is unknown
+// or its history is purged, and keeps trying while the daemon does not answer, like WaitSandbox.
 func (c *Client) WaitExec(ctx context.Context, execID string) (*agboxv1.ExecStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
