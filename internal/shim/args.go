@@ -22,6 +22,7 @@ type options struct {
 	run         string   // of the container, by init, where it proves its runtime
 	command     []string // the main process
 	execID      string
+	members     int // of the memory reserve
 }
 
 func parse(args []string) (o options, ok bool) {
@@ -29,6 +30,11 @@ func parse(args []string) (o options, ok bool) {
 		return o, false
 	}
 	o.verb = args[0]
+	if o.verb == reserveVerb && len(args) == 2 {
+		var err error
+		o.members, err = strconv.Atoi(args[1])
+		return o, err == nil && o.members > 0
+	}
 	for i, arg := range args[1:] {
 		if arg == "--" {
 			o.command = args[i+2:]

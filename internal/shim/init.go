@@ -38,6 +38,7 @@ type initProcess struct {
 
 	score    oomScore // of PID 1
 	starting starting
+	reserve  reserve
 	mainPid  int  // supervisor of the main process; 0: there is none
 	released bool // nothing of the sandbox's own is started before
 	exitCode int
@@ -116,6 +117,7 @@ func (p *initProcess) loop() int {
 			p.drain()
 		}
 		if p.draining && p.mainPid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
+			p.reserve.release()
 			return p.exitCode
 		}
 		if now := time.Now(); !now.Before(p.rescanAt) || !p.soon.IsZero() && !now.Before(p.soon) {
@@ -189,7 +191,7 @@ func (p *initProcess) wait() {
 	}
 }
 
-// rescan looks at every request and cancel there is.
+// rescan looks at every request and cancel there is, and at the memory reserve.
 func (p *initProcess) rescan(now time.Time) {
 	p.soon = time.Time{}
 	p.rescanAt = now.Add(rescanEvery)
@@ -203,4 +205,7 @@ func (p *initProcess) rescan(now time.Time) {
 		p.consider(name)
 	}
 	p.prune(present)
+	if !p.draining {
+		p.reserve.keep(p.score)
+	}
 }

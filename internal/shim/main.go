@@ -50,6 +50,8 @@ func run(args []string, at places) int {
 		return runMain(at, o)
 	case ok && o.verb == "exec":
 		return runExec(at, o)
+	case ok && o.verb == reserveVerb:
+		return runReserve(o.members)
 	}
 	say("usage: agbox-shim init [--gated] [--probe] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2

@@ -32,19 +32,35 @@ func memoryFree() int64 {
 // supervisorMemory is what a supervisor holds that belongs to it alone, in bytes: 1 MiB was measured.
 const supervisorMemory = 3 << 19
 
-// memoryAvailable returns the bytes that the kernel can give to a start without killing PID 1 or one of its supervisors: what is free, page
-// cache, and what commands hold, which it kills first. Without a limit it is more than any machine has.
+// memoryUnused returns the bytes that the kernel can give without killing a process: what is free, and page cache. Without a limit it is
+// more than any machine has.
+func memoryUnused() int64 {
+	free := memoryFree()
+	if free == unlimited {
+		return free
+	}
+	_, cache := memoryHeld()
+	return free + cache
+}
+
+// memoryAvailable returns the bytes that the kernel can give to a start without killing PID 1 or one of its supervisors: what is unused, and
+// what commands and the reserve hold, which it kills first. Without a limit it is more than any machine has.
 func memoryAvailable(supervisors int) int64 {
 	free := memoryFree()
 	if free == unlimited {
 		return free
 	}
-	var cache int64
-	anonymous, _ := memoryFile("memory.stat", "memory.stat", func(text string) (anonymous int64, ok bool) {
+	anonymous, cache := memoryHeld()
+	return free + cache + max(0, anonymous-ownMemory()-int64(supervisors)*supervisorMemory)
+}
+
+// memoryHeld returns the bytes of anonymous memory and of page cache in this container; 0 where the kernel does not say.
+func memoryHeld() (anonymous, cache int64) {
+	anonymous, _ = memoryFile("memory.stat", "memory.stat", func(text string) (anonymous int64, ok bool) {
 		anonymous, cache, ok = memoryUse(text)
 		return anonymous, ok
 	})
-	return free + cache + max(0, anonymous-ownMemory()-int64(supervisors)*supervisorMemory)
+	return anonymous, cache
 }
 
 // memoryUse reads the bytes of anonymous memory and of page cache from memory.stat of cgroup v1 or v2. v1 counts the groups below the

@@ -17,6 +17,9 @@ func (p *initProcess) reap() {
 			p.mainEnded(ws)
 			continue
 		}
+		if p.reserve.ended(pid) {
+			continue
+		}
 		for _, c := range p.children {
 			if c.pid == pid {
 				p.ended(c, ws)
@@ -66,14 +69,14 @@ func (p *initProcess) isDead(id string) bool {
 	return false
 }
 
-// purge kills what dead supervisors left: everything below us that is not below a living supervisor. Processes that an
+// purge kills what dead supervisors left: everything below us that is not below a living supervisor or the reserve. Processes that an
 // operator started and left are among it; they can't be told apart. Two rounds in a row must find nothing, since a process
 // can pass its life on between two reads of the list.
 func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
 	}
-	living := map[int]bool{p.mainPid: true}
+	living := map[int]bool{p.mainPid: true, p.reserve.pid: true}
 	for _, c := range p.children {
 		living[c.pid] = true
 	}

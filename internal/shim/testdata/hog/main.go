@@ -1,6 +1,6 @@
-// Command hog takes memory of the kernel that outlives its processes, until the kernel refuses or kills it.
+// Command hog takes memory until the kernel refuses or kills it: memory of the kernel that outlives its processes, or its own.
 //
-//	hog segments | attached | queues | semaphores | mqueues | files
+//	hog segments | attached | queues | semaphores | mqueues | files | own
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	hogs := map[string]func() int{
-		"segments": segments, "attached": attached, "queues": queues, "semaphores": semaphores, "mqueues": mqueues, "files": files,
+		"segments": segments, "attached": attached, "queues": queues, "semaphores": semaphores, "mqueues": mqueues, "files": files, "own": own,
 	}
 	n := hogs[os.Args[1]]()
 	fmt.Println(os.Args[1], n)
@@ -124,5 +124,16 @@ func files() (n int) {
 			return n
 		}
 		_ = unix.Close(fd)
+	}
+}
+
+// own takes memory of this process, which has several threads: the last of them frees it when the kernel kills the process.
+func own() int {
+	for held := [][]byte{}; ; {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1 // a page counts once it was written to
+		}
+		held = append(held, b)
 	}
 }

@@ -1,0 +1,96 @@
+//go:build docker
+
+package shim
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// TestContainerNothingOfOursIsKilledAfterAHog: the kernel frees a killed command late on a busy machine, and other execs start before that.
+// Without a reserve, one in 12 such kills made the kernel kill a supervisor or PID 1 as well.
+func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
+	bin, err := builtHog()
+	must(t, err)
+	busy := newContainer(t) // of its own: its commands are no candidates in the other container
+	for range 4 {
+		busy.start(busy.sh("while :; do :; done"))
+	}
+	c := newContainer(t, append(bounded(64), "-v", bin+":/hog:ro")...)
+	const kills = 40
+	for round := range kills {
+		all := []execjournal.Request{c.start(c.request("/hog/hog", "own"))}
+		for range 3 {
+			time.Sleep(time.Duration(10+round*37%150) * time.Millisecond) // spreads the starts over the life and the end of the hog
+			all = append(all, c.start(c.request("true")))
+		}
+		for i, r := range all {
+			var s execjournal.Status
+			c.until("an end", func() bool {
+				s = c.look(r)
+				return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost
+			})
+			// While the memory is full, the kernel may kill any command, and that of the hog each time.
+			if s.Phase != execjournal.Ended || !s.Journal.OOM && (i == 0 || s.Journal.ExitCode != 0) {
+				t.Fatalf("round %d, exec %d: %v, %+v", round, i, s.Phase, s.Journal)
+			}
+		}
+	}
+}
+
+// TestContainerKeepsItsReserve: in a container with a memory limit, and whatever of it is killed, once.
+func TestContainerKeepsItsReserve(t *testing.T) {
+	t.Parallel()
+	const keeper, member = startingScore, reserveScore
+	for _, limit := range []int{24, 64} {
+		c := newContainer(t, bounded(limit)...)
+		want := map[int]int{keeper: 1, member: reserveMembers(int64(limit) << 20)}
+		c.until("the reserve", func() bool { return fmt.Sprint(c.reserve()) == fmt.Sprint(want) })
+		for _, score := range []int{member, keeper} {
+			before := c.reservePids(score)
+			must(t, exec.Command("kill", "-9", before[0]).Run())
+			c.until("another process of the reserve", func() bool {
+				return fmt.Sprint(c.reserve()) == fmt.Sprint(want) && !strings.Contains(fmt.Sprint(c.reservePids(score)), before[0])
+			})
+		}
+	}
+	c := newContainer(t)
+	c.do(c.request("true"))
+	if got := c.reserve(); len(got) > 0 {
+		t.Errorf("without a limit: %v", got)
+	}
+}
+
+// reserve counts the processes of the reserve by their scores.
+func (c *container) reserve() map[int]int {
+	c.Helper()
+	n := make(map[int]int)
+	for _, score := range []int{startingScore, reserveScore} {
+		if pids := c.reservePids(score); len(pids) > 0 {
+			n[score] = len(pids)
+		}
+	}
+	return n
+}
+
+// reservePids returns the host's IDs of the processes of the reserve that have a score.
+func (c *container) reservePids(score int) (pids []string) {
+	c.Helper()
+	for line := range strings.Lines(docker(c, "top", c.name, "-eo", "pid,args")) {
+		pid, args, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !strings.Contains(args, "agbox-shim "+reserveVerb) {
+			continue
+		}
+		text, err := exec.Command("cat", "/proc/"+pid+"/oom_score_adj").Output() // it may be gone
+		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && n == score {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
