@@ -23,8 +23,8 @@ import (
 const (
 	// logSyncDelay is how long a power failure may cost, if the database file is lost together with the power.
 	logSyncDelay = 500 * time.Millisecond
-	// logMaxAge of a snapshot: what was purged is out of the log after it.
-	logMaxAge = 20 * time.Hour
+	// logMaxAge of a snapshot. The snapshot before stays beside the newest one, so purged data is out of the log after twice this time.
+	logMaxAge = 11 * time.Hour
 	// minLogBytes is the size up to which no log is compacted; beyond, one is when it is larger than its snapshot.
 	minLogBytes = 8 << 20
 	// maxLogReserve is how much is kept allocated behind the log at most.
@@ -166,7 +166,7 @@ func (k *keeper) run(ctx context.Context) {
 				pause = min(2*pause, logRetryMax)
 			}
 		}
-		if segments, _ := k.log.Size(); aged == nil && segments > minSegment {
+		if aged == nil && retry == nil {
 			aged = time.After(logMaxAge - min(time.Since(taken), logMaxAge))
 		}
 		select {
@@ -199,17 +199,14 @@ func (k *keeper) snapshotTime() (t time.Time) {
 	return t
 }
 
-// due reports whether a snapshot is to be written: the log is not complete, or large, or old and not empty.
+// due reports whether a snapshot is to be written: the log is not complete, or large, or old.
 func (k *keeper) due(taken time.Time) bool {
 	if !k.log.Whole() {
 		return true
 	}
 	segments, snapshot := k.log.Size()
-	return segments > max(k.s.o.minLogBytes, snapshot) || segments > minSegment && time.Since(taken) >= logMaxAge
+	return segments > max(k.s.o.minLogBytes, snapshot) || time.Since(taken) >= logMaxAge
 }
-
-// minSegment is more than a segment without a transaction has, and less than one with any that purges.
-const minSegment = 256
 
 // snapshot begins a segment, unless Open has begun one for it, and writes the snapshot that it follows.
 func (k *keeper) snapshot(ctx context.Context) error {

@@ -35,5 +35,6 @@
 //     log that was cut at any byte, or that a power failure may have cut, is never taken for complete.
 //   - A lineage names one database file. A file that was rebuilt or restored has another one, though its transaction IDs may be equal.
 //   - A new segment exists before the snapshot that it follows is begun, and older files are removed after that snapshot
-//     is synced and named. So at each moment a snapshot and the segments behind it are there.
+//     is synced and named, but for the snapshot before it and its segments. So at each moment a snapshot and the segments behind it are
+//     there, and if the newest snapshot is damaged, the one before makes the same database.
 package txlog

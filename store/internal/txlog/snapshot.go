@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/agbox/agbox/internal/fault"
@@ -17,7 +18,7 @@ import (
 const partBytes = 64 << 10
 
 // WriteSnapshot writes the snapshot that the segment of that number follows, syncs it and gives it its name, and then removes
-// what is older. each calls its function with the operations that make the database as of transaction txid, which is no older than the
+// what is older than the snapshot before. each calls its function with the operations that make the database as of transaction txid, which is no older than the
 // start of the segment. Errors: each's, those of the files; the log is then as it was.
 func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error) error) error {
 	path := filepath.Join(l.dir, snapshotName(number))
@@ -101,21 +102,24 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 	return size, w.Flush()
 }
 
-// removeOlder removes snapshots and segments before number. The snapshots go first: behind one without its segments nothing follows.
+// removeOlder removes what is older than the last snapshot before number, which stays with its segments: if a bit of the new snapshot is
+// wrong, those make the same database. One of another database file does not stay. The snapshots go first: behind one without its segments
+// nothing follows.
 func (l *Log) removeOlder(number uint32) error {
 	return fault.Around(fault.Log, "remove_older", func() error {
 		snapshots, segments, err := list(l.dir)
+		first := l.previous(snapshots, number)
 		for _, n := range snapshots {
-			if n < number {
+			if n < first {
 				err = errors.Join(err, removeFile(filepath.Join(l.dir, snapshotName(n))))
 			}
 		}
 		size := int64(0)
 		for _, n := range segments {
 			path := filepath.Join(l.dir, segmentName(n))
-			if n < number {
+			if n < first {
 				err = errors.Join(err, removeFile(path))
-			} else if info, statErr := os.Stat(path); statErr == nil {
+			} else if info, statErr := os.Stat(path); n >= number && statErr == nil {
 				size += info.Size()
 			}
 		}
@@ -124,6 +128,26 @@ func (l *Log) removeOlder(number uint32) error {
 		l.mu.Unlock()
 		return err
 	})
+}
+
+// previous returns the number of the last snapshot of this database before number; number where there is none.
+func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
+	for _, n := range slices.Backward(snapshots) {
+		if n >= number {
+			continue
+		}
+		f, r, err := openFile(filepath.Join(l.dir, snapshotName(n)))
+		if err != nil {
+			return number
+		}
+		h, err := r.head(kindSnapshot)
+		_ = f.Close() // it was only read
+		if err == nil && h.lineage == l.lineage {
+			return n
+		}
+		return number
+	}
+	return number
 }
 
 func appendUvarints(b []byte, values ...uint64) []byte {

@@ -163,7 +163,7 @@ func (d *database) wantPast(what string) (missing string) {
 func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 	d := newDatabase(t)
 	d.want("empty")
-	for range 3 {
+	for round := range 3 {
 		d.some(7)
 		d.want("appended")
 		must(t, d.log.Sync())
@@ -180,7 +180,7 @@ func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 		must(t, d.log.WriteSnapshot(n, d.txid, d.is.each)) // which covers a part of its segment
 		d.some(2)
 		d.want("with a snapshot")
-		if names, err := os.ReadDir(d.o.Dir); err != nil || len(names) != 2 {
+		if names, err := os.ReadDir(d.o.Dir); err != nil || len(names) != 4 || snapshotName(uint32(round)+1) != names[2].Name() {
 			t.Fatalf("the files are %v, %v", names, err)
 		}
 	}
@@ -318,6 +318,42 @@ func TestADeathInASnapshotCostsNothing(t *testing.T) {
 	}
 	d.some(1)
 	d.want("after one that failed")
+}
+
+// TestADamagedSnapshotCostsNothing: the one before makes the same database, wherever the newest is damaged, and if it is gone.
+func TestADamagedSnapshotCostsNothing(t *testing.T) {
+	d := newDatabase(t)
+	for range 3 {
+		d.some(5)
+		d.snapshot()
+	}
+	d.some(5)
+	must(t, d.log.Close())
+	path := filepath.Join(d.o.Dir, snapshotName(d.log.number))
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for at := range whole {
+		damaged := slices.Clone(whole)
+		damaged[at] ^= 1 << (at % 8)
+		must(t, os.WriteFile(path, damaged, 0o600))
+		d.want(fmt.Sprint("a bit wrong at ", at))
+	}
+	must(t, os.Remove(path))
+	d.want("without the newest snapshot")
+}
+
+// TestASnapshotOfAnotherFileDoesNotStay beside the newest one.
+func TestASnapshotOfAnotherFileDoesNotStay(t *testing.T) {
+	d := newDatabase(t)
+	d.some(5)
+	must(t, d.log.Close())
+	d.o.Lineage++
+	d.open(false)
+	d.snapshot()
+	if names, err := os.ReadDir(d.o.Dir); err != nil || len(names) != 2 {
+		t.Fatalf("the files are %v, %v", names, err)
+	}
+	d.want("of the new file")
 }
 
 func TestRemoveLeavesNothingToReplay(t *testing.T) {
