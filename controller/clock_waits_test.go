@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 )
@@ -126,5 +128,20 @@ func TestAJumpOfTheClockFailsNoStart(t *testing.T) {
 		pass(30 * time.Second)
 		p.wantAgent(t, "ada", agentIdle)
 		p.wantTriggers(t, "ada", "SPAWN CONNECTED")
+	})
+}
+
+func TestAJumpOfTheClockMakesNoStartTimeOutLate(t *testing.T) {
+	jumping(t, farOff, func(t *testing.T, p *player, jump func()) {
+		box, id := p.readyBox(t), "ada"
+		p.newAgent(t, box, id, &agboxv1.AgentSpec{Command: []string{"agent", "mute"}, StartTimeout: durationpb.New(10 * time.Second)})
+		pass(3 * time.Second)
+		jump()
+		pass(2 * time.Second)
+		p.wantAgent(t, id, agentStarting) // with the jump it has had 9 s at most
+		pass(30 * time.Second)
+		if n := p.agent(t, id).Status.GetIncarnation(); n < 2 {
+			t.Errorf("no start has timed out")
+		}
 	})
 }

@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 		return queue.Result{}, fmt.Errorf("observe agent: %w", err)
 	}
 	decision := p.Plan()
-	if why := r.cfg.NoRoom(); why != "" && decision.WaitsForRoom(recordOf(a), p.World) {
+	if why := r.cfg.NoRoom(); why != "" && decision.WaitsForRoom(recordOf(a, at), p.World) {
 		r.setStatus(id, why)
 		return queue.Result{Next: roomRetry}, nil
 	}
@@ -133,10 +133,10 @@ const (
 func retrying(err error) string { return "retrying: " + message.Of(err) }
 
 // recordOf is the part of an agent's record that decisions depend on.
-func recordOf(a store.Agent) agentplan.Record {
+func recordOf(a store.Agent, at clock.Look) agentplan.Record {
 	return agentplan.Record{
 		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
-		Attempts: a.Status.GetAttempts(), LastStart: clock.FromNanos(a.Status.GetLastStartAt()),
+		Attempts: a.Status.GetAttempts(), LastStart: at.Began(clock.FromNanos(a.Status.GetLastStartAt())),
 		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),

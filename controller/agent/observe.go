@@ -78,7 +78,7 @@ func (o *Observer) Observe(ctx context.Context, a store.Agent, at clock.Look) (*
 
 // Plan decides what a pass would do about what was observed.
 func (v *Observation) Plan() agentplan.Plan {
-	return agentplan.Decide(recordOf(v.a), v.World, v.at.Now)
+	return agentplan.Decide(recordOf(v.a, v.at), v.World, v.at.Now)
 }
 
 // observe calls alive with the exec of a live process before it reads the output: a watch that alive sets up misses nothing.
@@ -127,10 +127,7 @@ func (v *Observation) observeSandbox() {
 	rec := v.Sandbox
 	word := enum.Word(rec.State)
 	if v.World.SandboxUp = rec.Standing == plan.Live && rec.Runs() && !v.o.inDoubt(rec.ID); v.World.SandboxUp {
-		v.World.UpSince = rec.StateChangedAt
-		if v.at.Hold > 0 {
-			v.World.UpSince = v.at.Now // a clock in doubt makes no turn late
-		}
+		v.World.UpSince = v.at.Began(rec.StateChangedAt)
 	}
 	v.World.SandboxGone = rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Standing == plan.NeverReserved || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED ||
 		rec.Desired == storev1.RunState_RUN_STATE_DELETE

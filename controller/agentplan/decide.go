@@ -172,9 +172,6 @@ func starting(r Record, w World, now time.Time) Plan {
 		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_START_TIMED_OUT,
 			fmt.Sprintf("it was not ready within %s (start_timeout)", r.StartTimeout)), now))
 	}
-	if left > r.StartTimeout { // the clock was set back
-		left = r.StartTimeout
-	}
 	return Plan{Kind: Wait, Next: left, Waiting: "waiting for it to be ready"}
 }
 

@@ -108,7 +108,6 @@ func TestDecide(t *testing.T) {
 		{"not ready in time", startingState, func(s *scene) { s.r.LastStart = now.Add(-time.Minute) }, "transition START_TIMED_OUT"},
 		{"not ready in time for the last time", startingState, func(s *scene) { s.r.LastStart, s.r.Attempts = now.Add(-time.Minute), MaxAttempts },
 			"transition START_TIMED_OUT attention"},
-		{"the clock was set back while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(time.Hour) }, "wait next:1m0s"},
 		{"frozen while it starts", startingState, func(s *scene) { s.r.LastStart = now.Add(-time.Hour); down(s) }, "wait"},
 		{"thawed while it starts: its time starts over", startingState, func(s *scene) {
 			s.r.LastStart, s.w.UpSince = now.Add(-time.Hour), now.Add(-20*time.Second)

@@ -13,7 +13,8 @@ type Record struct {
 	State agboxv1.AgentState
 	// Incarnation is the number of the newest process; 0: there was none.
 	Incarnation uint64
-	// Attempts is the number of starts in a row that came to nothing, and LastStart when the newest was.
+	// Attempts is the number of starts in a row that failed, and LastStart when the newest was: not ahead of now, and after a jump
+	// of the clock the time of the jump.
 	Attempts  uint32
 	LastStart time.Time
 	// ReadyAt is when the newest incarnation became ready; zero: it did not.
