@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,28 +30,19 @@ func sandboxesFirst(docs []document) []document {
 	return docs
 }
 
-// applyAgent creates the agent, or compares it with the agent of that name. Only sandbox_id and desired_state can change in place.
+// applyAgent creates the agent, or compares it with the one that has the name. Only its sandbox and its desired state can change in
+// place.
 func (a *app) applyAgent(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
-	for range 2 {
+	return applyNamed(ctx, a.agentKind(), d, func(old *agboxv1.AgentHandle) (*agboxv1.AgentHandle, error) {
 		spec, err := a.agentSpec(ctx, d)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case old == nil:
+			return a.createAgent(ctx, c, d, spec, "created")
 		}
-		old, err := a.agentHolder(ctx, c, d.Name)
-		if err != nil {
-			return nil, err
-		}
-		var one *agboxv1.AgentHandle
-		if old == nil {
-			one, err = a.createAgent(ctx, c, d, spec, "created")
-		} else {
-			one, err = a.changeAgent(ctx, c, old, d, spec, o)
-		}
-		if !errors.Is(err, errContended) {
-			return one, err
-		}
-	}
-	return nil, errContended
+		return a.changeAgent(ctx, c, old, d, spec, o)
+	})
 }
 
 // agentSpec is the spec of a document with the ID of its sandbox.
@@ -67,23 +57,6 @@ func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, er
 	spec := proto.CloneOf(d.Agent)
 	spec.SandboxId = sb.GetSandboxId()
 	return spec, nil
-}
-
-// agentHolder returns the agent with the name, with its spec, or nil. An agent that is being deleted no longer has its name.
-func (a *app) agentHolder(ctx context.Context, c *client.Client, name string) (*agboxv1.AgentHandle, error) {
-	all, err := a.agents(ctx)
-	if err != nil {
-		return nil, err
-	}
-	one := namedAgent(all, name)
-	if one == nil || one.GetDesiredState() == wantDeleted {
-		return nil, nil
-	}
-	one, err = c.GetAgent(ctx, one.GetAgentId())
-	if client.IsNotFound(err) {
-		return nil, nil // deleted since the lookup
-	}
-	return one, err
 }
 
 func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spec *agboxv1.AgentSpec, done string) (*agboxv1.AgentHandle, error) {
@@ -186,8 +159,8 @@ func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.A
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if now, err := c.WaitAgent(waiting, old.GetAgentId(), client.AgentDeleted); err != nil {
-		return nil, fmt.Errorf("%w; apply again to create it", a.agentWaitError(old, now, client.AgentDeleted, o.timeout, err))
+	if err := a.awaitAgent(waiting, old, string(client.AgentDeleted), o.timeout); err != nil {
+		return nil, fmt.Errorf("%w; apply again to create it", err)
 	}
 	return a.createAgent(ctx, c, d, spec, "replaced")
 }

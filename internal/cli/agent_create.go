@@ -138,7 +138,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 	if !o.wait {
 		return nil
 	}
-	return outcomeOf(ctx, a.waitAgents(ctx, []*agboxv1.AgentHandle{one}, client.AgentRunning, o.timeout))
+	return outcomeOf(ctx, waitAll(ctx, a, a.agentKind(), []*agboxv1.AgentHandle{one}, string(client.AgentRunning), o.timeout))
 }
 
 // sleepingSandbox returns a note if the agents of a sandbox start only after a user resumes it, or "".

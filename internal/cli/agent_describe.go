@@ -35,7 +35,7 @@ func (a *app) describeAgent(ctx context.Context, ref string) error {
 		return err
 	}
 	a.warnEngine(ctx, a.conn)
-	a.agentFacts(one, sandboxNames(all))
+	a.describeAgentFacts(one, sandboxNames(all))
 	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
 	a.agentQueue(one)
 	if err := a.agentChanges(ctx, one); err != nil {
@@ -44,7 +44,7 @@ func (a *app) describeAgent(ctx context.Context, ref string) error {
 	return a.agentNews(ctx, one)
 }
 
-func (a *app) agentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
+func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
 	sandbox := one.GetSandboxId()
 	switch name := sandboxes[sandbox]; {
 	case name == "":

@@ -57,69 +57,27 @@ the agent since the daemon started.`,
 }
 
 func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) error {
-	ctx := cmd.Context()
-	found, failed, err := a.selectedAgents(cmd, refs, o)
-	if err != nil {
-		return err
-	}
-	a.warnEngine(ctx, a.conn)
-	if failed && len(found) == 0 {
-		return &exitError{code: exitFailed} // an empty list would be a wrong answer
-	}
-	if err := a.printAgents(ctx, found, len(refs) == 1, o.output); err != nil {
-		return err
-	}
-	return outcomeOf(ctx, failed)
-}
-
-// selectedAgents returns the agents named by refs, or those that the selectors match. failed reports that some ref names no agent.
-func (a *app) selectedAgents(cmd *cobra.Command, refs []string, o agentGetOptions) (found []*agboxv1.AgentHandle, failed bool, err error) {
-	ctx := cmd.Context()
 	selector, err := parseSelector(cmd, o.labels)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	c, err := a.client()
-	if err != nil {
-		return nil, false, err
-	}
-	if len(refs) == 0 {
-		id := ""
-		if o.sandbox != "" {
-			sb, err := a.resolve(ctx, o.sandbox)
-			if err != nil {
-				return nil, false, err
-			}
-			id = sb.GetSandboxId()
+	matching := func(ctx context.Context, c *client.Client) ([]*agboxv1.AgentHandle, error) {
+		if o.sandbox == "" {
+			return c.ListAgents(ctx, "", selector)
 		}
-		found, err = c.ListAgents(ctx, id, selector)
-		return found, false, err
-	}
-	for _, ref := range refs {
-		one, err := a.resolveAgent(ctx, ref)
-		if client.IsUnavailable(err) || ctx.Err() != nil {
-			return nil, false, err
-		}
+		sb, err := a.resolve(ctx, o.sandbox)
 		if err != nil {
-			a.complain(err)
-			failed = true
-			continue
+			return nil, err
 		}
-		found = append(found, one)
+		return c.ListAgents(ctx, sb.GetSandboxId(), selector)
 	}
-	return found, failed, nil
+	table := func(ctx context.Context, found []*agboxv1.AgentHandle) error {
+		return a.printAgents(ctx, found, o.output == "wide")
+	}
+	return get(cmd.Context(), a, a.agentKind(), refs, o.output, matching, table)
 }
 
-func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, single bool, output string) error {
-	switch output {
-	case "yaml", "json":
-		return a.printAgentDocuments(ctx, found, single, output)
-	case "name":
-		for _, one := range found {
-			fmt.Fprintln(a.Out, agentName(one))
-		}
-		return nil
-	}
+func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wide bool) error {
 	if len(found) == 0 {
 		fmt.Fprintln(a.Err, "no agents; \"agbox agent create --help\" shows how to create one")
 		return nil
@@ -128,7 +86,6 @@ func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, sin
 	if err != nil {
 		return err
 	}
-	wide := output == "wide"
 	t := &table{limit: tableWidth}
 	if wide {
 		t.limit = 0
@@ -150,25 +107,6 @@ func sandboxNames(all []*agboxv1.SandboxHandle) map[string]string {
 		names[sb.GetSandboxId()] = nameOrID(sb)
 	}
 	return names
-}
-
-func (a *app) printAgentDocuments(ctx context.Context, found []*agboxv1.AgentHandle, single bool, output string) error {
-	docs := make([]kindDocument, 0, len(found))
-	for _, one := range found {
-		full, err := a.conn.GetAgent(ctx, one.GetAgentId()) // lists come without specs
-		if client.IsNotFound(err) {
-			continue // deleted since the list
-		}
-		if err != nil {
-			return err
-		}
-		doc, err := newAgentDocument(full)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, doc)
-	}
-	return a.printKinds(docs, single, output)
 }
 
 func newAgentDocument(one *agboxv1.AgentHandle) (kindDocument, error) {

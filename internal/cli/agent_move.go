@@ -78,14 +78,12 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agboxv1.SandboxHandle, timeout time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stop := a.tellAgent(waiting, one, client.AgentMoved)
-	now, err := a.conn.WaitAgent(waiting, one.GetAgentId(), client.AgentMoved)
-	stop()
+	now, err := a.awaitAgentHandle(waiting, one, client.AgentMoved, timeout)
 	switch {
 	case errors.Is(err, context.Canceled) || isInterrupt(ctx):
 		return outcomeOf(ctx, true)
 	case err != nil:
-		return a.agentWaitError(one, now, client.AgentMoved, timeout, err)
+		return err
 	case now.GetSandboxId() != to.GetSandboxId():
 		return fmt.Errorf("agent %s did not move to %s: a newer request replaced this one, or that sandbox is deleted; see \"agbox agent describe %s\"",
 			agentName(one), nameOrID(to), agentName(one))

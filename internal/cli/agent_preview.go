@@ -51,7 +51,7 @@ func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, de
 	if err != nil {
 		return preview{}, err
 	}
-	old, err := a.agentHolder(ctx, c, d.Name)
+	old, err := a.agentKind().holder(ctx, d.Name)
 	if err != nil {
 		return preview{}, err
 	}

@@ -33,7 +33,7 @@ func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o
 		}
 		return err
 	}
-	sb, err := a.applyOne(ctx, c, d, o, there)
+	sb, err := a.applySandbox(ctx, c, d, o, there)
 	if err == nil {
 		there.sandboxes = append(there.sandboxes, sb)
 	}
@@ -67,7 +67,7 @@ func (a *app) waitApplied(ctx context.Context, there *applied, timeout time.Dura
 		}
 	}
 	for _, one := range there.along {
-		if one.GetDesiredState() != wantStopped && agentWithID(there.agents, one.GetAgentId()) == nil {
+		if one.GetDesiredState() != wantStopped && a.agentKind().withID(there.agents, one.GetAgentId()) == nil {
 			move = append(move, one)
 		}
 	}
@@ -75,7 +75,7 @@ func (a *app) waitApplied(ctx context.Context, there *applied, timeout time.Dura
 		agents []*agboxv1.AgentHandle
 		want   client.AgentCondition
 	}{{move, client.AgentMoved}, {run, client.AgentRunning}, {stop, client.AgentStopped}} {
-		failed = a.waitAgents(ctx, group.agents, group.want, timeout) || failed
+		failed = waitAll(ctx, a, a.agentKind(), group.agents, string(group.want), timeout) || failed
 	}
 	return failed
 }

@@ -98,34 +98,39 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 	}
 	a.warnEngine(ctx, c)
 	if o.wait {
-		failed = a.waitAll(ctx, c, there.sandboxes, client.Ready, o.timeout) || failed
+		failed = a.waitWithoutRequest(ctx, there.sandboxes, client.Ready, o.timeout) || failed
 		failed = a.waitApplied(ctx, there, o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
 }
 
-// errContended means that the object changed between the lookup and the request.
-var errContended = errors.New("it was created or deleted several times during the command; check whether another client applies and deletes it")
+// errContended says that another client has taken or freed the name since it was looked up.
+var errContended = errors.New("the name changed hands twice during this apply; stop other clients that create and delete it, then apply again")
 
-// applyOne creates the sandbox, or changes the sandbox of that name. If another client creates or deletes that name in between, it
-// tries again.
-func (a *app) applyOne(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+// applyNamed applies a document to the object that holds its name, or to none. If another client takes or frees the name meanwhile,
+// it tries once more.
+func applyNamed[H handle](ctx context.Context, k kind[H], d document, apply func(old H) (H, error)) (none H, err error) {
 	for range 2 {
-		old, err := a.holder(ctx, c, d.Name)
+		old, err := k.holder(ctx, d.Name)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		var sb *agboxv1.SandboxHandle
-		if old == nil {
-			sb, err = a.create(ctx, c, d, "created")
-		} else {
-			sb, err = a.change(ctx, c, old, d, o, there)
-		}
+		one, err := apply(old)
 		if !errors.Is(err, errContended) {
-			return sb, err
+			return one, err
 		}
 	}
-	return nil, errContended
+	return none, errContended
+}
+
+// applySandbox creates the sandbox, or changes the one that has the name.
+func (a *app) applySandbox(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+	return applyNamed(ctx, a.sandboxKind(), d, func(old *agboxv1.SandboxHandle) (*agboxv1.SandboxHandle, error) {
+		if old == nil {
+			return a.create(ctx, c, d, "created")
+		}
+		return a.change(ctx, c, old, d, o, there)
+	})
 }
 
 func (a *app) create(ctx context.Context, c *client.Client, d document, done string) (*agboxv1.SandboxHandle, error) {
@@ -174,24 +179,7 @@ func immutableError(d document, fields []string) error {
 		strings.Join(fields, ", "), d.file, d.file)
 }
 
-// holder returns the sandbox with the name, with its spec, or nil. A sandbox that is being deleted no longer has its name.
-func (a *app) holder(ctx context.Context, c *client.Client, name string) (*agboxv1.SandboxHandle, error) {
-	all, err := a.live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sb := named(all, name)
-	if sb == nil || sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING || sb.GetDesiredState() == wantDeleted {
-		return nil, nil
-	}
-	sb, err = c.GetSandbox(ctx, sb.GetSandboxId())
-	if client.IsNotFound(err) {
-		return nil, nil // deleted and purged since
-	}
-	return sb, err
-}
-
-// aside returns a note with the reason why a sandbox is not READY and the command that helps, or "".
+// aside adds what keeps a sandbox from being READY, and the way out.
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch state := sb.GetState(); {
 	case sandboxstate.Rests(state):

@@ -35,30 +35,7 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
-// completeNames completes the names of live sandboxes that are not on the command line yet.
-func (a *app) completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	all, err := a.live(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, sb := range all {
-		if name := nameOrID(sb); !slices.Contains(args, name) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeName is completeNames for verbs that take one.
-func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeNames(cmd, args, typed)
-}
-
-// completeEither completes one sandbox, or one agent as agent/NAME.
+// completeEither is for verbs that take one sandbox, or one agent as agent/NAME.
 func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	names, directive := a.completeName(cmd, args, typed)
 	agents, _ := a.completeAgent(cmd, args, typed)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -81,7 +80,7 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 		return err
 	}
 	if o.wait {
-		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
+		failed = waitAll(ctx, a, a.sandboxKind(), gone, string(client.Deleted), o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed)
 }
@@ -103,7 +102,7 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 	}
 	var agentsFailed error
 	if len(agents) > 0 {
-		agentsFailed = a.askAgents(ctx, agents, deleteAgents, agentVerbOptions{wait: o.wait, ignore: o.ignore, timeout: o.timeout})
+		agentsFailed = request(ctx, a, a.agentKind(), agents, deleteAgents, verbOptions{wait: o.wait, ignore: o.ignore, timeout: o.timeout})
 		if client.IsUnavailable(agentsFailed) || ctx.Err() != nil {
 			return agentsFailed
 		}
@@ -113,7 +112,7 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 		return err
 	}
 	if o.wait {
-		failed = a.waitAll(ctx, c, gone, client.Deleted, o.timeout) || failed
+		failed = waitAll(ctx, a, a.sandboxKind(), gone, string(client.Deleted), o.timeout) || failed
 	}
 	return outcomeOf(ctx, failed || agentsFailed != nil)
 }
@@ -166,21 +165,20 @@ func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string,
 	if err != nil {
 		return nil, true, err
 	}
-	request := c.DeleteSandbox
+	remove := c.DeleteSandbox
 	if o.keepAgents {
-		request = c.DeleteSandboxKeepingAgents
+		remove = c.DeleteSandboxKeepingAgents
 	}
 	for _, name := range names {
 		sb, err := a.resolve(ctx, name)
 		if err == nil {
-			err = request(ctx, sb.GetSandboxId())
+			err = remove(ctx, sb.GetSandboxId())
 		}
-		var missing *notFoundError
 		switch {
 		case err == nil:
 			a.sayDeleting(sb, housed[sb.GetSandboxId()], o)
 			gone = append(gone, sb)
-		case o.ignore && errors.As(err, &missing):
+		case o.ignore && a.sandboxKind().isNotFound(err):
 		case client.IsUnavailable(err) || ctx.Err() != nil:
 			return nil, true, err
 		default:

@@ -105,7 +105,7 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 	if errs := d.rules(); len(errs) > 0 {
 		return preview{}, errs
 	}
-	old, err := a.holder(ctx, c, d.Name)
+	old, err := a.sandboxKind().holder(ctx, d.Name)
 	if err != nil {
 		return preview{}, err
 	}
@@ -123,7 +123,7 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 	return p, nil
 }
 
-// rehearse prints what applyOne would do.
+// rehearse prints what applySandbox would do.
 func (a *app) rehearse(ctx context.Context, c *client.Client, d document, replace bool) error {
 	p, err := a.preview(ctx, c, d)
 	if err != nil {

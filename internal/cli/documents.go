@@ -50,18 +50,18 @@ func newDocument(sb *agboxv1.SandboxHandle) (kindDocument, error) {
 	return doc, nil
 }
 
-// printDocuments prints one object if it was requested by name, otherwise a JSON list or a YAML stream.
-func (a *app) printDocuments(ctx context.Context, c *client.Client, found []*agboxv1.SandboxHandle, single bool, output string) error {
+// printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.
+func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H, single bool, output string) error {
 	docs := make([]kindDocument, 0, len(found))
-	for _, sb := range found {
-		full, err := c.GetSandbox(ctx, sb.GetSandboxId()) // lists have no specs
+	for _, one := range found {
+		full, err := k.read(ctx, k.id(one)) // lists come without specs
 		if client.IsNotFound(err) {
 			continue // purged since the list
 		}
 		if err != nil {
 			return err
 		}
-		doc, err := newDocument(full)
+		doc, err := k.document(full)
 		if err != nil {
 			return err
 		}

@@ -158,7 +158,7 @@ func (a *app) namedBusy(ctx context.Context, s *agboxv1.DrainStatus) *agboxv1.Dr
 		return s
 	}
 	for i, id := range s.GetBusyAgents() {
-		if one := agentWithID(all, id); one != nil {
+		if one := a.agentKind().withID(all, id); one != nil {
 			s.BusyAgents[i] = agentName(one)
 		}
 	}

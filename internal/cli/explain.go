@@ -81,11 +81,10 @@ func bare(kind, ref string) string {
 // explainOne explains the sandbox ref, or else the agent ref.
 func (a *app) explainOne(ctx context.Context, ref string) error {
 	err := a.explainSandbox(ctx, ref)
-	var missing *notFoundError
-	if !errors.As(err, &missing) {
+	if !a.sandboxKind().isNotFound(err) {
 		return err
 	}
-	if agentErr := a.explainAgent(ctx, ref); !isAgentNotFound(agentErr) {
+	if agentErr := a.explainAgent(ctx, ref); !a.agentKind().isNotFound(agentErr) {
 		return agentErr
 	}
 	return err
@@ -124,7 +123,7 @@ func (a *app) explainAgent(ctx context.Context, ref string) error {
 	}
 	e, err := a.conn.ExplainAgent(ctx, one.GetAgentId())
 	if client.IsNotFound(err) {
-		return a.agentNotFound(ctx, ref)
+		return a.agentKind().notFound(ctx, ref)
 	}
 	if err != nil {
 		return err

@@ -60,71 +60,69 @@ again on each change, until ^C or until all named ones are deleted.`,
 }
 
 func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
-	ctx := cmd.Context()
+	selector, err := parseSelector(cmd, o.labels)
+	if err != nil {
+		return err
+	}
+	matching := func(ctx context.Context, c *client.Client) ([]*agboxv1.SandboxHandle, error) {
+		return c.ListSandboxes(ctx, o.all, selector)
+	}
+	table := func(_ context.Context, found []*agboxv1.SandboxHandle) error {
+		if len(found) == 0 {
+			fmt.Fprintln(a.Err, "no sandboxes; \"agbox apply -f FILE\" makes one")
+			return nil
+		}
+		a.printTable(found, o.output == "wide")
+		return nil
+	}
+	return get(cmd.Context(), a, a.sandboxKind(), refs, o.output, matching, table)
+}
+
+// get prints the objects that refs name, or without refs those that matching returns. A ref that names none is complained of, and the
+// others are printed.
+func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
+	matching func(context.Context, *client.Client) ([]H, error), table func(context.Context, []H) error) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	found, failed, err := a.selected(cmd, c, refs, o)
-	if err != nil {
-		return err
+	var found []H
+	failed := false
+	if len(refs) == 0 {
+		if found, err = matching(ctx, c); err != nil {
+			return err
+		}
+	}
+	for _, ref := range refs {
+		one, err := k.resolve(ctx, ref)
+		switch {
+		case err == nil:
+			found = append(found, one)
+		case client.IsUnavailable(err) || ctx.Err() != nil:
+			return err
+		default:
+			a.complain(err)
+			failed = true
+		}
 	}
 	a.warnEngine(ctx, c)
 	if failed && len(found) == 0 {
 		return &exitError{code: exitFailed} // an empty list would look like an answer
 	}
-	if err := a.printSandboxes(ctx, c, found, len(refs) == 1, o.output); err != nil {
-		return err
-	}
-	if failed {
-		return &exitError{code: exitFailed}
-	}
-	return nil
-}
-
-// selected returns what refs name, or what the selector matches. failed tells that some ref named nothing.
-func (a *app) selected(cmd *cobra.Command, c *client.Client, refs []string, o getOptions) (found []*agboxv1.SandboxHandle, failed bool, err error) {
-	selector, err := parseSelector(cmd, o.labels)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(refs) == 0 {
-		found, err = c.ListSandboxes(cmd.Context(), o.all, selector)
-		return found, false, err
-	}
-	for _, ref := range refs {
-		sb, err := a.resolve(cmd.Context(), ref)
-		if client.IsUnavailable(err) || cmd.Context().Err() != nil {
-			return nil, false, err
-		}
-		if err != nil {
-			a.complain(err)
-			failed = true
-			continue
-		}
-		found = append(found, sb)
-	}
-	return found, failed, nil
-}
-
-func (a *app) printSandboxes(ctx context.Context, c *client.Client, found []*agboxv1.SandboxHandle, single bool, output string) error {
 	switch output {
 	case "yaml", "json":
-		return a.printDocuments(ctx, c, found, single, output)
+		err = printDocuments(ctx, a, k, found, len(refs) == 1, output)
 	case "name":
-		for _, sb := range found {
-			fmt.Fprintln(a.Out, nameOrID(sb))
+		for _, one := range found {
+			fmt.Fprintln(a.Out, k.name(one))
 		}
-		return nil
+	default:
+		err = table(ctx, found)
 	}
-	if len(found) == 0 {
-		if !single {
-			fmt.Fprintln(a.Err, "no sandboxes; \"agbox apply -f FILE\" makes one")
-		}
-		return nil
+	if err != nil {
+		return err
 	}
-	a.printTable(found, output == "wide")
-	return nil
+	return outcomeOf(ctx, failed)
 }
 
 func (a *app) printTable(found []*agboxv1.SandboxHandle, wide bool) {

@@ -55,18 +55,17 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 		return a.execLogs(ctx, c, e, o)
 	}
 	sb, lookErr := a.resolve(ctx, ref)
-	var missing *notFoundError
 	switch {
 	case lookErr == nil:
 		return a.mainLogs(ctx, c, sb.GetSandboxId(), o)
-	case !errors.As(lookErr, &missing):
+	case !a.sandboxKind().isNotFound(lookErr):
 		return lookErr
 	}
 	one, lookErr := a.resolveAgent(ctx, ref)
 	switch {
 	case lookErr == nil:
 		return a.agentLogs(ctx, c, one, o)
-	case !isAgentNotFound(lookErr):
+	case !a.agentKind().isNotFound(lookErr):
 		return lookErr
 	}
 	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs\" lists running commands, \"agbox events NAME\" all", err)

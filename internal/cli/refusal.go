@@ -20,6 +20,14 @@ func again(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *ag
 	return sb
 }
 
+// sandboxRefused explains a refusal for the wrong state by the state that the sandbox has now.
+func (a *app) sandboxRefused(ctx context.Context, verb string, sb *agboxv1.SandboxHandle, err error) error {
+	if !client.IsFailedPrecondition(err) {
+		return err
+	}
+	return explain(verb, again(ctx, a.conn, sb), err)
+}
+
 // explain adds the present state and the next step to a refusal for the wrong state.
 func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
 	if sb == nil || !client.IsFailedPrecondition(err) {

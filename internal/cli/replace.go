@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -31,13 +30,9 @@ func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.Sandbo
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	err = a.waitOne(waiting, c, old, client.Deleted)
-	switch {
-	case client.IsNotFound(err):
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w; apply again to create it", a.lateError(c, old, client.Deleted, o.timeout))
-	case err != nil:
-		return nil, fmt.Errorf("delete the old sandbox: %w; apply again to create it", err)
+	err = a.awaitSandbox(waiting, old, string(client.Deleted), o.timeout)
+	if err != nil && !client.IsNotFound(err) {
+		return nil, fmt.Errorf("%w; apply again to create it", err)
 	}
 	return a.create(ctx, c, d, "replaced")
 }

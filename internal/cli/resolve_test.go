@@ -11,6 +11,7 @@ func TestNamedPrefersTheLiveOne(t *testing.T) {
 	sb := func(id, name string, state agboxv1.SandboxState) *agboxv1.SandboxHandle {
 		return &agboxv1.SandboxHandle{SandboxId: id, Name: name, State: state}
 	}
+	named := (&app{}).sandboxKind().named
 	deleting, ready := agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_READY
 	all := []*agboxv1.SandboxHandle{sb("new", "web", deleting), sb("live", "web", ready), sb("old", "web", deleting), sb("none", "", ready)}
 	if got := named(all, "web"); got.GetSandboxId() != "live" {

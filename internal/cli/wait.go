@@ -18,10 +18,10 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// lookEvery is the pause between reads of a sandbox's status message during a wait, and the time before the first.
+// lookEvery is the pause between notes of what an object waits for. A wait that is shorter prints none.
 const lookEvery = time.Second
 
-// lateLook bounds the last read of a sandbox after a timeout.
+// lateLook bounds the last read of an object whose time is up.
 const lateLook = 3 * time.Second
 
 const servicePrefix = "service="
@@ -64,15 +64,15 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 }
 
 func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
+	k := a.sandboxKind()
 	var all []*agboxv1.SandboxHandle
 	failed := false
 	for _, ref := range refs {
-		sb, err := a.resolve(ctx, ref)
-		var missing *notFoundError
+		sb, err := k.resolve(ctx, ref)
 		switch {
 		case err == nil:
 			all = append(all, sb)
-		case want == client.Deleted && errors.As(err, &missing):
+		case want == client.Deleted && k.isNotFound(err):
 			fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref)
 		case client.IsUnavailable(err) || ctx.Err() != nil:
 			return err
@@ -83,9 +83,22 @@ func (a *app) wait(ctx context.Context, refs []string, want client.Condition, ti
 	}
 	if a.conn != nil {
 		a.warnEngine(ctx, a.conn)
-		failed = a.waitAll(ctx, a.conn, all, want, timeout) || failed
 	}
-	return outcomeOf(ctx, failed)
+	return outcomeOf(ctx, a.waitWithoutRequest(ctx, all, want, timeout) || failed)
+}
+
+// waitWithoutRequest is waitAll for sandboxes that were not asked to change: those that only a resume makes READY fail at once.
+func (a *app) waitWithoutRequest(ctx context.Context, all []*agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) (failed bool) {
+	var moving []*agboxv1.SandboxHandle
+	for _, sb := range all {
+		if want == client.Ready && sandboxstate.Rests(sb.GetState()) {
+			a.complain(fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb)))
+			failed = true
+			continue
+		}
+		moving = append(moving, sb)
+	}
+	return waitAll(ctx, a, a.sandboxKind(), moving, string(want), timeout) || failed
 }
 
 // outcomeOf returns the exit of a verb that has already printed its errors.
@@ -99,19 +112,16 @@ func outcomeOf(ctx context.Context, failed bool) error {
 	return nil
 }
 
-// waitAll waits for each sandbox in turn, all within one timeout, prints each result, and reports whether any failed.
-func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) (failed bool) {
+// waitAll waits for each object in turn, all within one timeout, prints how each ended, and reports whether any failed.
+func waitAll[H handle](ctx context.Context, a *app, k kind[H], all []H, want string, timeout time.Duration) (failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, sb := range all {
-		err := a.waitOne(ctx, c, sb, want)
+	for _, one := range all {
+		err := k.await(ctx, one, want, timeout)
 		if err == nil {
-			subject, state := conditionWords(sb, want)
+			subject, state := conditionWords(k.label(one), want)
 			fmt.Fprintf(a.Out, "%s %s\n", subject, state)
 			continue
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = a.lateError(c, sb, want, timeout)
 		}
 		if !errors.Is(err, context.Canceled) && !isInterrupt(ctx) {
 			a.complain(err)
@@ -121,40 +131,46 @@ func (a *app) waitAll(ctx context.Context, c *client.Client, all []*agboxv1.Sand
 	return failed
 }
 
-// waitOne waits for one sandbox and shows what it waits for. It prints no result.
-func (a *app) waitOne(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition) error {
-	if want == client.Ready && sandboxstate.Rests(sb.GetState()) {
-		return fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
-	}
+// awaitSandbox is kind.await: it notes meanwhile what the sandbox waits for.
+func (a *app) awaitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want string, timeout time.Duration) error {
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
-	stop := a.tellStatus(ctx, c, sb, want, p)
-	_, err := c.WaitSandboxWith(ctx, sb.GetSandboxId(), want, client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()})
+	subject, state := conditionWords("sandbox/"+nameOrID(sb), want)
+	stop := a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
+		now, err := a.conn.GetSandbox(ctx, sb.GetSandboxId())
+		if err != nil {
+			return "", false // the wait itself meets the same error
+		}
+		text := fmt.Sprintf("waiting for %s to be %s", subject, state)
+		if now.GetStatusMessage() != "" {
+			text += ": " + now.GetStatusMessage()
+		}
+		return text, p.busy() // the pull has its own line; the status has newer numbers
+	})
+	options := client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()}
+	_, err := a.conn.WaitSandboxWith(ctx, sb.GetSandboxId(), client.Condition(want), options)
 	stop()
+	if errors.Is(err, context.DeadlineExceeded) {
+		return a.lateError(sb, client.Condition(want), timeout)
+	}
 	if err != nil {
 		return waitError(sb, err)
 	}
 	return nil
 }
 
-// tellStatus regularly shows what the daemon waits for, until stop is called.
-func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, p *pulls) (stop func()) {
+// noteWaiting prints once a second what observe returns, until stop is called. Nothing is printed for an empty text; a passing one is
+// shown on terminals only.
+func (a *app) noteWaiting(ctx context.Context, observe func(context.Context) (text string, passing bool)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		for wait.For(ctx, lookEvery) == nil {
-			now, err := c.GetSandbox(ctx, sb.GetSandboxId())
-			if err != nil || ctx.Err() != nil {
-				continue // the wait returns the error
-			}
-			subject, state := conditionWords(sb, want)
-			text := fmt.Sprintf("waiting for %s to be %s", subject, state)
-			if now.GetStatusMessage() != "" {
-				text += ": " + now.GetStatusMessage()
-			}
-			if p.busy() { // pulls show it already, and the status would repeat it with other numbers
+			switch text, passing := observe(ctx); {
+			case text == "" || ctx.Err() != nil:
+			case passing:
 				a.notes.show(text)
-			} else {
+			default:
 				a.notes.say(text)
 			}
 		}
@@ -166,12 +182,12 @@ func (a *app) tellStatus(ctx context.Context, c *client.Client, sb *agboxv1.Sand
 	}
 }
 
-// conditionWords are the object and the state of a condition: "sandbox/web", "ready".
-func conditionWords(sb *agboxv1.SandboxHandle, want client.Condition) (subject, state string) {
-	if service, ok := strings.CutPrefix(string(want), servicePrefix); ok {
-		return fmt.Sprintf("sandbox/%s service/%s", nameOrID(sb), service), "ready"
+// conditionWords are what is waited for and what it should be: "sandbox/web", "ready".
+func conditionWords(label, want string) (subject, state string) {
+	if service, ok := strings.CutPrefix(want, servicePrefix); ok {
+		return fmt.Sprintf("%s service/%s", label, service), "ready"
 	}
-	return "sandbox/" + nameOrID(sb), string(want)
+	return label, want
 }
 
 // waitError adds the sandbox's name and the command that shows more.
@@ -190,16 +206,16 @@ func waitError(sb *agboxv1.SandboxHandle, err error) error {
 	return fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
 }
 
-// lateError says what the daemon was doing at the timeout.
-func (a *app) lateError(c *client.Client, sb *agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) error {
-	subject, state := conditionWords(sb, want)
+// lateError says what the daemon was doing when the time was up.
+func (a *app) lateError(sb *agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) error {
+	subject, state := conditionWords("sandbox/"+nameOrID(sb), string(want))
 	if !strings.Contains(subject, " ") {
 		subject = "sandbox " + nameOrID(sb)
 	}
 	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", subject, state, timeout)
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
-	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
+	if now, err := a.conn.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
 		text += ", now " + enum.Word(now.GetState())
 		if now.GetStatusMessage() != "" {
 			text += ": " + now.GetStatusMessage()

@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// minPrefix is the shortest accepted start of an ID. Tables show 12 characters of long IDs.
+const minPrefix = 4
+
+// handle is what the handles of every kind have.
+type handle interface {
+	comparable
+	GetName() string
+	GetDesiredState() string
+}
+
+// kind is one kind of objects, for the verbs that work alike on all of them: get, apply, wait, requests and completion.
+type kind[H handle] struct {
+	word string // "sandbox", as in "sandbox/web"
+	id   func(H) string
+	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
+	// sandbox while its history is kept.
+	list func(context.Context) ([]H, error)
+	read func(context.Context, string) (H, error)
+	// deleting reports whether an object is being deleted: its name is free.
+	deleting func(H) bool
+	// elsewhere reports whether ref names an object of another kind.
+	elsewhere func(ctx context.Context, ref string) bool
+	// document is the manifest of an object that has its spec.
+	document func(H) (kindDocument, error)
+	// await waits until an object meets a condition; timeout is what ctx was given, for the error that says how the object is.
+	await func(ctx context.Context, one H, want string, timeout time.Duration) error
+	// refused adds the state of the object to a refusal of verb.
+	refused func(ctx context.Context, verb string, one H, err error) error
+}
+
+func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
+	return kind[*agboxv1.SandboxHandle]{
+		word: kindSandbox, id: (*agboxv1.SandboxHandle).GetSandboxId,
+		list: a.live,
+		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
+			return a.conn.GetSandbox(ctx, id)
+		},
+		deleting: func(sb *agboxv1.SandboxHandle) bool {
+			return sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING || sb.GetDesiredState() == wantDeleted
+		},
+		elsewhere: func(ctx context.Context, ref string) bool {
+			all, err := a.agents(ctx)
+			return err == nil && a.agentKind().named(all, bare(kindAgent, ref)) != nil
+		},
+		document: newDocument, await: a.awaitSandbox, refused: a.sandboxRefused,
+	}
+}
+
+func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
+	return kind[*agboxv1.AgentHandle]{
+		word: kindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
+		list:     a.agents,
+		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn.GetAgent(ctx, id) },
+		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
+		elsewhere: func(ctx context.Context, ref string) bool {
+			all, err := a.live(ctx)
+			return err == nil && a.sandboxKind().named(all, bare(kindSandbox, ref)) != nil
+		},
+		document: newAgentDocument, await: a.awaitAgent, refused: a.agentRefused,
+	}
+}
+
+// live returns the sandboxes that are not deleted, newest first.
+func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.ListSandboxes(ctx, false, nil)
+}
+
+// agents returns all agents, newest first, without their specs.
+func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.ListAgents(ctx, "", nil)
+}
+
+// resolve returns the sandbox that ref names; see kind.resolve.
+func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
+	return a.sandboxKind().resolve(ctx, ref)
+}
+
+// resolveAgent returns the agent that ref names, without its spec; see kind.resolve.
+func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
+	return a.agentKind().resolve(ctx, ref)
+}
+
+// fullAgent is resolveAgent with the spec.
+func (a *app) fullAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
+	one, err := a.resolveAgent(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	full, err := a.conn.GetAgent(ctx, one.GetAgentId())
+	if client.IsNotFound(err) {
+		return nil, a.agentKind().notFound(ctx, ref)
+	}
+	return full, err
+}
+
+// resolve returns the object that ref names: by its name, by the name of one that is being deleted, by its ID, or by the first
+// characters of its ID. The kind and a slash may precede it. A ref that is the name of one object and the ID of another is an error.
+func (k kind[H]) resolve(ctx context.Context, ref string) (H, error) {
+	var none H
+	ref = bare(k.word, ref)
+	all, err := k.list(ctx)
+	if err != nil {
+		return none, err
+	}
+	byName, byID := k.named(all, ref), k.withID(all, ref)
+	switch {
+	case byName != none && byID != none && byName != byID:
+		return none, fmt.Errorf("%q is ambiguous: the name of %s %s and the ID of another; use the ID of the one with the name, or the other's name",
+			ref, k.word, k.id(byName))
+	case byName != none:
+		return byName, nil
+	case byID != none:
+		return byID, nil
+	}
+	var found []H
+	for _, one := range all {
+		if len(ref) >= minPrefix && strings.HasPrefix(k.id(one), ref) {
+			found = append(found, one)
+		}
+	}
+	switch len(found) {
+	case 0:
+	case 1:
+		return found[0], nil
+	default:
+		return none, fmt.Errorf("%q is ambiguous: the IDs of %d %s start with it; write more of the ID", ref, len(found), k.word+"s")
+	}
+	one, err := k.read(ctx, ref)
+	if client.IsNotFound(err) || client.IsInvalidArgument(err) {
+		return none, k.notFound(ctx, ref)
+	}
+	return one, err
+}
+
+// named returns the object of that name: one that stays, else the newest that is being deleted, else the zero handle.
+func (k kind[H]) named(all []H, name string) (best H) {
+	var none H
+	for _, one := range all {
+		switch {
+		case one.GetName() == "" || one.GetName() != name:
+		case !k.deleting(one):
+			return one
+		case best == none:
+			best = one
+		}
+	}
+	return best
+}
+
+// withID returns the object of that ID, or the zero handle.
+func (k kind[H]) withID(all []H, id string) (found H) {
+	if i := slices.IndexFunc(all, func(one H) bool { return k.id(one) == id }); i >= 0 {
+		found = all[i]
+	}
+	return found
+}
+
+// holder returns the object that holds the name, with its spec, or the zero handle. One that is being deleted holds none.
+func (k kind[H]) holder(ctx context.Context, name string) (H, error) {
+	var none H
+	all, err := k.list(ctx)
+	if err != nil {
+		return none, err
+	}
+	one := k.named(all, name)
+	if one == none || k.deleting(one) {
+		return none, nil
+	}
+	one, err = k.read(ctx, k.id(one))
+	if client.IsNotFound(err) {
+		return none, nil // deleted and purged since
+	}
+	return one, err
+}
+
+// name is what users call an object: its name, or its ID if it has none.
+func (k kind[H]) name(one H) string {
+	if one.GetName() != "" {
+		return one.GetName()
+	}
+	return k.id(one)
+}
+
+// label is "sandbox/web", article "a sandbox".
+func (k kind[H]) label(one H) string { return k.word + "/" + k.name(one) }
+
+func (k kind[H]) article() string {
+	if k.word == kindAgent {
+		return "an agent"
+	}
+	return "a " + k.word
+}
+
+// nameOrID is kind.name for a sandbox, agentName that for an agent.
+func nameOrID(sb *agboxv1.SandboxHandle) string {
+	if sb.GetName() != "" {
+		return sb.GetName()
+	}
+	return sb.GetSandboxId()
+}
+
+func agentName(one *agboxv1.AgentHandle) string {
+	if one.GetName() != "" {
+		return one.GetName()
+	}
+	return one.GetAgentId()
+}
+
+// notFoundError says that ref names no object of a kind.
+type notFoundError struct {
+	kind, ref string
+	elsewhere bool // ref names an object of the other kind
+}
+
+func (e *notFoundError) Error() string {
+	switch {
+	case e.kind == kindAgent && e.elsewhere:
+		return fmt.Sprintf("%s is a sandbox, not an agent; \"agbox agent list --sandbox %s\" lists its agents", e.ref, e.ref)
+	case e.kind == kindAgent:
+		return fmt.Sprintf("agent %q not found; \"agbox agent list\" lists them", e.ref)
+	case e.elsewhere:
+		return fmt.Sprintf("%s is an agent, not a sandbox; \"agbox agent --help\" lists the commands for agents", e.ref)
+	case kindOf(e.ref) == kindAgent:
+		return fmt.Sprintf("sandbox %q not found; for agents use \"agbox agent\", such as \"agbox agent list\"", e.ref)
+	}
+	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
+}
+
+func (k kind[H]) notFound(ctx context.Context, ref string) error {
+	if !k.elsewhere(ctx, ref) {
+		return &notFoundError{kind: k.word, ref: ref}
+	}
+	_, name, ok := strings.Cut(ref, "/")
+	if !ok {
+		name = ref
+	}
+	return &notFoundError{kind: k.word, ref: name, elsewhere: true}
+}
+
+// isNotFound reports whether err says that a ref names no object of the kind.
+func (k kind[H]) isNotFound(err error) bool {
+	var missing *notFoundError
+	return errors.As(err, &missing) && missing.kind == k.word
+}
+
+// names offers the names of the objects that are not on the line yet.
+func (k kind[H]) names(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	all, err := k.list(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, one := range all {
+		if name := k.name(one); !slices.Contains(args, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.sandboxKind().names(cmd, args, typed)
+}
+
+func (a *app) completeAgents(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.agentKind().names(cmd, args, typed)
+}
+
+// onlyFirst is a completion for commands that take one argument.
+func onlyFirst(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args, typed)
+	}
+}
+
+func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return onlyFirst(a.completeNames)(cmd, args, typed)
+}
+
+func (a *app) completeAgent(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return onlyFirst(a.completeAgents)(cmd, args, typed)
+}

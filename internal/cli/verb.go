@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// verb is a request to named objects of one kind.
+type verb[H handle] struct {
+	name, short, long, example string
+	suggestFor                 []string
+	// want is the condition that --wait waits for, byDefault whether that is the default. Empty: there is nothing to wait for.
+	want      string
+	byDefault bool
+	method    func(*client.Client, context.Context, string) error
+	// already returns why a refused request has nothing to do, such as "is already running", or "". Nil: every refusal is an error.
+	already func(H) string
+	// missing adds --ignore-not-found.
+	missing bool
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+		name: "stop", short: "Stop sandboxes; their files stay, running execs are cancelled",
+		want: string(client.Stopped), byDefault: true, method: (*client.Client).StopSandbox,
+		example: "  agbox stop web\n  agbox stop web db --wait=false",
+	})
+}
+
+func (a *app) pauseCommand() *cobra.Command {
+	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+		name: "pause", short: "Freeze sandboxes; their processes keep their memory until \"resume\"",
+		long: `Freeze sandboxes: their processes do not run, and keep their memory until "agbox resume". After pause.freeze_duration, or when
+more than pause.max_frozen are frozen, the daemon stops the sandbox that was paused first to free its memory. That ends its commands;
+it stays PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen sandbox STOPPED.`,
+		suggestFor: []string{"freeze", "suspend"}, want: string(client.Paused), byDefault: true, method: (*client.Client).PauseSandbox,
+		example: "  agbox pause web\n  agbox pause web db --wait=false",
+	})
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+		name: "resume", short: "Start stopped or failed sandboxes again, unfreeze paused ones",
+		long: `Start sandboxes again with the same containers and files; unfreeze paused ones. A failed sandbox can be resumed if its primary
+container and those of its required services exist: a missing network is recreated, a missing container is not. "agbox describe" shows
+what a resume would do.`,
+		suggestFor: []string{"start", "restart", "unpause", "thaw"}, want: string(client.Ready), byDefault: true,
+		method: (*client.Client).RecoverSandbox, already: runsAlready,
+		example: "  agbox resume web\n  agbox resume web db --wait=false",
+	})
+}
+
+// runsAlready is for a READY sandbox without a pending request.
+func runsAlready(sb *agboxv1.SandboxHandle) string {
+	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.GetDesiredState() == "" {
+		return "is already running"
+	}
+	return ""
+}
+
+func (a *app) agentStopCommand() *cobra.Command {
+	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+		name: "stop", short: "End the processes of agents; their conversations and queues stay",
+		long: `End the processes of agents: TERM, and KILL after a grace period. A turn in progress is cut off; "agbox drain" and a stop of
+the sandbox let it finish. Conversations stay, and prompts are queued until "agbox agent start".`,
+		suggestFor: []string{"pause"}, want: string(client.AgentStopped), byDefault: true, method: (*client.Client).StopAgent,
+		example: "  agbox agent stop coder",
+	})
+}
+
+func (a *app) agentStartCommand() *cobra.Command {
+	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+		name: "start", short: "Start stopped and failed agents; they receive their conversation",
+		suggestFor: []string{"resume", "restart"}, want: string(client.AgentRunning), byDefault: true, method: (*client.Client).StartAgent,
+		example: "  agbox agent start coder",
+	})
+}
+
+func (a *app) agentInterruptCommand() *cobra.Command {
+	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+		name: "interrupt", short: "Ask busy agents to end their turn; the prompt is not given again",
+		suggestFor: []string{"cancel", "abort"}, method: (*client.Client).InterruptAgent,
+		example: "  agbox agent interrupt coder",
+	})
+}
+
+func (a *app) agentDeleteCommand() *cobra.Command { return verbCommand(a, a.agentKind(), deleteAgents) }
+
+var deleteAgents = verb[*agboxv1.AgentHandle]{
+	name: "delete", short: "Remove agents with their conversations",
+	long:       "Remove agents: their processes, conversations and queued prompts. What they did in the sandbox stays. The name is free at once.",
+	suggestFor: []string{"rm", "remove", "kill"}, want: string(client.AgentDeleted), method: (*client.Client).DeleteAgent, missing: true,
+	example: "  agbox agent delete coder",
+}
+
+type verbOptions struct {
+	wait, ignore bool
+	timeout      time.Duration
+}
+
+func verbCommand[H handle](a *app, k kind[H], v verb[H]) *cobra.Command {
+	var o verbOptions
+	cmd := &cobra.Command{
+		Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
+		Args: atLeastOne("the name or ID of " + k.article()),
+		RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+	}
+	if v.want != "" {
+		cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
+		cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	}
+	if v.missing {
+		cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")
+	}
+	return cmd
+}
+
+// request sends all requests before it waits for any, so that the objects change side by side.
+func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
+	var asked []H
+	failed := false
+	for _, ref := range refs {
+		one, pending, err := ask(ctx, a, k, ref, v)
+		switch {
+		case err == nil && pending:
+			asked = append(asked, one)
+		case err == nil, o.ignore && k.isNotFound(err):
+		case client.IsUnavailable(err) || ctx.Err() != nil:
+			return err
+		default:
+			a.complain(err)
+			failed = true
+		}
+	}
+	if a.conn != nil {
+		a.warnEngine(ctx, a.conn)
+	}
+	if o.wait {
+		return outcomeOf(ctx, waitAll(ctx, a, k, asked, v.want, o.timeout) || failed)
+	}
+	for _, one := range asked {
+		fmt.Fprintf(a.Out, "%s %s requested\n", k.label(one), v.name)
+	}
+	return outcomeOf(ctx, failed)
+}
+
+// ask sends one request. pending is false if there is nothing to wait for, which ask has printed.
+func ask[H handle](ctx context.Context, a *app, k kind[H], ref string, v verb[H]) (one H, pending bool, err error) {
+	if one, err = k.resolve(ctx, ref); err != nil {
+		return one, false, err
+	}
+	err = v.method(a.conn, ctx, k.id(one))
+	if v.already != nil && client.IsFailedPrecondition(err) {
+		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.already(now) != "" {
+			fmt.Fprintf(a.Out, "%s %s\n", k.label(one), v.already(now))
+			return one, false, nil
+		}
+	}
+	if err != nil {
+		return one, false, k.refused(ctx, v.name, one, err)
+	}
+	return one, true, nil
+}
