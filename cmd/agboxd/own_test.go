@@ -30,7 +30,7 @@ func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
 	policy := p.policy(config.Mounts{}, link+"/engine/docker", slog.New(slog.DiscardHandler))
 	for source, want := range map[string]string{
 		"/own": "agboxd's own", "/own/ids.db": "agboxd's own", "/own/made-later": "agboxd's own",
-		"/engine/sock": "/engine/sock, which is the container engine's", "/engine/docker/volumes": "keeps its data",
+		"/engine/sock": "/engine/sock, which is the container engine's", "/engine/docker/volumes": "the container engine's data directory",
 		"/engine": "the container engine's", "/other": "",
 	} {
 		got := policy.Refuses(target+source, mountpolicy.Use{Writable: true})

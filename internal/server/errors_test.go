@@ -197,7 +197,7 @@ func TestMountSources(t *testing.T) {
 		"dirlink/inner": "is, or goes through, a symbolic link; write " + fmt.Sprintf("%q", path("dir/inner")),
 		"dangling":      "does not exist on this host",
 		"gone":          "does not exist on this host",
-		"file/x":        "cannot be looked at: not a directory",
+		"file/x":        "cannot be inspected: not a directory",
 		"fifo":          "is not a file, directory or socket",
 	} {
 		_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{

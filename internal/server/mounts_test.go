@@ -98,7 +98,7 @@ func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
 	}{
 		"an accepted place":            {mountpolicy.Policy{}, ""},
 		"agboxd's own":                 {mountpolicy.Policy{Own: []string{target}, AllowSystem: true}, "agboxd's own"},
-		"the engine's data":            {mountpolicy.Policy{EngineData: []string{target}}, "where the container engine keeps its data"},
+		"the engine's data":            {mountpolicy.Policy{EngineData: []string{target}}, "the container engine's data directory"},
 		"a place outside of the roots": {mountpolicy.Policy{Allow: []string{home}}, "lies outside of mounts.allow"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package clockjump decides from readings of the host's clocks whether deadlines, which are times of its wall clock, may act. After a
-// jump of the wall clock, deadlines that stop or delete wait for a grace period in which the clock may jump back; then the clock is
+// jump of the wall clock, deadlines that stop or delete wait for a grace period, since the clock may jump back; then the clock is
 // accepted. The package is pure: the caller supplies the readings and the record of earlier ones.
 package clockjump
 
@@ -9,47 +9,47 @@ import (
 )
 
 const (
-	// Tolerance is the largest step of the wall clock, and the shortest suspend of the host, that is no jump. A leap
-	// second, and the correction by NTP after a resume from a battery clock with whole seconds, stay below it.
+	// Tolerance is the largest step of the wall clock, and the longest suspend of the host, that does not count as a jump. A leap
+	// second, and NTP's correction after a resume from a battery clock with whole seconds, are smaller.
 	Tolerance = 5 * time.Second
 	// confirmEvery is the interval at which a clock without a jump is confirmed. Steps below Tolerance add up in between, so an
-	// undetected drift is at most Tolerance a minute.
+	// undetected drift is at most Tolerance per minute.
 	confirmEvery = time.Minute
-	// maxGraces bounds a wait that further jumps prolong, in grace periods.
+	// maxGraces bounds a wait that further jumps extend, in grace periods.
 	maxGraces = 6
-	// maxSpans bounds the memory of clocks that were wrong.
+	// maxSpans bounds the number of recorded runs of wrong clocks.
 	maxSpans = 16
 )
 
-// Reading is one look at the clocks of the host.
+// Reading is one reading of the host's clocks.
 type Reading struct {
 	// Wall is the wall clock, without Go's monotonic part.
 	Wall time.Time
 	// SinceBoot is CLOCK_BOOTTIME, which counts while the host is suspended; Awake is CLOCK_MONOTONIC, which does not. NTP slews
-	// both like the wall clock, and steps neither: Wall - SinceBoot, the time of the boot, changes by a step only.
+	// both like the wall clock, and steps neither: Wall - SinceBoot, the time of the boot, changes only by a step.
 	SinceBoot, Awake time.Duration
 	// BootID is the kernel's boot ID.
 	BootID string
-	// Synced: the kernel holds the wall clock for synchronised (adjtimex, not STA_UNSYNC).
+	// Synced: the kernel reports the wall clock as synchronised (adjtimex, not STA_UNSYNC).
 	Synced bool
 }
 
 func (r Reading) bootedAt() time.Time { return r.Wall.Add(-r.SinceBoot) }
 
-// State is the verdict on the wall clock and its history. It is a value: Look returns the next one. The zero State has no history and
-// accepts the first reading; see Unrecorded.
+// State is the verdict on the wall clock and its history. It is a value: Look returns the next State. The zero State has no history
+// and accepts the first reading; see Unrecorded.
 type State struct {
 	BootID string
-	// BootedAt is the time of the boot by the accepted clock; zero while no clock of this boot is accepted.
+	// BootedAt is the time of the boot by the accepted clock; zero until a clock of this boot is accepted.
 	BootedAt time.Time
 	// Wall is the accepted clock when it was last confirmed.
 	Wall time.Time
 	// Slept is how long the host has been suspended since its boot.
 	Slept time.Duration
-	// Since is when the accepted clock was last set right, in its own time: at a jump that was accepted, or when it jumped back.
+	// Since is when the accepted clock was last corrected, in its own time: at an accepted jump, or when it jumped back.
 	Since time.Time
-	// Unsure is the first time that may have been read from a clock that was accepted after a boot without synchronisation and has not been
-	// synchronised since. Zero: there is no such clock.
+	// Unsure is the earliest time that may have been read from a clock that was accepted after a boot without synchronisation and is
+	// still not synchronised. Zero: there is no such clock.
 	Unsure time.Time
 	// Doubt is a clock that is not accepted yet.
 	Doubt *Doubt
@@ -58,16 +58,16 @@ type State struct {
 	// Wrong are the runs of clocks that were never accepted, oldest first.
 	Wrong []Span
 
-	looked time.Duration // SinceBoot of the last reading; 0 after a restart
+	looked time.Duration // SinceBoot at the last reading; 0 after a restart
 }
 
-// Wait is a grace period that runs, in CLOCK_MONOTONIC.
+// Wait is a running grace period, in CLOCK_MONOTONIC.
 type Wait struct {
-	// First is when it started, Last when it last started over.
+	// First is when it started, Last when it was last restarted.
 	First, Last time.Duration
 }
 
-// left is what remains of the wait.
+// left returns the rest of the wait.
 func (w *Wait) left(awake, grace time.Duration) time.Duration {
 	if w == nil {
 		return 0
@@ -78,11 +78,11 @@ func (w *Wait) left(awake, grace time.Duration) time.Duration {
 // Doubt is a run of a clock that has jumped.
 type Doubt struct {
 	Wait
-	// NewBoot: no clock was accepted since the boot, so there is none to jump back to.
+	// NewBoot: no clock was accepted since the boot, so there is none to return to.
 	NewBoot bool
 	// BootedAt is the time of the boot by this clock.
 	BootedAt time.Time
-	// From is the earliest time that may have been read from it, Since the first known reading, To the last.
+	// From is the earliest time that may have been read from this clock, Since the first known reading, To the last.
 	From, Since, To time.Time
 }
 
@@ -94,7 +94,7 @@ type Span struct {
 	At time.Time
 }
 
-// Kind names an event.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.
@@ -104,29 +104,29 @@ const (
 	Backward Kind = "backward"
 	// Suspend: the host was suspended.
 	Suspend Kind = "suspend"
-	// Boot: the host booted, and its clock is not synchronised or earlier than the last record.
+	// Boot: the host booted, and its clock is not synchronised, or earlier than the last record.
 	Boot Kind = "boot"
-	// Returned: the clock jumped back within the grace period, which is over.
+	// Returned: the clock jumped back within the grace period, which ends.
 	Returned Kind = "returned"
-	// Believed: a grace period is over, and the clock is accepted as it is.
+	// Believed: a grace period ended, and the clock is accepted.
 	Believed Kind = "believed"
 )
 
-// Jumps are the kinds that begin a grace period.
+// Jumps returns the kinds that start a grace period.
 func Jumps() []Kind { return []Kind{Forward, Backward, Suspend, Boot} }
 
-// Event is what a reading showed.
+// Event is a change shown by a reading.
 type Event struct {
 	Kind Kind
 	// By is the size of the step, or how long the host was suspended.
 	By time.Duration
 }
 
-// Unrecorded is the State of a daemon that has records of sandboxes and none of a clock. An unsynchronised clock is then
-// no better known than after a reboot.
+// Unrecorded is the State of a daemon that has records of sandboxes but none of a clock. An unsynchronised clock is then
+// as uncertain as after a reboot.
 func Unrecorded() State { return State{BootID: "unrecorded"} }
 
-// Look takes a reading into account.
+// Look processes a reading and returns the next State.
 func (s State) Look(r Reading, grace time.Duration) (State, []Event) {
 	var events []Event
 	switch s.BootID {
@@ -142,7 +142,7 @@ func (s State) Look(r Reading, grace time.Duration) (State, []Event) {
 	return s, events
 }
 
-// Left is how long deadlines wait after a reading, in time that the host is awake; 0: they don't wait.
+// Left returns how long deadlines wait after a reading, in time that the host is awake; 0: they don't wait.
 func (s State) Left(r Reading, grace time.Duration) time.Duration {
 	left := s.Woke.left(r.Awake, grace)
 	if s.Doubt != nil {
@@ -151,7 +151,7 @@ func (s State) Left(r Reading, grace time.Duration) time.Duration {
 	return left
 }
 
-// wake begins a wait when the host was suspended, and ends one.
+// wake starts a wait when the host was suspended, and ends a completed one.
 func (s *State) wake(r Reading, grace time.Duration) []Event {
 	var events []Event
 	if s.Woke != nil && s.Woke.left(r.Awake, grace) == 0 {
@@ -171,7 +171,7 @@ func (s *State) wake(r Reading, grace time.Duration) []Event {
 	return append(events, Event{Suspend, slept})
 }
 
-// step compares the time of the boot with the one before.
+// step compares the time of the boot with the previous one.
 func (s *State) step(r Reading, grace time.Duration) []Event {
 	was := s.BootedAt
 	if s.Doubt != nil {
@@ -205,7 +205,7 @@ func (s *State) step(r Reading, grace time.Duration) []Event {
 	return append([]Event{{kind, by}}, s.settle(r, grace)...)
 }
 
-// confirm follows a clock without a jump.
+// confirm records a reading without a jump.
 func (s *State) confirm(r Reading) {
 	if r.Wall.Sub(s.Wall) >= confirmEvery {
 		s.BootedAt, s.Wall = r.bootedAt(), r.Wall
@@ -215,11 +215,11 @@ func (s *State) confirm(r Reading) {
 	}
 }
 
-// doubt starts a run of a clock that is not accepted.
+// doubt starts a run of an unaccepted clock.
 func (s *State) doubt(r Reading, w Wait, newBoot bool) {
 	looked := s.looked
 	if looked == 0 && !s.BootedAt.IsZero() {
-		looked = s.Wall.Sub(s.BootedAt) // as long ago as the record
+		looked = s.Wall.Sub(s.BootedAt) // the age of the record
 	}
 	if newBoot {
 		looked = 0
@@ -229,7 +229,7 @@ func (s *State) doubt(r Reading, w Wait, newBoot bool) {
 	}
 }
 
-// settle accepts the clock in doubt when its grace period is over, or after a boot when it is synchronised.
+// settle accepts the doubtful clock when its grace period has ended, or after a boot when it is synchronised.
 func (s *State) settle(r Reading, grace time.Duration) []Event {
 	d := s.Doubt
 	if d.left(r.Awake, grace) > 0 && (!d.NewBoot || !s.trusts(r)) {
@@ -251,7 +251,7 @@ func (s *State) trusts(r Reading) bool {
 	return r.Synced && !r.Wall.Before(s.Wall.Add(-Tolerance))
 }
 
-// boot starts another boot. A clock in doubt before it counts as wrong.
+// boot starts another boot. A doubtful clock of the previous boot counts as wrong.
 func (s *State) boot(r Reading, grace time.Duration) []Event {
 	if d := s.Doubt; d != nil {
 		s.addWrong(Span{d.From, d.To.Add(confirmEvery), r.Wall})
@@ -266,7 +266,7 @@ func (s *State) boot(r Reading, grace time.Duration) []Event {
 	return append([]Event{{Boot, 0}}, s.settle(r, grace)...)
 }
 
-// addWrong keeps a run that was wrong; when there are too many, those that begin closest to each other become one.
+// addWrong records a run of a wrong clock; beyond maxSpans it merges the runs with the closest starts.
 func (s *State) addWrong(w Span) {
 	if w.To.Before(w.From) {
 		return

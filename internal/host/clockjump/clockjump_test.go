@@ -17,11 +17,11 @@ const (
 
 var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// host is a machine with clocks, and a daemon that looks at them.
+// host is a machine with clocks, and a daemon that reads them.
 type host struct {
 	Reading
 	state  State
-	stored State // what a new daemon finds
+	stored State // the record for a new daemon
 	seen   []string
 }
 
@@ -49,7 +49,7 @@ func (h *host) look() {
 
 func (h *host) store() { h.stored = h.state; h.stored.looked = 0 }
 
-// run lets time go by, with a look every second.
+// run advances the time, with a reading every second.
 func (h *host) run(d time.Duration) {
 	for ; d > 0; d -= time.Second {
 		h.pass(min(d, time.Second))
@@ -57,7 +57,7 @@ func (h *host) run(d time.Duration) {
 	}
 }
 
-// pass lets time go by without a reading.
+// pass advances the time without a reading.
 func (h *host) pass(d time.Duration) {
 	h.Wall, h.SinceBoot, h.Awake = h.Wall.Add(d), h.SinceBoot+d, h.Awake+d
 }
@@ -66,7 +66,7 @@ func (h *host) step(d time.Duration) { h.Wall = h.Wall.Add(d) }
 
 func (h *host) suspend(d time.Duration) { h.Wall, h.SinceBoot = h.Wall.Add(d), h.SinceBoot+d }
 
-// die is a kill -9 and the next daemon.
+// die simulates a kill -9 and a new daemon.
 func (h *host) die() { h.state = h.stored; h.look() }
 
 func (h *host) reboot(id string, wall time.Time, synced bool) {
@@ -223,8 +223,8 @@ func TestNoGraceIsNoWait(t *testing.T) {
 	}
 }
 
-// A time that was recorded by a wrong clock counts from when that clock was set right.
-func TestWhenSomethingBegan(t *testing.T) {
+// A time that was recorded by a wrong clock counts from when that clock was corrected.
+func TestBegan(t *testing.T) {
 	rows := []struct {
 		name string
 		do   func(h *host, mark func())
@@ -347,7 +347,7 @@ func TestWhenSomethingBegan(t *testing.T) {
 			}
 			deadline := m.Deadline(marked.Add(2*time.Hour), marked)
 			if left := deadline.Sub(m.Now); (left - (2*time.Hour - row.age)).Abs() > time.Second {
-				t.Errorf("a deadline of two hours comes in %v", left)
+				t.Errorf("a deadline of two hours expires in %v", left)
 			}
 		})
 	}
@@ -356,8 +356,8 @@ func TestWhenSomethingBegan(t *testing.T) {
 	}
 }
 
-// Whatever the clock does, no record gets older than elapsed time while a jump is not accepted, and every wait ends.
-func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
+// For any clock, no record ages faster than elapsed time while a jump is not accepted, and every wait ends.
+func TestRecordsNeverAgeFasterThanElapsedTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHost()
 		h.run(2 * time.Minute)
@@ -366,10 +366,10 @@ func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 			at    time.Duration // SinceBoot
 		}
 		var facts []fact
-		away := time.Duration(0) // by how much the clock is wrong
+		away := time.Duration(0) // the error of the clock
 		for i := range rapid.IntRange(1, 30).Draw(t, "acts") {
 			switch rapid.IntRange(0, 4).Draw(t, fmt.Sprint("act", i)) {
-			case 0: // somewhere else
+			case 0: // a random step
 				d := time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "step")) * 100 * time.Second
 				h.step(d)
 				away += d
@@ -377,14 +377,14 @@ func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 				h.step(-away)
 				away = 0
 			case 2:
-				h.look() // records are dated by a clock that was read within the last second
+				h.look() // records are dated by a clock read within the last second
 				facts = append(facts, fact{h.Wall, h.SinceBoot})
 			case 3:
 				h.die()
 			}
 			h.run(time.Duration(rapid.IntRange(1, 10).Draw(t, "seconds")) * time.Second)
 			if away == 0 && h.state.Doubt != nil {
-				t.Fatalf("the clock is back, and in doubt: %v", h.seen)
+				t.Fatalf("the clock has returned, but is in doubt: %v", h.seen)
 			}
 			if h.left() > 0 {
 				continue
@@ -392,7 +392,7 @@ func TestNothingIsOlderThanTheTimeThatWentBy(t *testing.T) {
 			m := h.state.Moment(h.Reading)
 			for _, f := range facts {
 				if age, most := m.Now.Sub(m.Began(f.dated)), h.SinceBoot-f.at; age > most+Tolerance {
-					t.Fatalf("what began %v ago is %v old: %v\n%+v", most, age, h.seen, h.state)
+					t.Fatalf("a start %v ago is %v old: %v\n%+v", most, age, h.seen, h.state)
 				}
 			}
 		}

@@ -8,29 +8,29 @@ import (
 // maxSkew is the largest difference tolerated between adjacent readings of one clock.
 const maxSkew = time.Minute
 
-// Moment is the time by which a deadline is judged, with the history of the clock that dated the records.
+// Moment is the time against which deadlines are compared, with the history of the clock that dated the records.
 type Moment struct {
 	Now time.Time
-	// Since is when the clock was last set right.
+	// Since is when the clock was last corrected.
 	Since time.Time
 	// Wrong are runs of clocks that were wrong.
 	Wrong []Span
 
-	latest time.Time // a right clock has dated no record later; never before Now
+	latest time.Time // the latest time that a right clock may have recorded; never before Now
 }
 
-// Moment returns that of a reading.
+// Moment returns the Moment of a reading.
 func (s State) Moment(r Reading) Moment { return Moment{Now: r.Wall, Since: s.Since, Wrong: s.Wrong} }
 
-// CheckedAt is the same moment for records that may have been made until now: those do not lie in the future.
+// CheckedAt returns the same moment for records made until now, which do not count as future.
 func (m Moment) CheckedAt(now time.Time) Moment {
 	m.latest = now
 	return m
 }
 
-// Began translates t, the recorded start of something, to the present clock. The result is t, unless t was read from a wrong clock or
-// lies in the future: then it is when the clock was set right. If the right clock may have shown t as well, the result is the later
-// of the two, so that a deadline is late and never early. The zero time stays.
+// Began translates t, a recorded start time, to the present clock. The result is t, unless t was read from a wrong clock or
+// is in the future: then it is when the clock was corrected. If the right clock may have shown t as well, the result is the later
+// of the two, so that a deadline may be late but never early. The zero time is unchanged.
 func (m Moment) Began(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -52,7 +52,7 @@ func (m Moment) Began(t time.Time) time.Time {
 	return began
 }
 
-// readings returns the times that a recorded t may stand for. A wrong clock may have been followed by another wrong one, so each
+// readings returns the times that a recorded t may mean. A wrong clock may have been followed by another wrong one, so each
 // result is translated again.
 func (m Moment) readings(t time.Time) []time.Time {
 	times := []time.Time{t}
@@ -67,10 +67,10 @@ func (m Moment) readings(t time.Time) []time.Time {
 	return times
 }
 
-// Age is how long ago t was, translated as by Began. It is negative for a time in the future.
+// Age returns how long ago t was, translated as by Began. It is negative for a time in the future.
 func (m Moment) Age(t time.Time) time.Duration { return m.Now.Sub(m.Began(t)) }
 
-// Deadline translates a deadline that was set relative to the recorded time from. A zero from: it was set as a time, and stays.
+// Deadline translates a deadline that was set relative to the recorded time from. With a zero from it was set absolutely, and is unchanged.
 func (m Moment) Deadline(at, from time.Time) time.Time {
 	if at.IsZero() || from.IsZero() {
 		return at

@@ -16,34 +16,34 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// Sizes of a piece of the ballast. With a used-up quota on btrfs a commit needs 20 KiB for each page, and
-// a rename 180 KiB for a moment; see also outputRoom and spareRoom of agbox-shim.
+// Sizes of a piece of the ballast. With an exhausted quota on btrfs a commit needs 20 KiB for each page, and
+// a rename temporarily 180 KiB; see also outputRoom and spareRoom of agbox-shim.
 const (
 	leastPiece = 512 << 10
 	mostPieces = 128
 )
 
-// ballast is a directory of files that hold space. Its methods may be called concurrently.
+// ballast is a directory of files that reserve disk space. Its methods may be called concurrently.
 //
-// It is released piece by piece: other writers on a full disk take whatever a commit does not, so a ballast that is released at
-// once is good for one commit. Each piece is a file, since with a used-up quota btrfs refuses truncate(2), but never unlink(2).
+// It is released piece by piece: on a full disk, other writers use up the space that a commit does not, so a ballast released at
+// once would help one commit only. Each piece is a file, since with an exhausted quota btrfs refuses truncate(2), but never unlink(2).
 type ballast struct {
 	path string
 
 	mu       sync.Mutex
-	releases int // how often a piece was released; tells a make that it was overtaken
+	releases int // number of released pieces; make stops when it has changed
 }
 
-// pieceSize is the size of a piece of a ballast of size bytes, in whole pages.
+// pieceSize returns the size of a piece for a ballast of size bytes, in whole pages.
 func pieceSize(size int64) int64 {
 	const page = 4096
 	return max(leastPiece, (size/mostPieces+page-1)/page*page)
 }
 
-// piece is the path of the piece with index i.
+// piece returns the path of the piece with index i.
 func (b *ballast) piece(i int64) string { return filepath.Join(b.path, fmt.Sprintf("%03d", i)) }
 
-// held returns how many bytes on disk the pieces take together; 0 when there are none.
+// held returns the disk space that the pieces use, in bytes; 0 when there are none.
 func (b *ballast) held() (all int64) {
 	files, _ := os.ReadDir(b.path) // without a directory there are no pieces
 	for _, f := range files {
@@ -52,7 +52,7 @@ func (b *ballast) held() (all int64) {
 	return all
 }
 
-// allocated returns how many bytes on disk a file takes; 0 when it is missing or not a regular file.
+// allocated returns the disk space that a file uses, in bytes; 0 when it is missing or not a regular file.
 func allocated(path string) int64 {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -61,7 +61,7 @@ func allocated(path string) int64 {
 	return st.Blocks * 512 // the unit of st_blocks
 }
 
-// files are the paths of the pieces; or of the one file that an earlier version made, which stays until there is room for pieces.
+// files returns the paths of the pieces, or of the single file of an earlier version, which stays until there is room for pieces.
 func (b *ballast) files() (paths []string) {
 	if allocated(b.path) > 0 {
 		return []string{b.path}
@@ -73,7 +73,7 @@ func (b *ballast) files() (paths []string) {
 	return paths
 }
 
-// release gives the space of one piece back and reports whether there was any.
+// release frees one piece and reports whether it freed any space.
 func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,17 +88,17 @@ func (b *ballast) release() bool {
 	return false
 }
 
-// make makes the missing pieces of a ballast of size bytes. It stops when release is called meanwhile. On an error it keeps
-// the pieces that are whole: with a quota, which statfs does not show, it has taken them while others waited for space, and would not
-// get them again. Errors: ENOSPC and EDQUOT where there is no room.
+// make creates the missing pieces of a ballast of size bytes. It stops when release is called meanwhile. After an error it keeps
+// the complete pieces: with a quota, which statfs does not show, other writers are waiting for that space, and make would not
+// get it again. Errors: ENOSPC and EDQUOT when the disk or quota is full.
 func (b *ballast) make(size int64) error {
 	return fault.Around(fault.Disk, "make_ballast", func() error { return b.makePieces(size) })
 }
 
 func (b *ballast) makePieces(size int64) error {
-	_ = os.Remove(b.path) // a file of this name; a directory with pieces stays
+	_ = os.Remove(b.path) // removes a file of this name, or an empty directory
 	if err := os.Mkdir(b.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the ballast: %w", err)
+		return fmt.Errorf("create the ballast directory: %w", err)
 	}
 	b.mu.Lock()
 	releases := b.releases
@@ -112,7 +112,7 @@ func (b *ballast) makePieces(size int64) error {
 	return nil
 }
 
-// makePiece makes one piece under the lock, which a writer that needs room waits for. On an error there is no such piece.
+// makePiece creates one piece under the lock, which a writer that needs room waits for. After an error the piece does not exist.
 func (b *ballast) makePiece(path string, size int64, releases int) (overtaken bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,14 +124,14 @@ func (b *ballast) makePiece(path string, size int64, releases int) (overtaken bo
 	}
 	err = fault.Around(fault.Disk, "fill_ballast", func() error { return fill(path, size) })
 	if err != nil {
-		_ = os.Remove(path) // it may not have come to be
-		return false, fmt.Errorf("make a piece of the ballast: %w", err)
+		_ = os.Remove(path) // it may not exist
+		return false, fmt.Errorf("create a piece of the ballast: %w", err)
 	}
 	return false, nil
 }
 
-// fill makes a file that holds size bytes of disk: allocated, or written where the file system does not allocate, or does not keep
-// what it has promised.
+// fill creates a file that uses size bytes of disk: by allocation, or by writing where the file system does not support
+// allocation or does not honour it.
 func fill(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -145,7 +145,7 @@ func fill(path string, size int64) error {
 	if allocated(path) >= size {
 		return nil
 	}
-	noise := make([]byte, size) // which no file system can compress
+	noise := make([]byte, size) // not compressible by a file system
 	if _, err := rand.Read(noise); err != nil {
 		return err
 	}
@@ -155,20 +155,20 @@ func fill(path string, size int64) error {
 	return f.Sync()
 }
 
-// isFull reports whether err says that there is no room.
+// isFull reports whether err means that the disk or quota is full.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// read looks at the file system of path, without the ballast.
+// read returns the reading of path's file system, without the ballast.
 func read(path string) (r Reading, device uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return r, 0, fmt.Errorf("look at %s: %w", path, err)
+		return r, 0, fmt.Errorf("stat %s: %w", path, err)
 	}
 	var f unix.Statfs_t
 	if err := unix.Statfs(path, &f); err != nil {
-		return r, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+		return r, 0, fmt.Errorf("statfs %s: %w", path, err)
 	}
 	block := f.Frsize
 	if block == 0 {

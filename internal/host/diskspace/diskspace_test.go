@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestDefaultsGoByTheSizeOfTheDisk(t *testing.T) {
+func TestDefaultsDependOnTheDiskSize(t *testing.T) {
 	for _, c := range []struct{ total, low, reserve int64 }{
 		{4 * mib, 4 * mib / 20, mib / 2},
 		{48 * mib, 48 * mib / 20, 48 * mib / 32},
@@ -60,7 +60,7 @@ func TestDefaultsGoByTheSizeOfTheDisk(t *testing.T) {
 	}
 }
 
-// smallDisk is a file system of its own.
+// smallDisk mounts a small file system.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func newWatcher(dir string) *Watcher {
 	})
 }
 
-// TestADiskFillsAndEmpties goes once through everything.
+// TestADiskFillsAndEmpties runs through a whole cycle.
 func TestADiskFillsAndEmpties(t *testing.T) {
 	dir := smallDisk(t, "32m")
 	w := newWatcher(dir)
@@ -100,7 +100,7 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 		}
 	}
 	if w.MakeRoom() {
-		t.Fatal("more was released than there is")
+		t.Fatal("more was released than existed")
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib), 0o600))
 	w.Look()
@@ -114,7 +114,7 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 	}
 }
 
-// TestWhatACrashLeavesOfTheBallast: no piece, or an empty, a cut, a sparse, a whole one.
+// TestWhatACrashLeavesOfTheBallast: a missing, empty, cut, sparse or complete piece.
 func TestWhatACrashLeavesOfTheBallast(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, piece string){
 		"missing":           func(*testing.T, string) {},
@@ -140,14 +140,14 @@ func TestWhatACrashLeavesOfTheBallast(t *testing.T) {
 	}
 }
 
-// inTheWay puts a file in the place of an empty directory.
+// inTheWay puts a file in place of an empty directory.
 func inTheWay(t *testing.T, path string) {
 	t.Helper()
 	must(t, os.Remove(path))
 	must(t, os.WriteFile(path, make([]byte, mib), 0o600))
 }
 
-// TestAnUnfinishedBallastKeepsItsPieces: what was taken from writers that wait for the same space is not given back to them.
+// TestAnUnfinishedBallastKeepsItsPieces: other writers wait for the same space, so acquired pieces are not released.
 func TestAnUnfinishedBallastKeepsItsPieces(t *testing.T) {
 	b := ballast{path: filepath.Join(smallDisk(t, "4m"), "ballast")}
 	if err := b.make(8 * mib); !isFull(err) {
@@ -158,7 +158,7 @@ func TestAnUnfinishedBallastKeepsItsPieces(t *testing.T) {
 	}
 }
 
-func TestAFullDiskAtTheStartIsLowAndNoMore(t *testing.T) {
+func TestFullDiskAtTheStartIsLow(t *testing.T) {
 	dir := smallDisk(t, "8m")
 	filler := smalldisk.Fill(t, dir)
 	w := newWatcher(dir)
@@ -175,7 +175,7 @@ func TestAFullDiskAtTheStartIsLowAndNoMore(t *testing.T) {
 	}
 }
 
-// TestTheBallastOfAnEarlierVersionIsReleased: that version kept it in one file, and the disk is full when this one starts.
+// TestTheBallastOfAnEarlierVersionIsReleased: that version kept it in one file, and the disk is full at the start.
 func TestTheBallastOfAnEarlierVersionIsReleased(t *testing.T) {
 	dir := smallDisk(t, "8m")
 	old := filepath.Join(dir, "ballast")
@@ -196,7 +196,7 @@ func TestTheBallastOfAnEarlierVersionIsReleased(t *testing.T) {
 	}
 }
 
-// TestAReleaseOvertakesTheMaking is for the race detector too.
+// TestAReleaseOvertakesTheMaking also serves the race detector.
 func TestAReleaseOvertakesTheMaking(t *testing.T) {
 	b := ballast{path: filepath.Join(t.TempDir(), "ballast")}
 	var wg sync.WaitGroup
@@ -212,7 +212,7 @@ func TestAReleaseOvertakesTheMaking(t *testing.T) {
 	}
 }
 
-func TestAPlaceThatIsGoneIsNotLow(t *testing.T) {
+func TestMissingPlaceIsNotLow(t *testing.T) {
 	w := newWatcher(filepath.Join(t.TempDir(), "later"))
 	if why := w.NoRoom(); why != "" || w.ReserveBytes() != 0 {
 		t.Error(why)

@@ -11,22 +11,22 @@ import (
 	"github.com/docker/go-units"
 )
 
-// lookEvery is the time between two looks: a disk that takes 1 GB/s loses no more than the default low-water mark of a
-// large one in it.
+// lookEvery is the interval between readings: within it, a disk written at 1 GB/s loses at most the default low-water mark of
+// a large disk.
 const lookEvery = 500 * time.Millisecond
 
 // Place is a directory whose file system is watched.
 type Place struct {
 	// Name is a metric label: "data", "logs", "docker".
 	Name string
-	// Words name the disk for people: "of the data directory".
+	// Words describe the disk in messages: "of the data directory".
 	Words string
 	Path  string
-	// Where returns the path at each look if Path is empty; "": the path is unknown, and the disk not low. It must not block.
+	// Where returns the path for each reading if Path is empty; "": unknown, and the disk counts as not low. It must not block.
 	Where func() string
 }
 
-// path is where the place is now.
+// path returns the present path of the place.
 func (p Place) path() string {
 	if p.Path == "" && p.Where != nil {
 		return p.Where()
@@ -36,35 +36,35 @@ func (p Place) path() string {
 
 // Options configure a Watcher.
 type Options struct {
-	// Places; the ballast is on the first one's file system. Several on one file system count as the first of them.
+	// Places are watched; the ballast is on the first one's file system. Of several on one file system only the first counts.
 	Places []Place
-	// Ballast is the path of the ballast, a directory that is made, on the file system of Places[0].
+	// Ballast is the path of the ballast, a directory that New creates on the file system of Places[0].
 	Ballast string
-	// Reserve is the size of the ballast in bytes; 0: by the size of the file system.
+	// Reserve is the size of the ballast in bytes; 0: the default for the size of the file system.
 	Reserve int64
-	// LowWater is the mark in bytes; 0: by the size of each file system. See SetLowWater.
+	// LowWater is the mark in bytes; 0: the default for the size of each file system. See SetLowWater.
 	LowWater int64
-	// Observe is called after each look at a place. Nil is fine.
+	// Observe is called after each reading of a place. May be nil.
 	Observe func(place string, free int64, low bool)
-	// Released is called whenever a piece of the ballast was given back. Nil is fine.
+	// Released is called whenever a piece of the ballast was released. May be nil.
 	Released func()
 	Logger   *slog.Logger
 }
 
-// Watcher knows whether there is room for anything new. Its methods may be called from any goroutine.
+// Watcher decides whether there is room for new work. Its methods may be called from any goroutine.
 type Watcher struct {
 	o       Options
 	ballast ballast
 
 	mu       sync.Mutex
 	lowWater int64
-	noRoom   map[string]string // by place that is low, the sentence
+	noRoom   map[string]string // by low place, the reason
 	returned func()
-	useless  bool // the file system of the ballast can't hold one
+	useless  bool // the file system does not support a ballast
 }
 
-// New returns a Watcher that has looked once, and made the ballast if there is room. It never fails: a disk that can't be
-// looked at is not low.
+// New returns a Watcher after a first reading, with the ballast created if there is room. It never fails: a disk that can't be
+// read counts as not low.
 func New(o Options) *Watcher {
 	if o.Observe == nil {
 		o.Observe = func(string, int64, bool) {}
@@ -80,7 +80,7 @@ func New(o Options) *Watcher {
 	return w
 }
 
-// Run looks at all places twice a second until ctx ends.
+// Run reads all places twice a second until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -94,7 +94,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// SetLowWater changes the mark from the next look on; 0: by the size of each file system.
+// SetLowWater changes the mark for later readings; 0: the default for the size of each file system.
 func (w *Watcher) SetLowWater(bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *Watcher) OnReturn(fn func()) {
 	w.returned = fn
 }
 
-// NoRoom says in one sentence why nothing new may begin; empty when it may. It does not block on a disk.
+// NoRoom returns the reason, in one sentence, why new work is refused; empty when it is accepted. It does no I/O.
 func (w *Watcher) NoRoom() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,8 +120,8 @@ func (w *Watcher) NoRoom() string {
 	return ""
 }
 
-// MakeRoom releases a piece of the ballast and reports whether that gave anything. From then on there is no room for anything new
-// until the ballast is whole again.
+// MakeRoom releases a piece of the ballast and reports whether that freed space. Afterwards new work is refused until the ballast
+// is complete again.
 func (w *Watcher) MakeRoom() bool {
 	if !w.ballast.release() {
 		return false
@@ -138,11 +138,11 @@ func (w *Watcher) MakeRoom() bool {
 	if known {
 		level = slog.LevelDebug
 	}
-	w.o.Logger.Log(context.Background(), level, "the disk is full; a piece of the ballast is released", "disk", first.Name, "path", w.o.Ballast)
+	w.o.Logger.Log(context.Background(), level, "the disk is full; released a piece of the ballast", "disk", first.Name, "path", w.o.Ballast)
 	return true
 }
 
-// ReserveBytes is the size of the ballast, in bytes; the database keeps as much ahead. 0 when the disk can't be read.
+// ReserveBytes is the size of the ballast, in bytes; the database preallocates as much. 0 when the disk can't be read.
 func (w *Watcher) ReserveBytes() int64 {
 	r, _, err := read(w.o.Places[0].Path)
 	if err != nil {
@@ -158,7 +158,7 @@ func (w *Watcher) reserve(r Reading) int64 {
 	return Reserve(r.Total)
 }
 
-// Look judges every place once. One caller at a time.
+// Look reads and judges every place once. It must not be called concurrently.
 func (w *Watcher) Look() {
 	before := w.NoRoom()
 	seen := map[uint64]bool{}
@@ -169,7 +169,7 @@ func (w *Watcher) Look() {
 		}
 		r, device, err := read(p.Path)
 		if err != nil || seen[device] {
-			w.set(p, "") // a directory that is not there yet, or one that counts as another
+			w.set(p, "") // a missing directory, or a second place on one file system
 			continue
 		}
 		seen[device] = true
@@ -213,7 +213,7 @@ func (w *Watcher) judge(p Place, r Reading, withBallast bool) {
 	}
 }
 
-// makeBallast reports whether the ballast is whole now.
+// makeBallast reports whether the ballast is complete now.
 func (w *Watcher) makeBallast(size int64) bool {
 	err := w.ballast.make(size)
 	if err == nil {
@@ -222,7 +222,7 @@ func (w *Watcher) makeBallast(size int64) bool {
 	if isFull(err) {
 		return false
 	}
-	w.o.Logger.Error("there is no ballast: on a full disk commits have only the reserve in the database", "err", err)
+	w.o.Logger.Error("cannot create the ballast: on a full disk commits have only the reserve in the database", "err", err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.useless = true

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// EnvFile names the environment variable with the path of a file that sets the clocks of this process, and of no other: the host's
-// are never touched. The file is read at each look, so a test steps the clock by writing it: a complete file, renamed to that
+// EnvFile names the environment variable with the path of a file that changes the clocks of this process only: the host's
+// clocks stay unchanged. The file is read at each reading, so a test steps the clock by renaming a complete file to that
 // path. It holds a Change in JSON, such as
 //
 //	{"step": "48h"}
 //	{"slept": "8h", "synced": true}
 //
-// None, an empty one, or one that does not parse (which is said on stderr) changes nothing.
+// A missing or empty file, or one that does not parse (which is reported on stderr), changes nothing.
 const EnvFile = "AGBOX_FAULT_CLOCK"
 
 // Change is the content of the file that EnvFile names.
 type Change struct {
-	// Step is by how much the wall clock is wrong, as a Go duration: a step of the clock.
+	// Step is the error of the wall clock, as a Go duration.
 	Step string `json:"step,omitempty"`
 	// Slept is how long the host has been suspended so far, as a Go duration: the wall clock and CLOCK_BOOTTIME advanced,
 	// CLOCK_MONOTONIC did not.
 	Slept string `json:"slept,omitempty"`
-	// BootID replaces the kernel's: a reboot, for the clock alone.
+	// BootID replaces the kernel's, as after a reboot.
 	BootID string `json:"boot_id,omitempty"`
-	// Synced replaces the kernel's answer whether the clock is synchronised; absent: the kernel's own.
+	// Synced replaces the kernel's report whether the clock is synchronised; absent: the kernel's own.
 	Synced *bool `json:"synced,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func parse(data []byte) (change, error) {
 	return c, nil
 }
 
-// now keeps no monotonic part when the clock was changed: differences are then those of the changed clock.
+// now drops the monotonic part when the clock was changed, so that differences are those of the changed clock.
 func (c change) now(t time.Time) time.Time {
 	if c.step == 0 && c.slept == 0 {
 		return t

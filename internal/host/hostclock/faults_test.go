@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestAFileSetsTheClocksOfThisProcess(t *testing.T) {
+func TestEnvFileChangesTheClocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clock")
 	t.Setenv(EnvFile, path)
 	c, err := Open()

@@ -1,5 +1,5 @@
-// Package hostclock reads the clocks of the host. In a build with the tag "faults", which no release has, a file can set the
-// clock of this one process; see faults.go.
+// Package hostclock reads the clocks of the host. In a build with the tag "faults", which no release has, a file can change
+// the clocks of this process; see faults.go.
 package hostclock
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxApart is how long one reading of all clocks may take; one that took longer is tried again, a few times.
+// maxApart is the longest that one reading of all clocks may take; a longer one is retried.
 const (
 	maxApart = 10 * time.Millisecond
 	tries    = 5
@@ -23,16 +23,16 @@ type Times struct {
 	Wall time.Time
 	// SinceBoot is CLOCK_BOOTTIME, which counts while the host is suspended; Awake is CLOCK_MONOTONIC, which does not.
 	SinceBoot, Awake time.Duration
-	// BootID is the kernel's boot ID, or the one that Open was given.
+	// BootID is the kernel's boot ID, or a changed one in a build with faults.
 	BootID string
-	// Synced: the kernel holds the wall clock for synchronised. False when it does not say, as under a filter of system calls.
+	// Synced: the kernel reports the wall clock as synchronised. False when it does not report it, as under a seccomp filter.
 	Synced bool
 }
 
-// Clock reads the clocks. Make one with Open.
+// Clock reads the clocks. Create one with Open.
 type Clock struct{ bootID string }
 
-// Open reads the boot ID, and makes sure that the clocks can be read.
+// Open reads the boot ID, and checks that the clocks can be read.
 func Open() (*Clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -72,7 +72,7 @@ func synced() bool {
 	return err == nil && t.Status&unix.STA_UNSYNC == 0
 }
 
-// since is a clock that Open found to be readable.
+// since reads a clock that Open has found readable.
 func since(id int32) time.Duration {
 	d, _ := read(id)
 	return d

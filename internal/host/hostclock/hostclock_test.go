@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-func TestTheClocksOfTheHost(t *testing.T) {
+func TestReadTheHostsClocks(t *testing.T) {
 	c, err := Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := c.Read()
-	time.Sleep(20 * time.Millisecond) // the time that the clocks must measure
+	time.Sleep(20 * time.Millisecond) // the interval that the clocks must show
 	b := c.Read()
 	if a.BootID == "" || a.BootID != b.BootID || a.BootID != c.BootID() {
 		t.Errorf("boot IDs %q, %q", a.BootID, b.BootID)
 	}
 	if d := c.Now().Sub(b.Wall); d < 0 || d > 10*time.Second {
-		t.Errorf("now is %v after the reading before", d)
+		t.Errorf("Now is %v after the previous reading", d)
 	}
 	for what, d := range map[string]time.Duration{
 		"wall": b.Wall.Sub(a.Wall), "since boot": b.SinceBoot - a.SinceBoot, "awake": b.Awake - a.Awake,

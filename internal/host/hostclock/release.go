@@ -4,7 +4,7 @@ package hostclock
 
 import "time"
 
-// change is what a build with faults does to the clocks. Here there is none.
+// change does nothing in a build without faults.
 type change struct{}
 
 func injected() change { return change{} }

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// byteSet is what a bracket expression matches.
+// byteSet is the set of bytes that a bracket expression matches.
 type byteSet [256]bool
 
 var errOpenBracket = errors.New(`has a "[" without its "]"; write "\[" for the character itself`)
 
-// parseBracket reads the bracket expression that p begins with, by git's rules: ! or ^ negates, ] is itself when first,
-// a backslash escapes, [:class:] are those of POSIX over ASCII, and no expression matches a slash. n is its length.
+// parseBracket parses the bracket expression at the start of p by git's rules: ! or ^ negates, ] is literal when first,
+// a backslash escapes, [:class:] are the POSIX classes over ASCII, and no expression matches a slash. n is its length.
 func parseBracket(p string) (set byteSet, n int, err error) {
 	i := 1
 	negated := i < len(p) && (p[i] == '!' || p[i] == '^')
 	if negated {
 		i++
 	}
-	low := -1 // what a "-" that follows would begin a range with
+	low := -1 // the start of a range if "-" follows
 	for first := true; first || i < len(p) && p[i] != ']'; first = false {
 		i, low, err = set.parseItem(p, i, low)
 		if err != nil {
@@ -36,7 +36,7 @@ func parseBracket(p string) (set byteSet, n int, err error) {
 	return set, i + 1, nil
 }
 
-// parseItem reads one character, range or class at p[i] and returns the index after it.
+// parseItem parses one character, range or class at p[i] and returns the index after it.
 func (set *byteSet) parseItem(p string, i, low int) (next, newLow int, err error) {
 	if i >= len(p) {
 		return 0, 0, errOpenBracket
@@ -76,7 +76,7 @@ func (set *byteSet) finish(negated bool) {
 	set['/'] = false
 }
 
-// write writes the set as an expression of doublestar's, everything escaped.
+// write writes the set as a bracket expression of doublestar, with everything escaped.
 func (set *byteSet) write(out *strings.Builder) {
 	out.WriteByte('[')
 	for low := 0; low < len(set); low++ {

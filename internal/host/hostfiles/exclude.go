@@ -16,11 +16,11 @@ type rule struct {
 	negated  bool
 	dirOnly  bool
 	baseOnly bool   // matched against the last element of the path, at any depth
-	pattern  string // for doublestar, over bytes written as runes; see widen
+	pattern  string // for doublestar, with bytes encoded as runes; see widen
 }
 
-// excludes are the rules of a copy. The last one that matches decides; what is inside an excluded directory is never
-// asked about, so nothing can bring it back, as with git.
+// excludes are the rules of a copy. The last matching rule decides; entries of an excluded directory are never matched, so no
+// rule can include them again, as with git.
 type excludes []rule
 
 func parseExcludes(patterns []string) (excludes, error) {
@@ -37,7 +37,7 @@ func parseExcludes(patterns []string) (excludes, error) {
 	return rules, nil
 }
 
-// match tells whether rel, a path below the source, is excluded by a rule of its own.
+// match reports whether rel, a path below the source, is excluded by a rule of its own.
 func (e excludes) match(rel string, isDir bool) bool {
 	if len(e) == 0 {
 		return false
@@ -56,8 +56,8 @@ func (e excludes) match(rel string, isDir bool) bool {
 	return false
 }
 
-// Excluded reports whether patterns leave out the directory rel, a path below the source of a copy, or one above it. Patterns that
-// do not parse exclude nothing.
+// Excluded reports whether patterns exclude the directory rel, a path below the source of a copy, or one of its parents. Patterns
+// that do not parse exclude nothing.
 func Excluded(patterns []string, rel string) bool {
 	rules, err := parseExcludes(patterns)
 	if err != nil {
@@ -71,8 +71,8 @@ func Excluded(patterns []string, rel string) bool {
 	return false
 }
 
-// parseRule reads a line of .gitignore; !ok is a blank one or a comment. A pattern that git would take and that could
-// never match is an error: whoever wrote it believes that something is left out.
+// parseRule parses a line of .gitignore; !ok for a blank line or a comment. A pattern that git accepts and that could
+// never match is an error: its author believes that it excludes something.
 func parseRule(line string) (r rule, ok bool, err error) {
 	line = trimSpaces(line)
 	if line == "" || line[0] == '#' {
@@ -83,15 +83,15 @@ func parseRule(line string) (r rule, ok bool, err error) {
 	r.baseOnly = !strings.Contains(line, "/")
 	line = strings.TrimPrefix(line, "/")
 	if line == "" {
-		return rule{}, false, errors.New("names nothing")
+		return rule{}, false, errors.New("matches nothing: it has no name")
 	}
 	if r.pattern, err = translate(line, r.baseOnly); err == nil && slices.Contains(strings.Split(r.pattern, "/"), "") {
-		err = errors.New("names a path with two slashes in a row, and none has that")
+		err = errors.New("matches nothing: it has two slashes in a row")
 	}
 	return r, true, err
 }
 
-// trimSpaces removes the spaces at the end that no backslash protects.
+// trimSpaces removes trailing spaces, unless escaped by a backslash.
 func trimSpaces(s string) string {
 	end := 0
 	for i := 0; i < len(s); i++ {
@@ -105,7 +105,7 @@ func trimSpaces(s string) string {
 	return s[:end]
 }
 
-// translate writes a git pattern as one of doublestar's, which has the same * ? ** but other brackets, and braces.
+// translate converts a git pattern to doublestar's syntax, which has the same * ? ** but other brackets, and braces.
 func translate(p string, baseOnly bool) (string, error) {
 	var out strings.Builder
 	for i := 0; i < len(p); {
@@ -127,7 +127,7 @@ func translate(p string, baseOnly bool) (string, error) {
 		case '\\':
 			i++
 			if i == len(p) {
-				return "", errors.New("ends in a backslash that escapes nothing")
+				return "", errors.New(`ends in a backslash; write "\\" for the character itself`)
 			}
 			fallthrough
 		default:
@@ -138,8 +138,8 @@ func translate(p string, baseOnly bool) (string, error) {
 	return out.String(), nil
 }
 
-// stars translates the run of stars p[i:end]. Several are more than one only where they are a whole element of the path;
-// at the end they match what is inside a directory, not itself.
+// stars translates the run of stars p[i:end]. Several stars differ from one only as a whole path element;
+// at the end they match the entries of a directory, not the directory.
 func stars(p string, i, end int, baseOnly bool) string {
 	first, last := i == 0 || p[i-1] == '/', end == len(p) || p[end] == '/'
 	switch {
@@ -152,7 +152,7 @@ func stars(p string, i, end int, baseOnly bool) string {
 	}
 }
 
-// writeLiteral writes one byte so that it means itself.
+// writeLiteral writes one byte, escaped.
 func writeLiteral(out *strings.Builder, b byte) {
 	if b != '/' {
 		out.WriteByte('\\')
@@ -160,7 +160,7 @@ func writeLiteral(out *strings.Builder, b byte) {
 	out.WriteRune(rune(b))
 }
 
-// widen writes each byte as the rune of its value. Git matches bytes and doublestar runes; names need not be UTF-8.
+// widen encodes each byte as the rune of its value, since git matches bytes and doublestar runes; names need not be UTF-8.
 func widen(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x80 }) < 0 {
 		return s

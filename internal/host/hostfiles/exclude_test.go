@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// excluded applies the rules as a walk does: from the root down, an excluded directory ends it.
+// excluded applies the rules as a walk does: from the root down, until a directory is excluded.
 func (e excludes) excluded(rel string, isDir bool) bool {
 	for i, b := range rel {
 		if b == '/' && e.match(rel[:i], true) {
@@ -74,7 +74,7 @@ func checkExcluded(t *testing.T, rules excludes, p string, want bool) {
 	}
 }
 
-func TestPatternsThatCouldNeverMatchAreRefused(t *testing.T) {
+func TestPatternsThatNeverMatchAreRefused(t *testing.T) {
 	for _, p := range []string{"[a", `x\`, "/", "!", "[]", "[[:nope:]]", "[/]", `[a\`, "a//b", "//a", "a//", "a/**//", `a\//b`} {
 		if _, err := parseExcludes([]string{p}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: %v, want an invalid argument", p, err)
@@ -82,7 +82,7 @@ func TestPatternsThatCouldNeverMatchAreRefused(t *testing.T) {
 	}
 }
 
-// gitRepo is an empty repository to ask git in, untouched by any configuration of the host.
+// gitRepo is an empty repository to run git in, without any configuration of the host.
 type gitRepo struct {
 	t   testing.TB
 	dir string
@@ -108,7 +108,7 @@ func (r gitRepo) run(stdin []byte, args ...string) []byte {
 	return out
 }
 
-// ignored asks git which of the paths of a tree it ignores. Paths that end in a slash are made as directories.
+// ignored returns the paths of a tree that git ignores. Paths that end in a slash are created as directories.
 func (r gitRepo) ignored(t rapid.TB, patterns, paths []string) []string {
 	entries, err := os.ReadDir(r.dir)
 	must(t, err)
@@ -127,7 +127,7 @@ func (r gitRepo) ignored(t rapid.TB, patterns, paths []string) []string {
 		must(t, os.WriteFile(full, nil, 0o644))
 	}
 	must(t, os.WriteFile(filepath.Join(r.dir, ".git/info/exclude"), []byte(strings.Join(patterns, "\n")+"\n"), 0o644))
-	names := strings.ReplaceAll(strings.Join(paths, "\x00")+"\x00", "/\x00", "\x00") // git looks itself what is a directory
+	names := strings.ReplaceAll(strings.Join(paths, "\x00")+"\x00", "/\x00", "\x00") // git itself determines which are directories
 	out := r.run([]byte(names), "check-ignore", "--no-index", "--stdin", "-z")
 	return strings.FieldsFunc(string(out), func(c rune) bool { return c == 0 })
 }
@@ -148,7 +148,7 @@ var (
 	})
 )
 
-// genTree draws paths of which none needs another to be a file and a directory at once.
+// genTree generates paths that do not conflict: none is both a file and a directory.
 func genTree(t *rapid.T) []string {
 	var paths []string
 	kinds := map[string]bool{} // is a directory
@@ -179,7 +179,7 @@ func genTree(t *rapid.T) []string {
 }
 
 func genPattern(t *rapid.T) string {
-	if rapid.IntRange(0, 2).Draw(t, "kind") > 0 { // mostly sensible
+	if rapid.IntRange(0, 2).Draw(t, "kind") > 0 { // mostly valid patterns
 		return rapid.SampledFrom([]string{"", "!", "/", "!/", "**/"}).Draw(t, "head") +
 			strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", "*", "**", "a*", "?b", "[ab]*", "*b"}), 1, 4).Draw(t, "elements"), "/") +
 			rapid.SampledFrom([]string{"", "", "/", "/**", "/*"}).Draw(t, "tail")
@@ -188,7 +188,7 @@ func genPattern(t *rapid.T) string {
 }
 
 // gitSlip finds stars that follow letters and end an element: git's manual says that they are one star ("a**/b" is
-// "a*/b"). But git first cuts off the letters and then takes what is left for a whole element. We do as the manual says.
+// "a*/b"). But git first strips the letters and then treats the rest as a whole element. This package follows the manual.
 var gitSlip = regexp.MustCompile(`^[^*?[\\]*[^*?[\\/]\*\*+(/|$)`)
 
 func TestExcludesAgreeWithGit(t *testing.T) {
@@ -208,7 +208,7 @@ func TestExcludesAgreeWithGit(t *testing.T) {
 		}
 		if len(refused) > 0 {
 			if missed := repo.ignored(t, refused, paths); len(missed) > 0 {
-				t.Errorf("patterns %q are refused, and git excludes %q with them", refused, missed)
+				t.Errorf("patterns %q are refused, but git excludes %q with them", refused, missed)
 			}
 		}
 		rules, err := parseExcludes(patterns)
@@ -217,7 +217,7 @@ func TestExcludesAgreeWithGit(t *testing.T) {
 		for _, p := range paths {
 			rel, isDir := strings.CutSuffix(p, "/")
 			if want, got := slices.Contains(ignored, rel), rules.excluded(rel, isDir); got != want {
-				t.Errorf("patterns %q, path %q: excluded is %v, git says %v", patterns, p, got, want)
+				t.Errorf("patterns %q, path %q: excluded is %v, git: %v", patterns, p, got, want)
 			}
 		}
 	})

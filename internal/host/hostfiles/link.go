@@ -14,14 +14,14 @@ import (
 // maxLinks is how many symbolic links the kernel follows in a path.
 const maxLinks = 40
 
-// link packs a symbolic link of the directory dir, which is dirRel below the source.
+// link packs a symbolic link in the directory dir, whose path below the source is dirRel.
 func (p *packer) link(dir int, name, dirRel, rel string, st *unix.Stat_t) error {
 	text, err := p.readlink(dir, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return changed(quoted(rel), errors.New("it is no symbolic link any more"))
+		return changed(quoted(rel), errors.New("it is no longer a symbolic link"))
 	}
 	if err != nil {
 		return unreadableEntry(rel, err)
@@ -33,7 +33,7 @@ func (p *packer) link(dir int, name, dirRel, rel string, st *unix.Stat_t) error 
 	return p.write(&tar.Header{Typeflag: tar.TypeSymlink, Name: p.prefix + rel, Linkname: inside, Mode: 0o777}, st)
 }
 
-// relink returns what a link in the directory dir says in the copy; !ok if it leads out of the tree.
+// relink returns the target for a link in the directory dir of the copy; !ok if it leads out of the tree.
 func (p *packer) relink(dir []string, text string) (relative string, ok bool) {
 	if !strings.HasPrefix(text, "/") {
 		return text, p.staysInside(dir, text)
@@ -42,7 +42,7 @@ func (p *packer) relink(dir []string, text string) (relative string, ok bool) {
 	return strings.Repeat("../", len(dir)) + rest, ok && p.staysInside(nil, rest)
 }
 
-// inTree returns an absolute path as one that starts at the source. The tree may be known by another path, through a link.
+// inTree converts an absolute path to one relative to the source. The path may lead to the tree through a link.
 func (p *packer) inTree(path string) (rest string, ok bool) {
 	if rest, ok = p.belowSource(path); ok {
 		return rest, true
@@ -54,7 +54,7 @@ func (p *packer) inTree(path string) (rest string, ok bool) {
 	return p.belowSource(resolved)
 }
 
-// belowSource is inTree by the letters of the path.
+// belowSource is inTree without resolving links.
 func (p *packer) belowSource(path string) (rest string, ok bool) {
 	top := strings.TrimSuffix(p.copy.Source, "/")
 	rest, ok = strings.CutPrefix(path, top)
@@ -67,9 +67,8 @@ func (p *packer) belowSource(path string) (rest string, ok bool) {
 	return rest, true
 }
 
-// staysInside tells whether a path that starts in the directory at never leaves the tree. Links on its way are judged as
-// entries of their own, so one matters here only if the path goes up again behind it: then its parent is not what the
-// letters say.
+// staysInside reports whether a path that starts in the directory at never leaves the tree. Links on the way are judged as
+// entries of their own; here one matters only if ".." follows it, since its parent is then not the lexical one.
 func (p *packer) staysInside(at []string, path string) bool {
 	at, todo := slices.Clone(at), elements(path)
 	for links := 0; len(todo) > 0; {
@@ -92,7 +91,7 @@ func (p *packer) staysInside(at []string, path string) bool {
 				continue
 			}
 			if links++; links > maxLinks {
-				return true // leads nowhere
+				return true // too many links: unresolvable
 			}
 			from, next, ok := p.follow(at[:len(at)-1], text)
 			if !ok {
@@ -104,7 +103,7 @@ func (p *packer) staysInside(at []string, path string) bool {
 	return true
 }
 
-// follow returns where the path of a link in the directory dir starts, and its elements; !ok if it starts outside.
+// follow returns the start and the elements of the path of a link in the directory dir; !ok if it starts outside.
 func (p *packer) follow(dir []string, text string) (from, path []string, ok bool) {
 	if !strings.HasPrefix(text, "/") {
 		return dir, elements(text), true
@@ -113,7 +112,7 @@ func (p *packer) follow(dir []string, text string) (from, path []string, ok bool
 	return nil, elements(rest), ok
 }
 
-// linkAt reads the link at a path below the source that has no link above its end.
+// linkAt reads the link at a path below the source; no parent in that path is a link.
 func (p *packer) linkAt(at []string) (text string, isLink bool) {
 	fd, err := openat(p.root, ".", unix.O_PATH)
 	for _, name := range at[:len(at)-1] {
@@ -133,7 +132,7 @@ func (p *packer) linkAt(at []string) (text string, isLink bool) {
 	return text, err == nil
 }
 
-// readlink uses the buffer for contents, which is larger than a link can be.
+// readlink uses the copy buffer, which is larger than any link.
 func (p *packer) readlink(dir int, name string) (string, error) {
 	n, err := retried(func() (int, error) { return unix.Readlinkat(dir, name, p.buf) })
 	if err != nil {

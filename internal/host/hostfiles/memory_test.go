@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// many makes n small files, in directories of perDir.
+// many creates n small files, in directories of perDir.
 func many(tb testing.TB, n, perDir, size int) string {
 	tb.Helper()
 	root := tree(tb)
@@ -38,7 +38,7 @@ func many(tb testing.TB, n, perDir, size int) string {
 	return root
 }
 
-// heapMeter takes a stream and keeps the largest heap that it sees.
+// heapMeter reads a stream and records the largest heap size.
 type heapMeter struct {
 	writes int
 	peak   uint64
@@ -57,8 +57,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// One directory of all files is the worst case for whoever would read it at once.
-func TestMemoryDoesNotGrowWithTheTree(t *testing.T) {
+// One directory with all files is the worst case for an implementation that reads it at once.
+func TestPackMemoryIsConstant(t *testing.T) {
 	src := many(t, 100_000, 100_000, 0)
 	runtime.GC()
 	before, m := heap(), &heapMeter{}
@@ -71,7 +71,7 @@ func TestMemoryDoesNotGrowWithTheTree(t *testing.T) {
 	}
 }
 
-// BenchmarkPack packs 200,000 files of 1 KiB, and lets tar do the same for comparison.
+// BenchmarkPack packs 200,000 files of 1 KiB, and runs tar on them for comparison.
 func BenchmarkPack(b *testing.B) {
 	src := many(b, 200_000, 1000, 1024)
 	b.Run("agbox", func(b *testing.B) {
@@ -94,7 +94,7 @@ func BenchmarkPack(b *testing.B) {
 	})
 }
 
-// discard hides what io.Discard is, so that exec makes a pipe.
+// discard hides the type of io.Discard, so that exec creates a pipe.
 type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// The test's own process stands for PID 1 of a container that has the host's root: a target is then a host path.
+// The test's own process plays PID 1 of a container that has the host's root: so a target is a host path.
 func TestCheckMounted(t *testing.T) {
 	dir := t.TempDir()
 	known := Mounted{dir, dir}
@@ -45,14 +45,14 @@ func TestCheckMounted(t *testing.T) {
 	}
 	// The daemon's own directory may be reached through a link, such as a home on another disk.
 	if seen, err := CheckMounted(os.Getpid(), Mounted{at("inside"), at("real")}, nil); !seen || err != nil {
-		t.Errorf("our own mount through a link: %t, %v", seen, err)
+		t.Errorf("agboxd's own mount through a link: %t, %v", seen, err)
 	}
 	if seen, err := CheckMounted(os.Getpid(), Mounted{at("real"), at("other")}, []Mounted{{at("real"), at("other")}}); seen || err != nil {
-		t.Errorf("files that can't be seen: %t, %v", seen, err)
+		t.Errorf("invisible files: %t, %v", seen, err)
 	}
 }
 
-func TestCheckMountedOfAProcessThatEnded(t *testing.T) {
+func TestCheckMountedOfAnExitedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 	}
 }
 
-// asNobody runs f without the rights of root, in a thread of its own that ends with it.
+// asNobody runs f without the rights of root, in a separate thread that exits afterwards.
 func asNobody(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -122,7 +122,7 @@ func asNobody(f func()) {
 
 func TestUnreadableIsRefusedWithItsPath(t *testing.T) {
 	src := tree(t, "d/secret", "shut/x")
-	must(t, os.Chmod(filepath.Dir(src), 0o755)) // the test's own directory is its user's alone
+	must(t, os.Chmod(filepath.Dir(src), 0o755)) // the test's directory is private to its user
 	must(t, os.Chmod(src+"/d/secret", 0))
 	must(t, os.Chmod(src+"/shut", 0))
 	t.Cleanup(func() { os.Chmod(src+"/shut", 0o755) })
@@ -151,7 +151,7 @@ func TestStrangeNames(t *testing.T) {
 	}
 }
 
-// dig makes directories in each other and a file in the last one, and returns the path of that file below top.
+// dig creates nested directories and a file in the last one, and returns the path of that file below top.
 func dig(t *testing.T, top, name string, levels int) string {
 	t.Helper()
 	fd, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -170,7 +170,7 @@ func dig(t *testing.T, top, name string, levels int) string {
 	return strings.Repeat(name+"/", levels) + "end"
 }
 
-func TestSourcePathsMayBeLongerThanTheKernelTakes(t *testing.T) {
+func TestSourcePathsMayExceedThePathLimit(t *testing.T) {
 	top := tree(t)
 	name := strings.Repeat("d", 250)
 	end := dig(t, top, name, 28)
@@ -181,7 +181,7 @@ func TestSourcePathsMayBeLongerThanTheKernelTakes(t *testing.T) {
 	}
 }
 
-func TestTargetPathsHaveTheBoundOfTheKernel(t *testing.T) {
+func TestTargetPathsAreBounded(t *testing.T) {
 	src := tree(t)
 	end := dig(t, src, strings.Repeat("d", 250), 16)
 	fits := "/" + strings.Repeat("t", unix.PathMax-1-len("//")-len(end))
@@ -192,7 +192,7 @@ func TestTargetPathsHaveTheBoundOfTheKernel(t *testing.T) {
 	}
 }
 
-func TestNestingHasABound(t *testing.T) {
+func TestNestingIsBounded(t *testing.T) {
 	src := tree(t)
 	dig(t, src, "d", maxDepth)
 	packed(t, Copy{Source: src, Target: "/t"})
@@ -216,8 +216,8 @@ func TestSparseFilesAndHardLinks(t *testing.T) {
 	}
 }
 
-// meddler is a context that does something at the n-th time it is asked. Pack asks between the look at an entry and its
-// opening, which is the moment to swap it.
+// meddler is a context that calls a function when it is checked for the n-th time. Pack checks it between the stat and the
+// open of an entry, which is the moment to replace the entry.
 type meddler struct {
 	context.Context
 	n  int
@@ -231,7 +231,7 @@ func (m *meddler) Err() error {
 	return m.Context.Err()
 }
 
-func TestSwapsDuringTheWalkGainNothing(t *testing.T) {
+func TestReplacedEntriesAreRefused(t *testing.T) {
 	outside := tree(t, "secret")
 	for _, tt := range []struct {
 		name  string
@@ -270,7 +270,7 @@ func TestSwapsDuringTheWalkGainNothing(t *testing.T) {
 	}
 }
 
-// meddlingWriter does something when the header of t/f has been written.
+// meddlingWriter calls a function when the header of t/f has been written.
 type meddlingWriter struct {
 	bytes.Buffer
 	do func()
@@ -284,7 +284,7 @@ func (w *meddlingWriter) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
+func TestFilesThatChangeDuringTheCopy(t *testing.T) {
 	src := tree(t, "f")
 	const size = 200_000
 	must(t, os.WriteFile(src+"/f", bytes.Repeat([]byte("x"), size), 0o644))

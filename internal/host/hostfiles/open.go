@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens an absolute, clean path as a reference to what it names now (O_PATH: nothing can be read through it), without
-// following any symbolic link on the way or at the end. Renames and links that are made afterwards don't change what the
-// file refers to. Errors are *os.PathError; one that is unix.ELOOP means a symbolic link.
+// Open opens an absolute, clean path as a reference (O_PATH: its content can't be read through it), without following any
+// symbolic link. Later renames and links don't change which file it refers to. Errors are *os.PathError; unix.ELOOP means a
+// symbolic link.
 func Open(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("open %q: not an absolute path without %q, %q and doubled slashes: %w", path, ".", "..", errdefs.ErrInvalidArgument)
 	}
 	fd, err := openBeneath(path)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		// A kernel before 5.6, or a seccomp filter that does not know the call.
+		// A kernel before 5.6, or a seccomp filter that does not allow the call.
 		fd, err = walkTo(path)
 	}
 	if err != nil {
@@ -31,13 +31,13 @@ func Open(path string) (*os.File, error) {
 
 func openBeneath(path string) (int, error) {
 	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC, // no O_NOFOLLOW: with it, a link at the end would be opened itself
+		Flags:   unix.O_PATH | unix.O_CLOEXEC, // no O_NOFOLLOW: it would open a final link itself
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	return retried(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
 }
 
-// walkTo does the same one component at a time.
+// walkTo does the same as openBeneath, one component at a time.
 func walkTo(path string) (int, error) {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
 	if err != nil || path == "/" {
@@ -73,7 +73,7 @@ func openat(dir int, name string, flags int) (int, error) {
 	return retried(func() (int, error) { return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0) })
 }
 
-// retried repeats what a signal interrupted; the Go runtime sends itself some.
+// retried repeats a call that was interrupted by a signal; the Go runtime sends itself some.
 func retried(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

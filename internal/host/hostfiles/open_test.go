@@ -14,7 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// opened opens path in both ways, which must agree.
+// opened opens path with openat2 and by walking, which must agree.
 func opened(t *testing.T, path string) error {
 	t.Helper()
 	fd, err := openBeneath(path)
@@ -54,7 +54,7 @@ func TestOpenFollowsNoLink(t *testing.T) {
 	}
 }
 
-func TestOpenWantsCleanPaths(t *testing.T) {
+func TestOpenRequiresCleanPaths(t *testing.T) {
 	for _, path := range []string{"", ".", "a", "/a/", "//a", "/a/../b", "/a/./b", "/a\x00"} {
 		if _, err := Open(path); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: got %v", path, err)
@@ -62,7 +62,7 @@ func TestOpenWantsCleanPaths(t *testing.T) {
 	}
 }
 
-func TestASwapAfterOpenGainsNothing(t *testing.T) {
+func TestReplacingAPathAfterOpenHasNoEffect(t *testing.T) {
 	root := tree(t, "d/f", "other/f")
 	f, err := Open(root + "/d/f")
 	must(t, err)
@@ -76,7 +76,7 @@ func TestASwapAfterOpenGainsNothing(t *testing.T) {
 	moved, err := os.Lstat(root + "/gone/f")
 	must(t, err)
 	if !os.SameFile(before, after) || !os.SameFile(after, moved) {
-		t.Error("the file refers to something else")
+		t.Error("the descriptor refers to another file")
 	}
 	if _, err := Open(root + "/d/f"); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("the path opens again: %v", err)
@@ -102,7 +102,7 @@ func TestCheckSource(t *testing.T) {
 		root + "/l/f":      `is, or goes through, a symbolic link; write "` + root + `/d/f"`,
 		root + "/l":        `is, or goes through, a symbolic link; write "` + root + `/d"`,
 		root + "/dangling": "does not exist on this host",
-		root + "/d/f/x":    "cannot be looked at: not a directory",
+		root + "/d/f/x":    "cannot be inspected: not a directory",
 		root + "/pipe":     "is not a file, directory or socket",
 		"/dev/null":        "is not a file, directory or socket",
 	} {
@@ -116,13 +116,13 @@ func TestCheckSource(t *testing.T) {
 	}
 }
 
-func TestVerifySeesALinkThatCameLater(t *testing.T) {
+func TestVerifyDetectsALaterLink(t *testing.T) {
 	root := tree(t, "d/f", "other/f")
 	must(t, Verify(root+"/d/f"))
 	must(t, os.Rename(root+"/d", root+"/gone"))
 	must(t, os.Symlink(root+"/other", root+"/d"))
 	err := Verify(root + "/d/f")
-	if !errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), root+"/other") || !strings.Contains(err.Error(), "put back what was there") {
+	if !errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), root+"/other") || !strings.Contains(err.Error(), "restore the original path") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copy is a host file or directory and where it goes.
+// Copy is a host file or directory and its target.
 type Copy struct {
-	// Source is absolute and clean and has no symbolic link in it.
+	// Source is absolute, clean, and contains no symbolic link.
 	Source string
-	// Target is absolute and clean: the file itself for a file, the directory that gets the contents for a directory.
+	// Target is absolute and clean: the path of the file, or the directory for the contents of a directory.
 	Target string
-	// Exclude are lines of .gitignore, relative to Source; of no meaning for a file.
+	// Exclude are lines of .gitignore, relative to Source; ignored for a file.
 	Exclude []string
-	// UID and GID own everything that is copied.
+	// UID and GID own all copied files.
 	UID, GID int
-	// Missing are those of Parents(Target), and Target, that the container does not have. Only they get entries as
-	// directories: one for a directory that exists would change its mode and owner. Target gets none for a file.
+	// Missing are those of Parents(Target), and Target, that do not exist in the container. Only they get entries as
+	// directories: an entry for an existing directory would change its mode and owner. Target gets none for a file.
 	Missing []string
 }
 
-// Parents returns the directories above target but for the root, outermost first.
+// Parents returns the directories above target except the root, outermost first.
 func Parents(target string) []string {
 	var list []string
 	for dir := filepath.Dir(filepath.Clean(target)); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
@@ -39,22 +39,21 @@ func Parents(target string) []string {
 	return list
 }
 
-// Pack writes c as a tar stream whose names are target paths without the leading slash, to be unpacked at the
-// container's root; a global header comes first. Memory does not grow with the number of files. When it returns an error the stream is cut off and must
-// not be taken for a whole one; a repetition from the start is safe.
+// Pack writes c as a tar stream whose names are target paths without the leading slash, to be unpacked at the container's
+// root; a global header comes first. Memory use does not depend on the number of files. After an error the stream is
+// truncated and must not be taken for a complete one; a retry from the start is safe.
 //
-// Kept are permissions, modification times, symbolic links, and holes as zeros. Set-user-ID and set-group-ID bits are
-// dropped, as cp does when it does not keep the owner they speak of. Hard links become files of their own; extended
-// attributes are left out. An absolute link into the tree is made relative. Directories inside the tree have entries even
-// if the container has them, so those take the mode and owner of the copy.
+// It keeps permissions, modification times, symbolic links, and holes as zeros. It drops set-user-ID and set-group-ID bits,
+// as cp does when it does not keep the owner. Hard links become separate files; extended attributes are left out. An
+// absolute link into the tree becomes relative. Directories inside the tree have entries even if they exist in the
+// container, so they get the mode and owner of the copy.
 //
-// What no copy can be made of, and is not excluded, is an ErrInvalidArgument with its path: FIFOs, devices, sockets, links
-// that lead out of the tree on any part of their way, what the daemon's user may not read, more than maxDepth
-// directories in each other, target paths longer than maxPath. What is excluded is neither opened nor judged.
+// Entries that cannot be copied, and are not excluded, are ErrInvalidArgument with the path: FIFOs, devices, sockets, links
+// that leave the tree at any point, files that the daemon's user may not read, directories nested more than maxDepth deep,
+// target paths longer than maxPath. Excluded entries are neither opened nor judged.
 //
-// The tree may change meanwhile. What vanishes is left out. A file that grows is cut at the size that it began with, a
-// state that it had; one that shrinks was never what we would hand over, so that is ErrUnavailable, as is a name that
-// turns into something else.
+// The tree may change meanwhile. Removed entries are left out. A file that grows is cut at its initial size, which is a state
+// that it had; a file that shrinks is ErrUnavailable, as is an entry that changes its type.
 func Pack(ctx context.Context, w io.Writer, c Copy) error {
 	rules, err := parseExcludes(c.Exclude)
 	if err != nil {
@@ -74,13 +73,13 @@ func Pack(ctx context.Context, w io.Writer, c Copy) error {
 	return nil
 }
 
-// begin writes what says nothing. The engine tells compressed archives by their first bytes, which would be those of the first
-// name otherwise: "BZh" is bzip2.
+// begin writes a global header. The engine detects compressed archives by their first bytes, which would otherwise be the
+// first name: "BZh" means bzip2.
 func (p *packer) begin() error {
 	return p.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "agbox"}})
 }
 
-// source packs the whole.
+// source packs the source.
 func (p *packer) source() error {
 	if why := refused(p.copy.Source, fileOrDir, "file or directory"); why != "" {
 		return fmt.Errorf("it %s: %w", why, errdefs.ErrFailedPrecondition)
@@ -103,14 +102,14 @@ func (p *packer) source() error {
 	return p.single()
 }
 
-// missing writes entries for the directories that lead to the target.
+// missing writes entries for the directories above the target.
 func (p *packer) missing(st *unix.Stat_t) error {
 	for _, dir := range p.copy.Missing {
 		if dir == p.copy.Target && !isType(st.Mode, unix.S_IFDIR) {
 			continue
 		}
 		if !within(p.copy.Target, dir) {
-			return fmt.Errorf("%q is no directory on the way to %q: %w", dir, p.copy.Target, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%q is not a parent directory of %q: %w", dir, p.copy.Target, errdefs.ErrInvalidArgument)
 		}
 		header := tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(dir, "/") + "/", Mode: 0o755}
 		if err := p.write(&header, st); err != nil {
@@ -120,7 +119,7 @@ func (p *packer) missing(st *unix.Stat_t) error {
 	return nil
 }
 
-// within tells whether path is dir or below it; both are absolute and clean.
+// within reports whether path is dir or below it; both are absolute and clean.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
@@ -135,7 +134,7 @@ func (p *packer) tree(top int) error {
 	return p.contents(fd, "", 0)
 }
 
-// single packs the one file that the source is.
+// single packs the source as a single file.
 func (p *packer) single() error {
 	dir, err := Open(filepath.Dir(p.copy.Source))
 	if err != nil {
@@ -150,7 +149,7 @@ func (p *packer) single() error {
 	return err
 }
 
-// changed is the error of what was something else a moment ago.
+// changed returns the error for an entry that changed during the copy.
 func changed(what string, err error) error {
 	return fmt.Errorf("%s changed while it was copied: %w", what, errors.Join(err, errdefs.ErrUnavailable))
 }

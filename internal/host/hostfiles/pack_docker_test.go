@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// The engine unpacks compressed archives too, and tells them by their first bytes, in which the name of the first entry is.
-func TestTheEngineTakesAStreamForWhatItIs(t *testing.T) {
+// The engine also unpacks compressed archives, which it detects by the first bytes: those of the first entry's name.
+func TestEngineUnpacksAStreamWhoseFirstNameLooksCompressed(t *testing.T) {
 	t.Parallel()
 	e, err := dockerx.New(dockerx.Options{})
 	must(t, err)

@@ -74,7 +74,7 @@ func wantNames(t *testing.T, items map[string]item, want ...string) {
 	}
 }
 
-// tree makes files with their own name as content; those that end in a slash are directories, "a -> b" is a link.
+// tree creates files with their name as content; names that end in a slash are directories, "a -> b" is a link.
 func tree(t testing.TB, entries ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -149,7 +149,7 @@ func TestPackToTheRoot(t *testing.T) {
 	wantNames(t, packed(t, Copy{Source: tree(t, "a/b"), Target: "/"}), "a/", "a/b")
 }
 
-func TestMissingDirectoriesHaveEntriesAndNoOthers(t *testing.T) {
+func TestOnlyMissingDirectoriesHaveEntries(t *testing.T) {
 	src := tree(t, "a")
 	items := packed(t, Copy{Source: src, Target: "/opt/x/y", UID: 5, GID: 6, Missing: []string{"/opt/x", "/opt/x/y"}})
 	wantNames(t, items, "opt/x/", "opt/x/y/", "opt/x/y/a")
@@ -166,7 +166,7 @@ func TestMissingDirectoriesHaveEntriesAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestAMissingTargetIsNoDirectoryForAFile(t *testing.T) {
+func TestMissingTargetOfAFileGetsNoDirectory(t *testing.T) {
 	items := packed(t, Copy{Source: tree(t, "a") + "/a", Target: "/opt/x", Missing: []string{"/opt", "/opt/x"}})
 	wantNames(t, items, "opt/", "opt/x")
 	if x := items["opt/x"]; x.Typeflag != tar.TypeReg || x.body != "a" {
@@ -183,7 +183,7 @@ func TestExcludedIsNeitherOpenedNorJudged(t *testing.T) {
 	wantNames(t, items, "t/d/", "t/d/keep", "t/keep", "t/to-secret")
 }
 
-func TestSourcesThatAreNotThere(t *testing.T) {
+func TestMissingSources(t *testing.T) {
 	src := tree(t, "a", "l -> a", "d/b", "m -> d")
 	for _, s := range []string{src + "/none", src + "/l", src + "/m/b", src + "/a/x"} {
 		if err := refusal(t, Copy{Source: s, Target: "/t"}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), s) {
@@ -192,7 +192,7 @@ func TestSourcesThatAreNotThere(t *testing.T) {
 	}
 }
 
-func TestPackEndsWithTheContext(t *testing.T) {
+func TestPackReturnsTheContextsError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Pack(ctx, io.Discard, Copy{Source: tree(t, "a"), Target: "/t"}); !errors.Is(err, context.Canceled) {
@@ -200,7 +200,7 @@ func TestPackEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestPackEndsWithTheWriter(t *testing.T) {
+func TestPackReturnsTheWritersError(t *testing.T) {
 	r, w := io.Pipe()
 	gone := errors.New("gone")
 	r.CloseWithError(gone)

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
-// CheckMounts looks at the sources of mounts on this host. It returns every broken one, in order.
+// CheckMounts checks the sources of mounts on this host. It returns every broken one, in order.
 func CheckMounts(mounts []*agboxv1.MountSpec) (broken validate.Errors) {
 	for i, m := range mounts {
 		addSource(&broken, fmt.Sprintf("mounts[%d].source", i), m.GetSource(), CheckSource(m.GetSource()))
@@ -23,8 +23,8 @@ func CheckMounts(mounts []*agboxv1.MountSpec) (broken validate.Errors) {
 	return broken
 }
 
-// CheckCopies looks at the sources of copies on this host and at the syntax of their patterns. What is inside a source
-// is judged when it is packed.
+// CheckCopies checks the sources of copies on this host and the syntax of their patterns. The contents of a source
+// are checked when it is packed.
 func CheckCopies(copies []*agboxv1.CopySpec) (broken validate.Errors) {
 	for i, c := range copies {
 		addSource(&broken, fmt.Sprintf("copies[%d].source", i), c.GetSource(), refused(c.GetSource(), fileOrDir, "file or directory"))
@@ -44,20 +44,20 @@ func addSource(broken *validate.Errors, field, source, why string) {
 	}
 }
 
-// CheckSource says why a host path cannot be mounted, as the end of a sentence that begins with the path, or returns "".
-// A path is refused that does not exist, that is or goes through a symbolic link (which could be pointed elsewhere between
-// now and the start of the container), and what is not a file, directory or socket.
+// CheckSource returns the reason why a host path cannot be mounted, as the rest of a sentence that starts with the path, or "".
+// It refuses a path that does not exist, that is or contains a symbolic link (which could be redirected before the start
+// of the container), or that is not a file, directory or socket.
 func CheckSource(path string) (why string) {
 	return refused(path, mountable, "file, directory or socket")
 }
 
-// Verify checks a source that was accepted once, before each start of a container that uses it. Its error is
-// ErrFailedPrecondition, whatever is wrong: the path was good, so it may be again, and the start is worth another try. It
-// does not say where a link leads: whoever put it there may want that place to be mounted.
+// Verify checks an accepted source again before each start of a container that uses it. Its error is always
+// ErrFailedPrecondition: the path was valid, so it may become valid again, and a retry of the start makes sense. It
+// does not report a link's target: the author of the link may want that path to be mounted.
 func Verify(source string) error {
 	why := CheckSource(source)
 	if strings.HasPrefix(why, isLink) {
-		why = isLink + " now, which it was not before: put back what was there, or delete the sandbox"
+		why = isLink + " now, but was not at creation: restore the original path, or delete the sandbox"
 	}
 	if why != "" {
 		return fmt.Errorf("host path %q %s: %w", source, why, errdefs.ErrFailedPrecondition)
@@ -71,7 +71,7 @@ func fileOrDir(mode uint32) bool { return isType(mode, unix.S_IFREG) || isType(m
 
 func isType(mode, want uint32) bool { return mode&unix.S_IFMT == want }
 
-// refused says why path is not one of what accept takes, or returns "".
+// refused returns the reason why path does not have an accepted type, or "".
 func refused(path string, accept func(mode uint32) bool, kinds string) string {
 	f, err := Open(path)
 	if errors.Is(err, unix.ELOOP) {
@@ -93,7 +93,7 @@ func refused(path string, accept func(mode uint32) bool, kinds string) string {
 
 const isLink = "is, or goes through, a symbolic link"
 
-// throughLink names the way out: the path without links, where there is one.
+// throughLink suggests the path without links, if it can be resolved.
 func throughLink(path string) string {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -110,5 +110,5 @@ func unreadable(err error) string {
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err
 	}
-	return fmt.Sprintf("cannot be looked at: %v", err)
+	return fmt.Sprintf("cannot be inspected: %v", err)
 }

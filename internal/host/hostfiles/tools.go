@@ -14,10 +14,10 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
-// ResolveTools finds the host's side of built-in tools, once, at accept: its result is what a sandbox keeps, with every
-// symbolic link resolved (a dot directory may be a link into a repository of dotfiles); later passes check with Verify
-// that no link has come into those paths. Known optional paths that this host does not have are left out. home is the home
-// directory of the daemon's user, getenv its environment. All that is wrong is returned, with field "builtin_tools[i]".
+// ResolveTools resolves the host paths of built-in tools once, when a spec is accepted: the sandbox keeps the result, with every
+// symbolic link resolved (a dot directory may be a link into a repository of dotfiles); later, Verify checks that no link
+// was put into those paths. Optional paths that do not exist on this host are left out. home is the home
+// directory of the daemon's user, getenv its environment. All problems are returned, with field "builtin_tools[i]".
 func ResolveTools(names []string, home string, getenv func(string) string) (mounts []*storev1.ToolMount, broken validate.Errors) {
 	known := validate.Tools()
 	for i, name := range names {
@@ -39,7 +39,7 @@ func ResolveTools(names []string, home string, getenv func(string) string) (moun
 	return mounts, broken
 }
 
-// resolveTool returns nothing at all for an optional path that is missing.
+// resolveTool returns neither a mount nor a reason for an optional path that does not exist.
 func resolveTool(tool string, p validate.ToolPath, home string, getenv func(string) string) (m *storev1.ToolMount, why string) {
 	host, why := expand(p.Host, home, getenv)
 	if why != "" {
@@ -79,7 +79,7 @@ func expand(host, home string, getenv func(string) string) (path, why string) {
 		return absolute(value, fmt.Sprintf("needs an absolute path in %s, which is %q", host, value))
 	}
 	if home == "" {
-		return "", fmt.Sprintf("needs %s, but the home directory of the daemon's user is not known; set HOME for the daemon", host)
+		return "", fmt.Sprintf("needs %s, but the home directory of the daemon's user is unknown; set HOME for the daemon", host)
 	}
 	return absolute(filepath.Join(home, strings.TrimPrefix(host, "~")), fmt.Sprintf("needs %s, but the daemon's HOME %q is not absolute", host, home))
 }

@@ -14,7 +14,7 @@ func env(values map[string]string) func(string) string {
 	return func(name string) string { return values[name] }
 }
 
-// lines writes mounts for comparison.
+// lines formats mounts for comparison.
 func lines(mounts []*storev1.ToolMount) (list []string) {
 	for _, m := range mounts {
 		mode := " ro"
@@ -37,7 +37,7 @@ func TestResolveTools(t *testing.T) {
 		t.Fatal(broken)
 	}
 	want := []string{
-		"claude " + home + "/dotfiles/claude -> /home/agbox/.claude rw", // .claude.json is not there
+		"claude " + home + "/dotfiles/claude -> /home/agbox/.claude rw", // .claude.json does not exist
 		"codex " + home + "/.codex -> /home/agbox/.codex rw",
 		"codex " + home + "/.agents -> /home/agbox/.agents rw",
 		"git " + home + "/agent.1 -> /ssh-agent ro",
@@ -58,7 +58,7 @@ func TestResolveTools(t *testing.T) {
 	}
 }
 
-func TestEveryToolNeedsSomething(t *testing.T) {
+func TestEveryToolHasARequiredPath(t *testing.T) {
 	for _, tool := range validate.Tools() {
 		mounts, broken := ResolveTools([]string{tool.Name}, tree(t), env(nil))
 		if len(mounts) > 0 || len(broken) == 0 || broken[0].Field != "builtin_tools[0]" {
@@ -74,7 +74,7 @@ func TestResolveToolsRefuses(t *testing.T) {
 	}{
 		{"claude", home, "", "needs ~/.claude.json, but " + home + "/.claude.json is not a file or directory"},
 		{"npm", home, "", `builtin_tools[1]: the tool "npm" needs ~/.npm, but ` + home + `/.npm does not exist on this host; create it, or leave "npm" out`},
-		{"npm", "", "", "needs ~/.npm, but the home directory of the daemon's user is not known; set HOME for the daemon"},
+		{"npm", "", "", "needs ~/.npm, but the home directory of the daemon's user is unknown; set HOME for the daemon"},
 		{"npm", "home", "", `the daemon's HOME "home" is not absolute`},
 		{"git", home, "", "needs $SSH_AUTH_SOCK, which is not set in the daemon's environment; set it there, or leave the tool out"},
 		{"git", home, "sock", `needs an absolute path in $SSH_AUTH_SOCK, which is "sock"`},

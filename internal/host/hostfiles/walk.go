@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxDepth bounds the directories that are open at once: a directory is reached through the one above it, never by a
-	// path that somebody could change, so all on the way down stay open.
+	// maxDepth bounds the directories that are open at once: a directory is reached through its open parent, never by a path
+	// that another process could change, so all parents stay open.
 	maxDepth = 1000
-	// maxPath is the longest path that the engine can make in the container, with its slash in front.
+	// maxPath is the longest path that the engine can create in the container, with its leading slash.
 	maxPath = unix.PathMax - 1
-	// batch is how many names of a directory are held at once.
+	// batch is how many names of a directory are read at once.
 	batch = 256
 )
 
@@ -31,11 +31,11 @@ type packer struct {
 	rules  excludes
 	buf    []byte
 	root   int    // the source, when it is a directory
-	prefix string // of the names in the stream: the target, without its slash in front and with one behind
+	prefix string // of the names in the stream: the target, without a leading and with a trailing slash
 }
 
-// contents packs what is in the directory fd, which is rel below the source, and closes it. Names come in the order that
-// the directory has them: sorting would mean to keep them all.
+// contents packs the entries of the directory fd, whose path below the source is rel, and closes it. Entries are in the
+// order of the directory: sorting would require memory for all names.
 func (p *packer) contents(fd int, rel string, depth int) error {
 	if depth > maxDepth {
 		unix.Close(fd)
@@ -44,7 +44,7 @@ func (p *packer) contents(fd int, rel string, depth int) error {
 	dir := os.NewFile(uintptr(fd), rel)
 	defer dir.Close()
 	for {
-		// Names only: what else ReadDir returns it may look up by path.
+		// Names only: for other data ReadDir may do lookups by path.
 		names, err := dir.Readdirnames(batch)
 		for _, name := range names {
 			if err := p.entry(fd, rel, name, depth); err != nil {
@@ -60,7 +60,7 @@ func (p *packer) contents(fd int, rel string, depth int) error {
 	}
 }
 
-// entry packs one name of a directory. It is a single name that the kernel gave, so openat with O_NOFOLLOW can't leave
+// entry packs one entry of a directory. name is a single path element from the kernel, so openat with O_NOFOLLOW can't leave
 // the directory.
 func (p *packer) entry(dir int, dirRel, name string, depth int) error {
 	rel := name
@@ -97,7 +97,7 @@ func (p *packer) entry(dir int, dirRel, name string, depth int) error {
 	}
 }
 
-// file packs a regular file as target; !found if it is gone. It must be one after the open too, which waits for nothing.
+// file packs a regular file as target; !found if it was removed. It opens without blocking, and checks the type again afterwards.
 func (p *packer) file(dir int, name, rel, target string) (found bool, err error) {
 	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if errors.Is(err, unix.ENOENT) {
@@ -160,7 +160,7 @@ func (p *packer) write(h *tar.Header, st *unix.Stat_t) error {
 	return nil
 }
 
-// mode is what the copy keeps of a mode.
+// mode returns the permission bits that the copy keeps.
 func mode(st *unix.Stat_t) int64 { return int64(st.Mode & (0o777 | unix.S_ISVTX)) }
 
 // reader reads a file until the context ends.
@@ -183,12 +183,12 @@ func (r *reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// refuse is the error of what can't be copied as it is.
+// refuse returns the error for an entry that cannot be copied.
 func refuse(rel, why string) error {
 	return fmt.Errorf("%s %s; remove or exclude it: %w", quoted(rel), why, errdefs.ErrInvalidArgument)
 }
 
-// quoted writes a path for an error, without the middle of one that nobody would read to its end.
+// quoted formats a path for an error, with the middle of a long one left out.
 func quoted(rel string) string {
 	const keep = 200
 	if len(rel) > 2*keep {
@@ -197,7 +197,7 @@ func quoted(rel string) string {
 	return fmt.Sprintf("%q", rel)
 }
 
-// unreadableEntry classifies an error of the system about an entry that was there a moment ago.
+// unreadableEntry classifies a system error on an entry that existed before.
 func unreadableEntry(rel string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):

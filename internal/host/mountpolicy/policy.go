@@ -1,5 +1,5 @@
-// Package mountpolicy decides which host paths a sandbox may mount or copy, and which of agboxd's own paths are covered in it. It is
-// pure: callers pass paths without symbolic links, as the checks of hostfiles return them.
+// Package mountpolicy decides which host paths a sandbox may mount or copy, and which of agboxd's own paths are masked in it. It is
+// pure: callers pass paths without symbolic links, as returned by the checks of hostfiles.
 package mountpolicy
 
 import (
@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// Policy is the daemon's configuration and the places that the rules below protect. The zero Policy has no places of its own.
+// Policy is the daemon's configuration and the places that the rules below protect. The zero Policy has no own places.
 type Policy struct {
 	// Own are agboxd's directories and files: data, sockets, logs, backups, configuration. Absolute, without symbolic links.
 	Own []string
-	// Engine are the engine's sockets and directories beside those in system. As Own.
+	// Engine are the engine's sockets and directories in addition to those in system. As Own.
 	Engine []string
-	// EngineData are the paths of the engine's data directory, which need not be the one in system. As Own.
+	// EngineData are the paths of the engine's data directory, which may differ from the one in system. As Own.
 	EngineData []string
-	// AllowSystem lifts the rules about the engine and the system only.
+	// AllowSystem disables only the rules about the engine and the system.
 	AllowSystem bool
-	// Allow are the roots outside of which every source is refused; empty: no such bound. As Own.
+	// Allow are the roots outside of which every source is refused; empty: no restriction. As Own.
 	Allow []string
 }
 
 // Use is how a sandbox uses a path.
 type Use struct {
 	Writable bool
-	// Tool: a built-in tool names the path, not the spec. Socket: the path is a socket.
+	// Tool: the path is that of a built-in tool, not of the spec. Socket: the path is a socket.
 	Tool, Socket bool
 }
 
-// area is a part of the host that belongs to the system.
+// area is a part of the host's system.
 type area struct {
 	path string
 	// readable: a read-only mount is accepted.
@@ -38,7 +38,7 @@ type area struct {
 	what     string
 }
 
-// system lists the areas; everything else on a host is users' data. A source that contains an area, such as "/", counts as that area.
+// system lists the areas; everything else on a host is user data. A source that contains an area, such as "/", counts as that area.
 var system = []area{
 	{"/proc", false, "the kernel's"},
 	{"/sys", false, "the kernel's"},
@@ -66,7 +66,7 @@ var system = []area{
 // userSockets are the sockets and directories of engines below /run/user/<uid>.
 var userSockets = []string{"docker.sock", "docker", "dockerd-rootless", "containerd", "containerd-rootless", "podman", "buildkit", "containers"}
 
-// Refuses returns why a sandbox may not use source, as the rest of a sentence that starts with the path; "": it may.
+// Refuses returns why a sandbox may not use source, as the rest of a sentence that starts with the path; "" if it may.
 func (p Policy) Refuses(source string, use Use) (why string) {
 	for _, own := range p.Own {
 		if within(source, own) {
@@ -91,15 +91,15 @@ func (p Policy) refusesSystem(source string, use Use) string {
 	}
 	for _, e := range p.Engine {
 		if within(source, e) || within(e, source) {
-			return fmt.Sprintf("is, or holds, %s, which is the container engine's: whoever uses it is root on this host", e)
+			return fmt.Sprintf("is or contains %s, which is the container engine's: access to it means root on this host", e)
 		}
 	}
 	for _, data := range p.EngineData {
 		switch {
 		case within(source, data):
-			return "lies in " + data + ", where the container engine keeps its data"
+			return "lies in " + data + ", the container engine's data directory"
 		case within(data, source):
-			return "holds " + data + ", where the container engine keeps its data"
+			return "contains " + data + ", the container engine's data directory"
 		}
 	}
 	if rest, ok := belowUserRuntime(source); ok {
@@ -123,13 +123,13 @@ func (p Policy) refusesSystem(source string, use Use) string {
 		case within(source, a.path):
 			return fmt.Sprintf("lies in %s, %s", a.path, a.what)
 		case within(a.path, source):
-			return fmt.Sprintf("holds %s, %s", a.path, a.what)
+			return fmt.Sprintf("contains %s, %s", a.path, a.what)
 		}
 	}
 	return ""
 }
 
-// belowUserRuntime returns the part of a path behind /run/user/<uid>/.
+// belowUserRuntime returns the part of a path after /run/user/<uid>/.
 func belowUserRuntime(p string) (rest string, ok bool) {
 	after, ok := strings.CutPrefix(p, "/run/user/")
 	if !ok {
@@ -139,7 +139,7 @@ func belowUserRuntime(p string) (rest string, ok bool) {
 	return rest, ok && rest != "" && uid != "" && strings.Trim(uid, "0123456789") == ""
 }
 
-// Covers returns agboxd's own paths below source, relative to it and sorted, without those that lie below another one. Callers ask
+// Covers returns agboxd's own paths below source, relative to it and sorted, without those below another one. Callers check
 // Refuses first.
 func (p Policy) Covers(source string) (below []string) {
 	for _, own := range p.Own {
@@ -159,8 +159,8 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// Aliases returns the given paths and all other paths of the same files and directories on the host: bind mounts give one directory
-// several paths. mountinfo is the text of /proc/self/mountinfo.
+// Aliases returns the given paths and all other paths of the same files and directories on the host, since bind mounts give one
+// directory several paths. mountinfo is the content of /proc/self/mountinfo.
 func Aliases(paths []string, mountinfo string) []string {
 	mounts := parse(mountinfo)
 	all := slices.Clone(paths)

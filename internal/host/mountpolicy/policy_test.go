@@ -11,7 +11,7 @@ import (
 var base = mountpolicy.Policy{
 	Own:    []string{"/home/u/.local/share/agents-sandbox", "/run/user/1000/agbox", "/srv/logs", "/home/u/.local/share/agents-sandbox/exec-logs"},
 	Engine: []string{"/home/u/docker.sock"},
-	// One directory under two names, by a bind mount.
+	// One directory with two paths, by a bind mount.
 	EngineData: []string{"/mnt/data/docker", "/opt/engine/docker"},
 }
 
@@ -44,12 +44,12 @@ func TestRefuses(t *testing.T) {
 		{"/home/u", writable, "/home/u/docker.sock"},
 		{"/mnt/data/docker", readOnly, "lies in /mnt/data/docker"},
 		{"/mnt/data/docker/volumes/x/_data", writable, "lies in /mnt/data/docker"},
-		{"/mnt/data", writable, "holds /mnt/data/docker"},
-		{"/mnt/data", readOnly, "holds /mnt/data/docker"},
-		{"/mnt", writable, "holds /mnt/data/docker"},
+		{"/mnt/data", writable, "contains /mnt/data/docker"},
+		{"/mnt/data", readOnly, "contains /mnt/data/docker"},
+		{"/mnt", writable, "contains /mnt/data/docker"},
 		{"/mnt/data/docker-2", writable, ""},
 		{"/mnt/data/project", writable, ""},
-		{"/opt/engine", writable, "holds /opt/engine/docker"},
+		{"/opt/engine", writable, "contains /opt/engine/docker"},
 		{"/opt/engine/docker/overlay2", readOnly, "lies in /opt/engine/docker"},
 		{"/mnt/data/docker/agent.sock", agent, "lies in /mnt/data/docker"},
 		{"/", readOnly, "whole host"},
@@ -64,7 +64,7 @@ func TestRefuses(t *testing.T) {
 		{"/var/run", readOnly, "/var/run"},
 		{"/var/lib/docker", readOnly, "/var/lib/docker"},
 		{"/var/lib/docker/volumes/x/_data", readOnly, "/var/lib/docker"},
-		{"/var/lib", readOnly, "holds /var/lib/docker"},
+		{"/var/lib", readOnly, "contains /var/lib/docker"},
 		{"/var/lib/postgresql", readOnly, ""},
 		{"/var/lib/postgresql", writable, "only read-only"},
 		{"/var", readOnly, "/var/run"},
@@ -92,7 +92,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-func TestNothingOutsideOfTheAllowedRoots(t *testing.T) {
+func TestSourcesOutsideOfTheAllowedRootsAreRefused(t *testing.T) {
 	p := base
 	p.Allow, p.AllowSystem = []string{"/srv", "/home/u/work"}, true
 	for source, accepted := range map[string]bool{

@@ -1,5 +1,5 @@
-// Package naming holds the names and labels of the Docker objects of a sandbox. All are functions of IDs alone, so a
-// create that is repeated collides with itself instead of doubling.
+// Package naming defines the names and labels of the Docker objects of a sandbox. All are functions of IDs only, so a
+// repeated create conflicts with the first one instead of creating a duplicate.
 package naming
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Label keys. Every object that agboxd makes carries Instance and, but for the marker volume, SandboxID and Component.
+// Label keys. Every object that agboxd creates has Instance and, except the marker volume, SandboxID and Component.
 const (
 	prefix = "io.github.1996fanrui.agents-sandbox"
 
@@ -20,17 +20,17 @@ const (
 	ServiceName = prefix + ".service-name"
 	// UserPrefix precedes the key of each user label.
 	UserPrefix = prefix + ".user."
-	// Instance is the UUID of the store whose daemon made the object.
+	// Instance is the UUID of the store whose daemon created the object.
 	Instance = prefix + ".instance"
-	// Spec is the spec as it was at creation, without the values of its envs; see plan.SpecLabel.
+	// Spec is the spec at creation, without the values of its envs; see plan.SpecLabel.
 	Spec = prefix + ".spec"
 	// SpecHash is plan.SpecHash of the spec at creation.
 	SpecHash = prefix + ".spec-hash"
-	// Template is set on containers: the image reference as the spec has it, whatever it points to by now.
+	// Template is set on containers: the image reference as in the spec.
 	Template = prefix + ".template"
-	// Confinement is set on primaries: the store's record of that name as JSON. Absent where the sandbox has none.
+	// Confinement is set on primaries: the store's Confinement record as JSON. Absent for a sandbox without one.
 	Confinement = prefix + ".confinement"
-	// Marker is set on the volume that tells this engine from another one.
+	// Marker is set on the volume that identifies this engine.
 	Marker = prefix + ".marker"
 )
 
@@ -41,8 +41,8 @@ const (
 	ComponentNetwork = "network"
 )
 
-// Network returns the name of the sandbox's network. Docker makes several networks of one name if asked to: find by
-// label, address by ID.
+// Network returns the name of the sandbox's network. Docker can create several networks of one name: find them by
+// label, address them by ID.
 func Network(sandboxID string) string { return "agbox-net-" + plain(sandboxID, "") }
 
 // Primary returns the name of the sandbox's primary container.
@@ -59,7 +59,8 @@ func Service(sandboxID, service string) string {
 // MarkerVolume returns the name of the volume that marks the engine of a store.
 func MarkerVolume(instance string) string { return "agbox-marker-" + instance }
 
-// plain keeps IDs of letters, digits and hyphens as they are. Others get a digest behind a "_", which plain names
+// plain returns IDs of letters, digits and hyphens unchanged. Others get a digest after a "_", which plain names
+// never contain, so no two IDs share a name.
 // never contain, so no two IDs share a name.
 func plain(sandboxID, service string) string {
 	if !strings.Contains(sandboxID, "_") {

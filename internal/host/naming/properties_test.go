@@ -11,15 +11,15 @@ import (
 var (
 	// dockerName is what the engine accepts as the name of a container.
 	dockerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`)
-	// Of a few letters, so that many names meet when they can.
+	// From a small alphabet, so that collisions are likely.
 	sandboxIDs = rapid.StringMatching(`[a-c0-1][a-c0-1_-]{2,10}[a-c0-1]`)
 	services   = rapid.StringMatching(`[a-c0-1]([a-c0-1-]{0,6}[a-c0-1])?`)
 )
 
-// owner is the one object that a name may stand for.
+// owner is the object that a name belongs to.
 type owner struct{ kind, id, service string }
 
-// Whatever the IDs and services, no two objects share a name, not even objects of different kinds.
+// No two objects share a name, for any IDs and services, and even if they are of different kinds.
 func TestNoTwoObjectsShareAName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owners := map[string]owner{}
@@ -42,8 +42,8 @@ func TestNoTwoObjectsShareAName(t *testing.T) {
 	})
 }
 
-// variants adds the texts that differ in what a careless name would make equal, and those cut at their hyphens, so that
-// the end of an ID can be the beginning of a service.
+// variants adds similar texts that a careless scheme would map to one name, and texts cut at their hyphens, so that
+// the end of an ID can be the start of a service.
 func variants(texts []string) []string {
 	all := texts
 	for _, s := range texts {
@@ -71,7 +71,7 @@ func TestNamesAreStable(t *testing.T) {
 	}
 }
 
-// Docker has no bound for names; it was seen to make and start a container with one of 287 bytes.
+// Docker has no limit for names; a container with a name of 287 bytes was created and started.
 func TestLongestNames(t *testing.T) {
 	id, service := "a_"+strings.Repeat("b", 198), strings.Repeat("c", 31)+"-"+strings.Repeat("d", 31)
 	for _, name := range []string{Network(id), Primary(id), Service(id, service)} {

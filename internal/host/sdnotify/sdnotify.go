@@ -1,4 +1,4 @@
-// Package sdnotify tells systemd, or any other supervisor that speaks its protocol, about the state of this process.
+// Package sdnotify reports the state of this process to systemd, or any other supervisor with the same protocol.
 package sdnotify
 
 import (
@@ -15,11 +15,11 @@ const (
 	Stopping  = "STOPPING=1"
 )
 
-// sendTimeout bounds one message: a supervisor that does not read must not hold up the daemon.
+// sendTimeout bounds one message: a supervisor that does not read must not block the daemon.
 const sendTimeout = time.Second
 
-// Notify sends state to the socket that $NOTIFY_SOCKET names: a path, or "@name" for an abstract socket. Without the
-// variable nobody supervises us, and nothing is done. It blocks for at most a second and may be called at any time.
+// Notify sends state to the socket in $NOTIFY_SOCKET: a path, or "@name" for an abstract socket. Without the variable it
+// does nothing. It blocks for at most a second and may be called at any time.
 func Notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// supervise makes a socket of that name and sets it as the one to notify.
+// supervise creates a socket of that name and sets NOTIFY_SOCKET to it.
 func supervise(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -59,10 +59,10 @@ func TestNotifyAbsentSocket(t *testing.T) {
 	}
 }
 
-func TestNotifyDoesNotWaitForADeafSupervisor(t *testing.T) {
+func TestNotifyDoesNotBlockOnASupervisorThatDoesNotRead(t *testing.T) {
 	supervise(t, filepath.Join(t.TempDir(), "s")) // never reads
 	begin := time.Now()
-	for range 10_000 { // more than any queue holds
+	for range 10_000 { // more than the socket's queue holds
 		if err := Notify(Ready); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("got %v", err)
