@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// factory makes and registers in one go.
+// factory creates and registers metrics.
 type factory struct{ reg prometheus.Registerer }
 
 func register[C prometheus.Collector](f factory, c C) C {

@@ -1,4 +1,4 @@
-// Package metrics holds what agboxd exports to Prometheus. Every label value comes from a closed set, and every
+// Package metrics defines the metrics that agboxd exports to Prometheus. Every label value is of a fixed set, and every
 // combination exists from the start with 0, so that an alert on the first error works.
 package metrics
 
@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Results of a pass.
+// Results of a reconcile pass.
 const (
 	ResultDone     = "done"
 	ResultLater    = "later"
@@ -47,14 +47,14 @@ type Metrics struct {
 	released    prometheus.Counter
 	prompts     prometheus.Counter
 	turnSeconds prometheus.Histogram
-	// agentChanges are by trigger.
+	// agentChanges is by trigger.
 	agentChanges *prometheus.CounterVec
 	queue        queueMetrics
 	clockJumps   *prometheus.CounterVec
 	clockWait    prometheus.Gauge
 }
 
-// Sets are the closed label sets, which this package does not know by itself.
+// Sets are the fixed label sets, which the caller provides.
 type Sets struct {
 	// Loops are the names of the work queues.
 	Loops []string
@@ -62,21 +62,21 @@ type Sets struct {
 	Steps []string
 	// EngineOps are the operations of the engine port.
 	EngineOps []string
-	// RebuildSources are what records are rebuilt from.
+	// RebuildSources are the sources that records are rebuilt from.
 	RebuildSources []string
-	// Disks are what the disks that are watched are for.
+	// Disks are the names of the watched disks.
 	Disks []string
 	// DrainPhases are the phases of a drain.
 	DrainPhases []string
-	// ClockJumps are the ways in which the host's clock can jump.
+	// ClockJumps are the kinds of jumps of the host's clock.
 	ClockJumps []string
-	// AgentTriggers are why agents change their state.
+	// AgentTriggers are the triggers of agents' state changes.
 	AgentTriggers []string
 }
 
 var (
 	results = []string{ResultDone, ResultLater, ResultTerminal, ResultError, ResultPanic}
-	// seconds suits everything from one fsync (1 ms) to a pull (minutes).
+	// seconds are buckets from one fsync (1 ms) to a pull (minutes).
 	seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 )
 
@@ -86,7 +86,7 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 	m := &Metrics{
 		passes:       f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
 		passSeconds:  f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
-		steps:        f.counters("agboxd_steps_total", "Reconcile steps taken, by step and result.", "step", "result"),
+		steps:        f.counters("agboxd_steps_total", "Executed reconcile steps by step and result.", "step", "result"),
 		engine:       f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
 		engineSecs:   f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
 		commits:      f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
@@ -95,27 +95,27 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		rpcs:         f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
 		rpcSeconds:   f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
 		orphans:      f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
-		dropped:      f.counter("agboxd_exec_log_dropped_bytes_total", "Output of execs that is not in their logs because of exec_log_max_bytes."),
-		unknown:      f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs that Docker knows and the store never did."),
+		dropped:      f.counter("agboxd_exec_log_dropped_bytes_total", "Bytes of execs' output dropped because of exec_log_max_bytes."),
+		unknown:      f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs on Docker objects that were never in the store."),
 		resync:       f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
-		engineUp:     f.gauge("agboxd_engine_up", "1 while the engine answers and is the one it was."),
+		engineUp:     f.gauge("agboxd_engine_up", "1 while the engine answers and is the same as before; 0: engine state unknown."),
 		reloads:      f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
-		loaded:       f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last read without an error."),
+		loaded:       f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last loaded without an error."),
 		backups:      f.counters("agboxd_backups_total", "Scheduled backups by result.", "result"),
 		backedUp:     f.gauge("agboxd_backup_last_success_timestamp_seconds", "Unix time of the last scheduled backup that succeeded."),
-		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by what they were rebuilt from.", "source"),
-		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may be ours."),
-		logErrors:    f.counter("agboxd_log_errors_total", "Errors of the log from which a lost database is rebuilt; a snapshot mends each."),
-		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that agboxd and the engine write to, by what is on them.", "disk"),
+		rebuilt:      f.counters("agboxd_rehydrated_sandboxes_total", "Records that were rebuilt without the database, by source.", "source"),
+		unrebuilt:    f.gauge("agboxd_rehydrate_skipped", "Objects and files that a rebuild could not read; they may belong to this daemon."),
+		logErrors:    f.counter("agboxd_log_errors_total", "Errors of the log from which a lost database is rebuilt; the next snapshot repairs the log."),
+		diskFree:     f.gauges("agboxd_disk_free_bytes", "Free space of the disks that agboxd and the engine write to, by disk.", "disk"),
 		diskLow:      f.gauges("agboxd_disk_low", "1 while a disk has less than disk.low_water and new sandboxes and execs are refused.", "disk"),
 		released:     f.counter("agboxd_disk_ballast_released_total", "Pieces of the ballast that were released because a commit found the disk full."),
-		drains:       f.counters("agboxd_drain_phases_total", "Phases of drains that were entered.", "phase"),
-		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts given to agents, those given again included."),
+		drains:       f.counters("agboxd_drain_phases_total", "Drain phases entered, by phase.", "phase"),
+		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts written to agents' inboxes, redeliveries included."),
 		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
-		agentChanges: f.counters("agboxd_agent_transitions_total", "Changes of the state of agents by trigger.", "trigger"),
+		agentChanges: f.counters("agboxd_agent_transitions_total", "State changes of agents by trigger.", "trigger"),
 		queue:        newQueueMetrics(f),
-		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots whose clock is not known to be right, by kind.", "kind"),
-		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: no wait."),
+		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
+		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: deadlines are not deferred."),
 	}
 	m.zero(sets)
 	return m
@@ -172,7 +172,7 @@ func (m *Metrics) EngineCall(op string, took time.Duration, err error) {
 	m.engineSecs.WithLabelValues(op).Observe(took.Seconds())
 }
 
-// Commit counts one store transaction that carried some writes.
+// Commit counts one store transaction with this number of writes.
 func (m *Metrics) Commit(took time.Duration, writes int, err error) {
 	m.commits.WithLabelValues(outcome(err)).Inc()
 	m.commitSecs.Observe(took.Seconds())
@@ -187,19 +187,19 @@ func (m *Metrics) RPC(method, code string, took time.Duration) {
 	m.rpcSeconds.Observe(took.Seconds())
 }
 
-// LogDropped counts output of an exec that its logs had no room for, in bytes.
+// LogDropped counts dropped output of an exec, in bytes.
 func (m *Metrics) LogDropped(bytes int64) { m.dropped.Add(float64(bytes)) }
 
-// OrphanRemoved counts one object of a deleted sandbox.
+// OrphanRemoved counts one removed object of a deleted sandbox.
 func (m *Metrics) OrphanRemoved() { m.orphans.Inc() }
 
-// Resynced records a complete resync and how many unknown sandboxes it saw.
+// Resynced records a complete resync and the number of unknown sandboxes that it found.
 func (m *Metrics) Resynced(at time.Time, unknown int) {
 	m.resync.Set(float64(at.UnixNano()) / 1e9)
 	m.unknown.Set(float64(unknown))
 }
 
-// EngineUp records whether the engine can be judged by.
+// EngineUp records whether the engine's state is known.
 func (m *Metrics) EngineUp(up bool) {
 	v := 0.0
 	if up {
@@ -208,7 +208,7 @@ func (m *Metrics) EngineUp(up bool) {
 	m.engineUp.Set(v)
 }
 
-// ConfigLoaded records that the configuration was read, at the start or by a reload.
+// ConfigLoaded records that the configuration was loaded, at the start or by a reload.
 func (m *Metrics) ConfigLoaded(at time.Time) { m.loaded.Set(float64(at.UnixNano()) / 1e9) }
 
 // ConfigReloaded counts one reload of the configuration.
@@ -230,7 +230,7 @@ func (m *Metrics) BackedUp(at time.Time, err error) {
 // LastBackup records when the newest scheduled backup was made.
 func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
 
-// Disk records one look at a disk.
+// Disk records one reading of a disk.
 func (m *Metrics) Disk(name string, free int64, low bool) {
 	m.diskFree.WithLabelValues(name).Set(float64(free))
 	v := 0.0
@@ -258,7 +258,7 @@ func (m *Metrics) AgentAnswered(took time.Duration) { m.turnSeconds.Observe(took
 // ClockJumped counts a jump of the host's clock.
 func (m *Metrics) ClockJumped(kind string) { m.clockJumps.WithLabelValues(kind).Inc() }
 
-// DeadlinesWait records until when deadlines wait; zero: they don't.
+// DeadlinesWait records until when deadlines are deferred; zero: they are not.
 func (m *Metrics) DeadlinesWait(until time.Time) {
 	v := 0.0
 	if !until.IsZero() {
@@ -267,10 +267,10 @@ func (m *Metrics) DeadlinesWait(until time.Time) {
 	m.clockWait.Set(v)
 }
 
-// Rehydrated counts records that were rebuilt.
+// Rehydrated counts rebuilt records.
 func (m *Metrics) Rehydrated(source string, n int) { m.rebuilt.WithLabelValues(source).Add(float64(n)) }
 
-// RehydrateSkipped records how much a rebuild could not read.
+// RehydrateSkipped records the number of objects and files that a rebuild could not read.
 func (m *Metrics) RehydrateSkipped(n int) { m.unrebuilt.Set(float64(n)) }
 
 // LogFailed counts one error of the log of the database.
@@ -283,10 +283,10 @@ func outcome(err error) string {
 	return "ok"
 }
 
-// LogWhole exports whether the log has everything that the database has, read when scraped.
+// LogWhole exports whether the log contains all committed changes, read when scraped.
 func LogWhole(reg prometheus.Registerer, whole func() bool) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_log_complete", Help: "1 while the log from which a lost database is rebuilt has everything.",
+		Name: "agboxd_log_complete", Help: "1 while the log from which a lost database is rebuilt is complete.",
 	}, func() float64 {
 		if whole() {
 			return 1
@@ -295,18 +295,18 @@ func LogWhole(reg prometheus.Registerer, whole func() bool) {
 	}))
 }
 
-// OverQuota exports the number of sandboxes that have used up their quota, read when scraped.
+// OverQuota exports the number of sandboxes over their quota, read when scraped.
 func OverQuota(reg prometheus.Registerer, count func() int) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_sandboxes_over_quota", Help: "Sandboxes whose logs take more than artifacts.sandbox_max_bytes.",
+		Name: "agboxd_sandboxes_over_quota", Help: "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.",
 	}, func() float64 { return float64(count()) }))
 }
 
-// Vanished exports the number of sandboxes that vanished from the engine together and wait for an operator, read when scraped.
+// Vanished exports the number of sandboxes that vanished from the engine together and await an operator, read when scraped.
 func Vanished(reg prometheus.Registerer, count func() int) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "agboxd_sandboxes_vanished",
-		Help: "Sandboxes that vanished from the engine together; they are not judged before `agbox engine confirm`.",
+		Help: "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
 	}, func() float64 { return float64(count()) }))
 }
 
@@ -318,13 +318,13 @@ func States(reg prometheus.Registerer, states []string, count func() map[string]
 	})
 }
 
-// Agents exports the number of agents by state, and of those that are not started again by themselves, read when scraped.
+// Agents exports the number of agents by state, and of those that are no longer restarted automatically, read when scraped.
 func Agents(reg prometheus.Registerer, states []string, count func() map[string]int, attention func() int) {
 	reg.MustRegister(&stateCollector{
 		desc:   prometheus.NewDesc("agboxd_agents", "Agents by state.", []string{"state"}, nil),
 		states: states, count: count,
 	}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_agents_need_attention", Help: "Agents that were started in vain too often.",
+		Name: "agboxd_agents_need_attention", Help: "Agents that failed to start too often and are not restarted.",
 	}, func() float64 { return float64(attention()) }))
 }
 

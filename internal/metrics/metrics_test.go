@@ -51,7 +51,7 @@ func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
 	}
 }
 
-func TestWhatIsCounted(t *testing.T) {
+func TestCountersAndGauges(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := New(reg, Sets{})
 	fault := errors.New("fault")

@@ -5,7 +5,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// queueMetrics are the metrics that every Kubernetes controller exports for its work queues, under their usual names.
+// queueMetrics are the usual metrics of a Kubernetes controller's work queues, under their usual names.
 type queueMetrics struct {
 	depth, unfinished, longest *prometheus.GaugeVec
 	adds, retries              *prometheus.CounterVec
@@ -18,13 +18,13 @@ func newQueueMetrics(f factory) queueMetrics {
 		adds:       f.counters("workqueue_adds_total", "Keys added to the queue.", "name"),
 		retries:    f.counters("workqueue_retries_total", "Keys added again after an error.", "name"),
 		latency:    f.histograms("workqueue_queue_duration_seconds", "Time a key waits in the queue.", "name"),
-		work:       f.histograms("workqueue_work_duration_seconds", "Time a key is worked on.", "name"),
-		unfinished: f.gauges("workqueue_unfinished_work_seconds", "Work in progress that is not observed yet.", "name"),
-		longest:    f.gauges("workqueue_longest_running_processor_seconds", "Age of the longest pass now.", "name"),
+		work:       f.histograms("workqueue_work_duration_seconds", "Time to process a key.", "name"),
+		unfinished: f.gauges("workqueue_unfinished_work_seconds", "Seconds of work in progress, not in workqueue_work_duration_seconds yet.", "name"),
+		longest:    f.gauges("workqueue_longest_running_processor_seconds", "Age of the longest running pass.", "name"),
 	}
 }
 
-// QueueProvider hands the queue metrics to client-go.
+// QueueProvider provides the queue metrics to client-go.
 func (m *Metrics) QueueProvider() workqueue.MetricsProvider { return m.queue }
 
 func (q queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
