@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The store takes what a plan says, and shows it so, also after it was opened again.
-func TestTheStoreAdoptsAPlan(t *testing.T) {
+// The store adopts a plan and returns it unchanged, also after a restart.
+func TestStoreAdoptsAPlan(t *testing.T) {
 	for name, change := range map[string]func(*Found){
 		"running":           func(*Found) {},
 		"paused":            func(f *Found) { f.Containers[0].State = dockerx.StatePaused },

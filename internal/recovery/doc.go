@@ -1,13 +1,12 @@
-// Package recovery rebuilds the records of sandboxes when the database and its log are lost: from what the log still
-// has of them, and from what the engine and the files of their execs show. docs/rehydration.md has the table of what is recovered and
-// what is guessed.
+// Package recovery rebuilds the records of sandboxes when the database and its log are lost: from the records that the log
+// still has, from the engine's objects, and from the files of execs. docs/rehydration.md has the table of recovered and
+// guessed fields.
 //
-// Gather looks, Plan decides and is pure, and the store's Adopt records. Nothing here changes anything: neither the engine
-// nor a file is written to.
+// Gather reads, Plan decides and is pure, and the store's Adopt records. This package changes neither the engine nor a file.
 //
-//   - The order of trust is the log's record, labels, inspection. What cannot be known gets a default that neither removes
-//     anything nor runs what its user had stopped, and is told by name.
-//   - Ours is a primary whose ctl mount lies in this daemon's data directory, whatever instance its labels name, and what
-//     carries the same sandbox ID and instance as such a primary. Everything else is left alone.
-//   - What a sandbox can write, which is its journals, decides about its own execs and about nothing else.
+//   - Sources are trusted in the order log, labels, inspection. An unknown field gets a default that neither removes
+//     anything nor starts what the user had stopped, and is listed in Defaulted.
+//   - A primary belongs to this daemon if its ctl mount is in this daemon's data directory, for any instance in its labels; so
+//     do objects with the same sandbox ID and instance as such a primary. All other objects are left alone.
+//   - Journals, which a sandbox can write, affect only its own execs.
 package recovery

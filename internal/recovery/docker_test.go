@@ -21,9 +21,9 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// A real engine shows what is needed to tell whose a container is, its spec and its state; containers of others, which
-// share the engine, are not adopted.
-func TestARealContainerGivesItsRecordBack(t *testing.T) {
+// A real engine shows everything needed to derive a container's owner, spec and state; containers of other users of the
+// engine are not adopted.
+func TestRebuildFromARealContainer(t *testing.T) {
 	image, id := fmt.Sprintf("agbox-rehydrate:%d", os.Getpid()), fmt.Sprintf("rehydrate-%d", os.Getpid())
 	busybox.Import(t, "", image, "ENV A=image B=image")
 	engine, err := dockerx.New(dockerx.Options{})

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// execOf makes the record of an exec from its files; nil for an internal one. While its request is there its end is not on
-// record: the exec's pass will look and record it, also that it was lost. The sequences are for the store to fill in.
+// execOf builds the record of an exec from its files; nil for an internal one. While its request exists, its end was not
+// recorded: the exec's reconciliation will inspect it and record its end, or its loss. The store sets the sequences.
 func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecRecord {
 	if execjournal.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil && !isAgents(t) {
 		return nil
@@ -40,8 +40,8 @@ func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecR
 	return r
 }
 
-// isAgents reports whether an exec is an agent's process. Their IDs are not for clients to choose, so only a request, which
-// nobody inside can write, vouches for one.
+// isAgents reports whether an exec is an agent's process. Clients cannot choose such IDs, so only a request, which
+// no process in the container can write, proves one.
 func isAgents(t execjournal.Trace) bool {
 	_, _, ok := agentstate.OfExec(t.ExecID)
 	return ok && t.Request != nil
@@ -54,8 +54,8 @@ func earliest(j *execjournal.Journal) int64 {
 	return j.EndedAtNanos
 }
 
-// EndOf turns the journal of an exec that has ended into its terminal record; nil for one that has not. A stop of its
-// container counts as one on request. It says what the controller says of the same journal.
+// EndOf converts the journal of an ended exec to its terminal record; nil for one that has not ended. A stop of the
+// container counts as a cancellation. The controller uses it for the same journals.
 func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	end := &storev1.ExecEnd{
 		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,
@@ -88,8 +88,8 @@ func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	return end
 }
 
-// settleExecs decides whose an exec ID is that several sandboxes show: the log's first, then a request's, which no
-// container can write. Journals alone prove nothing, so an ID that only they claim is nobody's.
+// settleExecs assigns an exec ID that several sandboxes have: to the log's sandbox first, then to one with a request, which no
+// container can write. Journals alone prove nothing, so an ID that only journals claim is dropped.
 func (o *Output) settleExecs(in Input) {
 	rank := o.ranks(in)
 	best, claims := map[string]int{}, map[string]int{}
@@ -120,7 +120,7 @@ func (o *Output) settleExecs(in Input) {
 	}
 }
 
-// How much there is to a claim.
+// The strength of a claim.
 const (
 	byJournal = iota + 1
 	byRequest

@@ -77,13 +77,13 @@ func TestExecs(t *testing.T) {
 				t.Errorf("unexpected %v", s.Execs[0])
 			}
 			if s.Record.GetIdleSince() > now.UnixNano() {
-				t.Error("idle since a time to come")
+				t.Error("idle since a future time")
 			}
 		})
 	}
 }
 
-func TestInternalExecsAndOddNamesAreNone(t *testing.T) {
+func TestInternalExecsAndInvalidNamesAreIgnored(t *testing.T) {
 	f := found(t)
 	f.Traces = append(f.Traces, ended("_hook.7", 0, now), ended("a.b", 0, now), ended("ada.7", 0, now), ended("x", 0, now))
 	if s := one(t, input(f)); len(s.Execs) != 0 {
@@ -91,8 +91,8 @@ func TestInternalExecsAndOddNamesAreNone(t *testing.T) {
 	}
 }
 
-// A container can write any journal into its own log directory. It gains no exec of another sandbox by that.
-func TestAForgedJournalTakesNobodysExec(t *testing.T) {
+// A container can write any journal into its own log directory, which must not give it another sandbox's exec.
+func TestForgedJournalClaimsNoExec(t *testing.T) {
 	victim := func(id string) *storev1.SandboxRecord {
 		return &storev1.SandboxRecord{SandboxId: id, Instance: ours, Spec: spec(), Desired: &storev1.Desired{Generation: 1, RunState: 1}}
 	}

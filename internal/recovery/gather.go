@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// Engine is what Gather asks the engine.
+// Engine is the part of the engine that Gather needs.
 type Engine interface {
 	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
@@ -29,12 +29,12 @@ type Files interface {
 	Traces(sandboxID string) (list []execjournal.Trace, unread int, err error)
 }
 
-// Gatherer looks at what there is.
+// Gatherer reads the input of Plan.
 type Gatherer struct {
 	Engine Engine
 	Files  Files
 	Log    *slog.Logger
-	// Instance is the UUID of this store, and Former are others that it knows to be its own.
+	// Instance is the UUID of this store, and Former are previous ones of this daemon.
 	Instance string
 	Former   []string
 	// Reserved reports whether the store has ever had a sandbox of that ID; nil: none.
@@ -42,7 +42,7 @@ type Gatherer struct {
 	Settings Settings
 }
 
-// GatherKnown adds to the log's records what the files of their execs tell. It asks no engine.
+// GatherKnown adds to the log's records the traces of their execs. It makes no engine call.
 func (g Gatherer) GatherKnown(known []Known) Input {
 	in := Input{Instance: g.Instance, Former: slices.Clone(g.Former), Settings: g.Settings}
 	for _, k := range known {
@@ -58,10 +58,10 @@ func (g Gatherer) GatherKnown(known []Known) Input {
 	return in
 }
 
-// Gather does the same and asks the engine for the rest: one list of containers and one of networks, of any instance, and
-// then, 16 at a time, inspections of sandboxes whose state neither the store nor a complete log proves. A container that can't be
-// inspected, while the engine answers otherwise, is skipped. Of sandboxes on record only primaries are inspected that name an
-// unknown instance. Errors: those of the lists.
+// Gather does the same and queries the engine for the rest: one list of containers and one of networks, of any instance, and
+// then, 16 at a time, inspections of sandboxes whose state neither the store nor a complete log proves. A container whose
+// inspection fails, while the engine answers otherwise, is skipped. Of recorded sandboxes, only primaries with an unknown
+// instance are inspected. Errors: those of the lists.
 func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	in := g.GatherKnown(known)
 	containers, err := g.Engine.ListContainers(ctx, map[string]string{naming.SandboxID: ""})
@@ -72,7 +72,7 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	if err != nil {
 		return Input{}, err
 	}
-	if err := g.meet(ctx, &in, containers, known); err != nil {
+	if err := g.findFormer(ctx, &in, containers, known); err != nil {
 		return Input{}, err
 	}
 	w := g.unknown(&in, known, containers, networks)
@@ -92,7 +92,7 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 
 func (g Gatherer) reserved(id string) bool { return g.Reserved != nil && g.Reserved(id) }
 
-// recorded tells the sandboxes that the store or a complete log knows for certain.
+// recorded returns a predicate for the sandboxes whose record the store or a complete log has.
 func (g Gatherer) recorded(known []Known) func(id string) bool {
 	files := map[string]bool{}
 	for _, k := range known {
@@ -101,7 +101,7 @@ func (g Gatherer) recorded(known []Known) func(id string) bool {
 	return func(id string) bool { return files[id] || g.reserved(id) }
 }
 
-// sight is one sandbox on the way to a Found.
+// sight collects the data of one sandbox for its Found.
 type sight struct {
 	Found
 	listed []dockerx.Container
@@ -109,7 +109,7 @@ type sight struct {
 
 type sights map[string]*sight
 
-// unknown sorts what was listed by sandbox, without those that are known.
+// unknown groups the listed objects by sandbox, without recorded sandboxes.
 func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Container, networks []dockerx.Network) sights {
 	w := sights{}
 	recorded := g.recorded(known)
@@ -123,7 +123,7 @@ func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Contain
 		return w[id]
 	}
 	for _, k := range known {
-		of(k.Record.GetSandboxId()) // also one of which the engine shows nothing
+		of(k.Record.GetSandboxId()) // also one without engine objects
 	}
 	for _, c := range containers {
 		id := c.Labels[naming.SandboxID]
@@ -142,19 +142,19 @@ func (g Gatherer) unknown(in *Input, known []Known, containers []dockerx.Contain
 		}
 	}
 	for id, s := range w {
-		g.look(in, id, &s.Found)
+		g.readFiles(in, id, &s.Found)
 	}
 	return w
 }
 
-// look reads the files of a sandbox. What can't be read reads as not there, and is told.
-func (g Gatherer) look(in *Input, id string, f *Found) {
+// readFiles reads the files of a sandbox. Unreadable files count as missing, and are logged.
+func (g Gatherer) readFiles(in *Input, id string, f *Found) {
 	var err error
 	if f.RunDir, err = g.Files.Prepared(id); err != nil {
-		g.Log.Warn("the directory of a sandbox can't be read", "sandbox_id", id, "err", err)
+		g.Log.Warn("cannot read the run directory of a sandbox", "sandbox_id", id, "err", err)
 	}
 	if f.Released, err = g.Files.Released(id); err != nil {
-		g.Log.Warn("the directory of a sandbox can't be read", "sandbox_id", id, "err", err)
+		g.Log.Warn("cannot read the run directory of a sandbox", "sandbox_id", id, "err", err)
 	}
 	f.Traces, f.Unread = g.traces(id)
 	in.noteUnread(id, f.Unread)
@@ -163,7 +163,7 @@ func (g Gatherer) look(in *Input, id string, f *Found) {
 func (g Gatherer) traces(id string) ([]execjournal.Trace, int) {
 	list, unread, err := g.Files.Traces(id)
 	if err != nil {
-		g.Log.Warn("the execs of a sandbox can't be read", "sandbox_id", id, "err", err)
+		g.Log.Warn("cannot read the files of a sandbox's execs", "sandbox_id", id, "err", err)
 		return nil, 1
 	}
 	return list, unread
@@ -177,8 +177,8 @@ func (in *Input) noteUnread(id string, n int) {
 	}
 }
 
-// narrow leaves those of which the services are needed: what has a primary of ours, or a known instance of ours. The others
-// keep their containers as they were listed, to be told of.
+// narrow returns the sandboxes whose services are needed: those with a primary of this daemon, or a known instance. The others
+// keep their containers as listed, to be reported as skipped.
 func (w sights) narrow(in *Input, known []Known) sights {
 	found := make([]Found, 0, len(w))
 	for _, s := range w {

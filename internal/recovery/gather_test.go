@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// host is a fake engine and the real files of a daemon.
+// host is a fake engine with the real files of a daemon.
 type host struct {
 	testing.TB
 	engine *dockertest.Fake
@@ -49,7 +49,7 @@ func (h *host) must(err error) {
 	}
 }
 
-// make makes a sandbox with one service, all running, under the directories of files.
+// make creates a sandbox with one service, all running, with its directories in files.
 func (h *host) make(id string, files *execjournal.Dir) {
 	h.Helper()
 	ctx := h.Context()
@@ -96,7 +96,7 @@ func known(id string) Known {
 	return Known{Record: &storev1.SandboxRecord{SandboxId: id, Instance: ours, Spec: &agboxv1.CreateSpec{}, Desired: &storev1.Desired{Generation: 1, RunState: 1}}}
 }
 
-func TestWithRecordFilesOfAllTheEngineIsAskedTwice(t *testing.T) {
+func TestCompleteRecordsNeedOnlyTwoLists(t *testing.T) {
 	h := newHost(t)
 	var files []Known
 	for i := range 20 {
@@ -117,7 +117,7 @@ func TestWithRecordFilesOfAllTheEngineIsAskedTwice(t *testing.T) {
 }
 
 // Each inspection takes 50 ms of simulated time: one after another, the 400 would take 20 s.
-func TestTwoHundredSandboxesAreInspectedSideBySide(t *testing.T) {
+func TestTwoHundredSandboxesAreInspectedConcurrently(t *testing.T) {
 	synctest.Test(t, inspectTwoHundred)
 }
 
@@ -147,7 +147,7 @@ func TestAnotherDaemonsSandboxIsLeftAlone(t *testing.T) {
 	h := newHost(t)
 	root := t.TempDir()
 	h.make("box-1", execjournal.New(filepath.Join(root, "logs"), filepath.Join(root, "s")))
-	_, err := h.files.Prepare("box-1") // even if ours had one of that ID
+	_, err := h.files.Prepare("box-1") // even if this daemon had one of that ID
 	h.must(err)
 	if out := h.plan(); len(out.Sandboxes) != 0 || len(out.Skipped) != 3 {
 		t.Errorf("%d sandboxes, skipped %+v", len(out.Sandboxes), out.Skipped)
@@ -157,7 +157,7 @@ func TestAnotherDaemonsSandboxIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatTheStoreKnowsIsNotLookedAt(t *testing.T) {
+func TestRecordedSandboxesAreNotInspected(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.Reserved = func(id string) bool { return id == "box-1" || id == "box-2" }
@@ -166,7 +166,7 @@ func TestWhatTheStoreKnowsIsNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestAListThatFailsIsAnError(t *testing.T) {
+func TestFailedListIsAnError(t *testing.T) {
 	for _, op := range []string{dockerx.OpListContainers, dockerx.OpListNetworks} {
 		h := newHost(t)
 		h.make("box-1", h.files)
@@ -192,7 +192,7 @@ func (f failing) InspectContainer(ctx context.Context, id string) (dockerx.Conta
 	return d, err
 }
 
-func TestAContainerThatCannotBeReadIsSkippedAndTheRestIsNot(t *testing.T) {
+func TestOnlyUnreadableContainersAreSkipped(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.make("box-2", h.files)
@@ -212,7 +212,7 @@ func TestAContainerThatCannotBeReadIsSkippedAndTheRestIsNot(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatGoesAwayMeanwhileIsAnError(t *testing.T) {
+func TestEngineLossDuringInspectionsIsAnError(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.engine.Fail(dockerx.OpInspectContainer, 1, nil, false)
@@ -230,7 +230,7 @@ func (d downAfterList) InspectContainer(ctx context.Context, id string) (dockerx
 	return d.Fake.InspectContainer(ctx, id)
 }
 
-func TestAPassingFailureOfAnInspectionIsTriedAgain(t *testing.T) {
+func TestFailedInspectionIsRetried(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.engine.Fail(dockerx.OpInspectContainer, 1, nil, false)
@@ -239,7 +239,7 @@ func TestAPassingFailureOfAnInspectionIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAPrimaryThatGoesMeanwhileCountsAsGone(t *testing.T) {
+func TestPrimaryRemovedMeanwhileCountsAsMissing(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.Engine = failing{h.engine, naming.Primary("box-1"), fmt.Errorf("gone: %w", errdefs.ErrNotFound)}
@@ -252,7 +252,7 @@ func TestAPrimaryThatGoesMeanwhileCountsAsGone(t *testing.T) {
 	}
 }
 
-func TestALabelThatIsNoIDIsSkipped(t *testing.T) {
+func TestInvalidIDLabelIsSkipped(t *testing.T) {
 	h := newHost(t)
 	_, err := h.engine.CreateContainer(t.Context(), dockerx.ContainerSpec{Name: "x", Image: "base:1", Labels: map[string]string{naming.SandboxID: "../x"}})
 	h.must(err)
@@ -261,7 +261,7 @@ func TestALabelThatIsNoIDIsSkipped(t *testing.T) {
 	}
 }
 
-func TestTheImageTellsItsOwnEnvironmentFromTheSpecs(t *testing.T) {
+func TestImagesEnvironmentIsNotTheSpecs(t *testing.T) {
 	h := newHost(t)
 	p, err := h.files.Prepare("box-1")
 	h.must(err)
@@ -280,7 +280,7 @@ func TestTheImageTellsItsOwnEnvironmentFromTheSpecs(t *testing.T) {
 	}
 }
 
-func TestGatherKnownAsksNoEngine(t *testing.T) {
+func TestGatherKnownMakesNoEngineCall(t *testing.T) {
 	h := newHost(t)
 	h.Engine = nil
 	_, err := h.files.Prepare("box-1")
@@ -292,8 +292,8 @@ func TestGatherKnownAsksNoEngine(t *testing.T) {
 	}
 }
 
-// A record that was rewritten after a rebuild names the store of then, and its containers the one before.
-func TestTheInstanceOfASandboxOnRecordIsTakenFromItsContainer(t *testing.T) {
+// A record rewritten after a rebuild names the new store, and its containers the previous one.
+func TestFormerInstanceIsReadFromContainers(t *testing.T) {
 	for name, files := range map[string][]Known{"in its file": {known("box-1")}, "in the store": nil} {
 		h := newHost(t)
 		h.make("box-1", h.files)
@@ -308,7 +308,7 @@ func TestTheInstanceOfASandboxOnRecordIsTakenFromItsContainer(t *testing.T) {
 	}
 }
 
-func TestTheInstanceOfAnotherDaemonsSandboxIsNotOurs(t *testing.T) {
+func TestInstanceOfAnotherDaemonsSandboxIsNotFormer(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", execjournal.New(t.TempDir(), t.TempDir()))
 	h.Instance = "22222222-2222-4222-8222-222222222222"
@@ -319,7 +319,7 @@ func TestTheInstanceOfAnotherDaemonsSandboxIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestAnInstanceThatTheStoreKnowsNeedsNoInspection(t *testing.T) {
+func TestKnownInstanceNeedsNoInspection(t *testing.T) {
 	h := newHost(t)
 	h.make("box-1", h.files)
 	h.Instance, h.Former = "22222222-2222-4222-8222-222222222222", []string{ours}

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// guessSpec makes a spec that asks for the container that is there. What the container does not show, such as copies, hooks
-// and policies, is left out: none of it is done again to a sandbox that has been made.
+// guessSpec builds a spec that describes the existing container. What the container does not show, such as copies, hooks
+// and policies, is left out: none of it is repeated for a created sandbox.
 func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	r.guess("spec")
 	s := &agboxv1.CreateSpec{
@@ -39,7 +39,7 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	r.spec = s
 }
 
-// runtimeOf is empty for what every engine takes by default.
+// runtimeOf is empty for the engines' usual default.
 func runtimeOf(c dockerx.ContainerDetail) string {
 	if c.Runtime == "runc" {
 		return ""
@@ -47,7 +47,7 @@ func runtimeOf(c dockerx.ContainerDetail) string {
 	return c.Runtime
 }
 
-// initArgs reads the command line of the shim.
+// initArgs parses the command line of the shim.
 func initArgs(entrypoint []string) (user string, command []string) {
 	for i, arg := range entrypoint {
 		if arg == "--" {
@@ -71,7 +71,7 @@ func (r *rebuild) guessLimits(l dockerx.Limits) (cpus float64, memory string, pi
 	return cpus, memory, pids
 }
 
-// ownEnvs are those that neither we nor the image gave. Without the image they can't be told.
+// ownEnvs returns the variables that neither agboxd nor the image set. Without the image it cannot exclude the image's.
 func (r *rebuild) ownEnvs(c dockerx.ContainerDetail) map[string]string {
 	envs := envMap(c.Env)
 	for _, k := range []string{"HOST_UID", "HOST_GID", "SSH_AUTH_SOCK"} {
@@ -92,7 +92,7 @@ func (r *rebuild) ownEnvs(c dockerx.ContainerDetail) map[string]string {
 	return envs
 }
 
-// ports are only shown while the container runs, and never who chose the host's: it is the engine's again at the next start.
+// ports are only shown while the container runs, without who chose the host port: it is chosen by the engine at the next start.
 func (r *rebuild) ports(c dockerx.ContainerDetail) []*agboxv1.PortSpec {
 	r.guess("ports")
 	var ports []*agboxv1.PortSpec
@@ -102,7 +102,7 @@ func (r *rebuild) ports(c dockerx.ContainerDetail) []*agboxv1.PortSpec {
 	return ports
 }
 
-// guessServices makes optional services of all: nothing waits for one, and its fall is its own.
+// guessServices makes all services optional: no start waits for one, and its failure does not fail the sandbox.
 func (r *rebuild) guessServices() []*agboxv1.ServiceSpec {
 	var services []*agboxv1.ServiceSpec
 	for _, c := range r.p.services {

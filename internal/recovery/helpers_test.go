@@ -42,7 +42,7 @@ func labels(s *agboxv1.CreateSpec, component, instance string) map[string]string
 	return l
 }
 
-// running is the primary of spec() as the engine shows it while it runs.
+// running is the running primary of spec() as the engine shows it.
 func running(t testing.TB, s *agboxv1.CreateSpec) dockerx.ContainerDetail {
 	t.Helper()
 	l := labels(s, naming.ComponentPrimary, ours)

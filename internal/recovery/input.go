@@ -8,72 +8,72 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// Known is a sandbox whose record the log holds.
+// Known is a sandbox with a record in the log.
 type Known struct {
 	Record *storev1.SandboxRecord
 	Execs  []*storev1.ExecRecord
-	// Torn: the log has lost its end, so the newest changes of the sandbox and of its execs may be missing.
+	// Torn: the end of the log is lost, so the newest changes of the sandbox and of its execs may be missing.
 	Torn bool
-	// Traces are what the files of its execs tell; Gather fills them in.
+	// Traces come from the files of its execs; Gather sets them.
 	Traces []execjournal.Trace
 }
 
-// Found is what the engine and the files show of one sandbox without a record, or with one that needs them. Of the latter
-// there may be nothing.
+// Found is the data from engine and files about one sandbox without a record, or with an incomplete one. In the latter case
+// it may be empty.
 type Found struct {
 	ID string
-	// Ctl is where the ctl directory of a sandbox of ours with this ID lies on the host. RunDir: it is there.
+	// Ctl is the host path of the ctl directory for a sandbox of this daemon with this ID. RunDir: it exists.
 	Ctl    string
 	RunDir bool
-	// Released: PID 1 was let go in this run.
+	// Released: PID 1 was released in this run.
 	Released bool
-	// Containers were inspected, all or those that could be; Networks as listed.
+	// Containers are inspected, as far as possible; Networks are as listed.
 	Containers []dockerx.ContainerDetail
 	Networks   []dockerx.Network
-	// Unreadable are the containers that could not be inspected.
+	// Unreadable are the containers whose inspection failed.
 	Unreadable []dockerx.Container
 	Traces     []execjournal.Trace
-	// Unread is how many files of execs could not be read.
+	// Unread is the number of exec files that could not be read.
 	Unread int
 }
 
-// Input is all that Plan depends on but the time.
+// Input is everything that Plan depends on except the time.
 type Input struct {
-	// Instance is the UUID of this store, and Former are others that are known to be its own.
+	// Instance is the UUID of this store, and Former are previous ones of this daemon.
 	Instance string
 	Former   []string
 	Known    []Known
 	Found    []Found
-	// Images are those of containers without a readable label, by ID, as far as they are there: they tell an image's own
-	// environment from the spec's.
+	// Images are the images of containers without a readable label, by ID, as far as they exist: with them, an image's
+	// environment is distinguished from the spec's.
 	Images map[string]dockerx.Image
-	// Skipped is what could not be looked at.
+	// Skipped are the objects that could not be read.
 	Skipped []Skipped
 	Settings
 }
 
-// Settings are what the daemon's configuration and the engine's life say.
+// Settings come from the daemon's configuration and the engine.
 type Settings struct {
-	// Timeout is runtime.timeout; 0: never.
+	// Timeout is runtime.timeout; 0: none.
 	Timeout time.Duration
-	// PidsLimit is what a container has whose spec says nothing.
+	// PidsLimit is the limit of a container whose spec sets none.
 	PidsLimit int64
-	// EngineRun is the engine's present life; nil or in part empty when it is not known.
+	// EngineRun is the engine's present run; nil or partly empty when unknown.
 	EngineRun *storev1.EngineRun
-	// LifeSince is since when what runs has run at the longest: the start of the host or, of an engine without live-restore,
-	// of its process. Zero when that is not known.
+	// LifeSince is the earliest possible start of a running container: the boot of the host or, for an engine without
+	// live-restore, the start of its process. Zero when unknown.
 	LifeSince time.Time
 }
 
-// Skipped is something that is left as it is.
+// Skipped is an object that is left alone.
 type Skipped struct {
 	// Kind is "container", "network", "record" or "exec".
 	Kind     string
 	ID, Name string
-	// SandboxID as its label says.
+	// SandboxID is the one in its label.
 	SandboxID string
-	// Reason is for a person.
+	// Reason is for the user.
 	Reason string
-	// Unreadable: it could not be looked at, so it may be ours.
+	// Unreadable: reading it failed, so it may belong to this daemon.
 	Unreadable bool
 }

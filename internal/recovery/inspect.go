@@ -14,11 +14,11 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// atOnce is how many containers are inspected at the same time.
+// atOnce is how many containers are inspected concurrently.
 const atOnce = 16
 
-// inspect fills in the containers that are wanted. One that fails is asked for once more when the engine has shown by a list
-// that it answers.
+// inspect inspects the wanted containers. A failed inspection is retried once, after a list has proven that the engine
+// answers.
 func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(dockerx.Container) bool) error {
 	var todo []dockerx.Container
 	for _, s := range w {
@@ -31,7 +31,7 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 	details, gone, failed := g.inspectAll(ctx, todo)
 	if len(failed) > 0 {
 		if _, err := g.Engine.ListNetworks(ctx, map[string]string{naming.SandboxID: ""}); err != nil {
-			return fmt.Errorf("make sure that the engine answers: %w", err)
+			return fmt.Errorf("check that the engine answers: %w", err)
 		}
 		again := make([]dockerx.Container, 0, len(failed))
 		for _, f := range failed {
@@ -49,7 +49,7 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 		s := w[d.Labels[naming.SandboxID]]
 		s.Containers = append(s.Containers, d)
 	}
-	for _, c := range gone { // as if it had not been listed
+	for _, c := range gone { // drop it from the list
 		s := w[c.Labels[naming.SandboxID]]
 		s.listed = slices.DeleteFunc(s.listed, func(l dockerx.Container) bool { return l.ID == c.ID })
 	}
@@ -62,20 +62,20 @@ func (g Gatherer) inspect(ctx context.Context, in *Input, w sights, wanted func(
 }
 
 func (in *Input) unreadable(log *slog.Logger, f failure) {
-	log.Warn("a container can't be read: it is skipped", "sandbox_id", f.container.Labels[naming.SandboxID],
+	log.Warn("cannot inspect a container: it is skipped", "sandbox_id", f.container.Labels[naming.SandboxID],
 		"container_id", f.container.ID, "err", f.err)
 	unread := skippedContainer(f.container, "it can't be inspected")
 	unread.Unreadable = true
 	in.Skipped = append(in.Skipped, unread)
 }
 
-// failure is a container that could not be inspected.
+// failure is a failed inspection of a container.
 type failure struct {
 	container dockerx.Container
 	err       error
 }
 
-// inspectAll tells those that went meanwhile from those that can't be read.
+// inspectAll distinguishes containers removed meanwhile (gone) from failed inspections.
 func (g Gatherer) inspectAll(
 	ctx context.Context, list []dockerx.Container,
 ) (details []dockerx.ContainerDetail, gone []dockerx.Container, failed []failure) {
@@ -89,7 +89,7 @@ func (g Gatherer) inspectAll(
 				mu.Lock()
 				switch {
 				case err == nil:
-					d.Labels = c.Labels // one list decides which sandbox it is of
+					d.Labels = c.Labels // the list decides which sandbox it belongs to
 					details = append(details, d)
 				case errdefs.IsNotFound(err):
 					gone = append(gone, c)
@@ -108,7 +108,7 @@ func (g Gatherer) inspectAll(
 	return details, gone, failed
 }
 
-// images are those of the containers whose spec is guessed.
+// images returns the images of containers whose spec is guessed.
 func (g Gatherer) images(ctx context.Context, found []Found) map[string]dockerx.Image {
 	images := map[string]dockerx.Image{}
 	for _, f := range found {
@@ -122,7 +122,7 @@ func (g Gatherer) images(ctx context.Context, found []Found) map[string]dockerx.
 			}
 			image, err := g.Engine.InspectImage(ctx, c.Image)
 			if err != nil {
-				g.Log.Warn("an image can't be read: its environment is taken for the spec's", "err", err)
+				g.Log.Warn("cannot inspect an image: its environment is attributed to the spec", "err", err)
 				continue
 			}
 			images[c.Image] = image

@@ -8,9 +8,9 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// meet finds the former instances that only containers still name. The record of a sandbox names the store of when it was
-// last written, and that may be one that a rebuild has made.
-func (g Gatherer) meet(ctx context.Context, in *Input, containers []dockerx.Container, known []Known) error {
+// findFormer adds the former instances that only containers name. The record of a sandbox names the store that last wrote it,
+// which may be one that a rebuild has created.
+func (g Gatherer) findFormer(ctx context.Context, in *Input, containers []dockerx.Container, known []Known) error {
 	recorded, instances := g.recorded(known), in.instances(known, nil)
 	strangers := slices.DeleteFunc(slices.Clone(containers), func(c dockerx.Container) bool {
 		return !isPrimary(c) || instances[c.Labels[naming.Instance]] || !recorded(c.Labels[naming.SandboxID])

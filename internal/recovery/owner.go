@@ -11,16 +11,16 @@ import (
 const (
 	foreignPrimary = "its ctl mount is not in this daemon's data directory"
 	noPrimary      = "no primary container of this daemon has its sandbox ID and instance"
-	oddName        = "it carries a sandbox's labels and not its name"
-	badID          = "its label names no valid sandbox ID"
+	oddName        = "it has a sandbox's labels but not its name"
+	badID          = "its label is not a valid sandbox ID"
 )
 
-// claimsPrimary reports whether a container is labelled as a primary, whatever its name.
+// claimsPrimary reports whether a container is labelled as a primary, with any name.
 func claimsPrimary(c dockerx.Container) bool {
 	return c.Labels[naming.Component] == naming.ComponentPrimary
 }
 
-// isPrimary reports whether a container has labels and name of the primary of its sandbox.
+// isPrimary reports whether a container has the labels and name of the primary of its sandbox.
 func isPrimary(c dockerx.Container) bool {
 	return claimsPrimary(c) && c.Name == naming.Primary(c.Labels[naming.SandboxID])
 }
@@ -31,8 +31,8 @@ func isService(c dockerx.Container) bool {
 		c.Name == naming.Service(c.Labels[naming.SandboxID], name)
 }
 
-// owns reports whether a primary has its ctl mount where one of ours has it. Nobody but our daemon makes such a mount: the
-// directory is closed to others.
+// owns reports whether a primary's ctl mount has the source that this daemon uses. No other user can create such a mount: the
+// directory is accessible by this daemon only.
 func owns(ctl string, primary dockerx.ContainerDetail) bool {
 	for _, m := range primary.Mounts {
 		if m.Target == execjournal.ContainerCtl {
@@ -42,18 +42,18 @@ func owns(ctl string, primary dockerx.ContainerDetail) bool {
 	return false
 }
 
-// parts are the containers of one sandbox that are ours.
+// parts are the containers of one sandbox that belong to this daemon.
 type parts struct {
 	primary  *dockerx.ContainerDetail
 	services []dockerx.ContainerDetail
 	network  bool
-	// instance is what their labels name.
+	// instance is the one in their labels.
 	instance string
 	skipped  []Skipped
 }
 
-// claim tells ours from the rest. A sandbox without any primary is ours if its objects name an instance that is known to be
-// ours, and its directory is there: that is made before any object and goes after the last one.
+// claim separates this daemon's objects from the rest. A sandbox without any primary is this daemon's if its objects name a
+// known instance and its directory exists: the directory is created before any object and removed after the last one.
 func (f Found) claim(instances map[string]bool) (p parts, ok bool) {
 	for i, c := range f.Containers {
 		if isPrimary(c.Container) && owns(f.Ctl, c) {

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Source is what a record was rebuilt from.
+// Source is the source that a record was rebuilt from.
 type Source string
 
 // The sources.
@@ -22,23 +22,23 @@ const (
 	FromInspect Source = "inspect"
 )
 
-// Sandbox is one record as it is to be adopted.
+// Sandbox is one record to adopt.
 type Sandbox struct {
 	store.Rebuilt
 	Source Source
 }
 
-// Output is what there is to adopt, and what is left alone.
+// Output lists the records to adopt, and the objects to leave alone.
 type Output struct {
-	// Sandboxes: those of the log first, then the newest first. Of two that had one name the first in the list gets
-	// it.
+	// Sandboxes are those of the log, then the others, newest first. If two had one name, the first in the list
+	// keeps it.
 	Sandboxes []Sandbox
 	Skipped   []Skipped
-	// Former are the instances other than this store's whose objects are ours, sorted.
+	// Former are the instances other than this store's that name objects of this daemon, sorted.
 	Former []string
 }
 
-// Rebuilt is what the store is to adopt.
+// Rebuilt returns the records for the store to adopt.
 func (o Output) Rebuilt() []store.Rebuilt {
 	list := make([]store.Rebuilt, 0, len(o.Sandboxes))
 	for _, s := range o.Sandboxes {
@@ -47,23 +47,23 @@ func (o Output) Rebuilt() []store.Rebuilt {
 	return list
 }
 
-// Plan decides about everything that was found. It does not change its input.
+// Plan decides about all gathered data. It does not change its input.
 //
-//	record of a complete log               as it says
-//	record of a log that lost its end      deleted if that was wanted; otherwise as the engine shows, with the record's spec and
-//	                                       name, if its containers have that spec; FAILED and STOPPED if it does not run
-//	nothing but its network or services    FAILED, CONTAINER_MISSING
+//	record of a complete log               unchanged
+//	record of a log that lost its end      deleted if that was requested; otherwise by the engine's state, with the record's
+//	                                       spec and name, if its containers have that spec; FAILED and STOPPED if it does not run
+//	only its network or services exist     FAILED, CONTAINER_MISSING
 //	primary created, never started         PENDING: the create continues
-//	  started, not released yet            PENDING: resumed, or created on where hooks have not all run
-//	  running                              READY; FAILED when it was cut off in a hook
+//	  started, not released yet            PENDING: resumed, or the create continues if hooks are missing
+//	  running                              READY; FAILED when a hook was interrupted
 //	  paused                               PAUSED, frozen
-//	  ended by the engine's or host's end  READY under another life: the controller restarts it, or fails it, as configured
-//	  ended, code 0 or 143                 STOPPED: as a stop of ours leaves it
+//	  ended by the engine's or host's end  READY with another engine run: the controller restarts it, or fails it, as configured
+//	  ended, code 0 or 143                 STOPPED: as after a requested stop
 //	  ended, killed for memory             FAILED, CONTAINER_OOM
 //	  ended otherwise                      FAILED, CONTAINER_DIED; STOPPED where its restart_policy would restart it, as a
 //	                                       stop may have ended it
 //	  dead or being removed                FAILED, CONTAINER_MISSING
-//	not ours, or not readable              skipped
+//	not this daemon's, or not readable     skipped
 func Plan(in Input, now time.Time) Output {
 	instances := in.instances(in.Known, in.Found)
 	former := slices.DeleteFunc(slices.Sorted(maps.Keys(instances)), func(uuid string) bool { return uuid == in.Instance })
@@ -104,7 +104,7 @@ func Plan(in Input, now time.Time) Output {
 	return out
 }
 
-// instances are this store's, those that it knows, and those that the log's records and primaries of ours name.
+// instances returns this store's, the former ones, and those named by the log's records and by primaries of this daemon.
 func (in Input) instances(known []Known, found []Found) map[string]bool {
 	all := map[string]bool{in.Instance: true}
 	for _, uuid := range in.Former {
@@ -124,8 +124,8 @@ func (in Input) instances(known []Known, found []Found) map[string]bool {
 	return all
 }
 
-// unclear reports that what could not be inspected may be a part of the record: without its primary nothing is known, and
-// without a label a service would be missing in the spec, and be removed for it.
+// unclear reports whether a failed inspection may concern the record: without its primary nothing is known, and without a spec
+// label the service would be missing in the spec, and be removed.
 func (f Found) unclear(p parts) bool {
 	if len(f.Unreadable) == 0 {
 		return false
@@ -137,7 +137,7 @@ func (f Found) unclear(p parts) bool {
 	return err != nil
 }
 
-// fromLog adds to a record of the log the execs that only their own files know.
+// fromLog adds to a record of the log the execs that only have files.
 func (in Input) fromLog(k Known, now time.Time) Sandbox {
 	s := Sandbox{Source: FromLog, Rebuilt: store.Rebuilt{Record: k.Record, Execs: slices.Clone(k.Execs)}}
 	if k.Torn {

@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestTheSpecComesFromTheLabelAndItsSecretsFromTheContainers(t *testing.T) {
+func TestSpecIsReadFromTheLabelAndSecretsFromContainers(t *testing.T) {
 	got := one(t, input(found(t)))
 	if !proto.Equal(got.Record.GetSpec(), spec()) || got.Source != FromLabels || got.Record.GetDesired().GetName() != "my-box" {
 		t.Errorf("from %s: %v", got.Source, got.Record)
@@ -26,7 +26,7 @@ func TestTheSpecComesFromTheLabelAndItsSecretsFromTheContainers(t *testing.T) {
 	}
 }
 
-func TestWhatTheLabelCannotKnowIsTold(t *testing.T) {
+func TestFieldsMissingInTheLabelAreDefaulted(t *testing.T) {
 	for _, c := range []struct {
 		field  string
 		change func(*Found)
@@ -48,7 +48,7 @@ func TestWhatTheLabelCannotKnowIsTold(t *testing.T) {
 	}
 }
 
-func TestLimitsThatWereUpdatedAreThoseOfTheContainer(t *testing.T) {
+func TestUpdatedLimitsAreReadFromTheContainer(t *testing.T) {
 	f := found(t)
 	f.Containers[0].Limits = dockerx.Limits{NanoCPUs: 1_500_000_000, MemoryBytes: 1 << 30, Pids: 100}
 	s := one(t, input(f)).Record.GetSpec()
@@ -57,7 +57,7 @@ func TestLimitsThatWereUpdatedAreThoseOfTheContainer(t *testing.T) {
 	}
 }
 
-func TestAnEngineGivenHostNameIsNoName(t *testing.T) {
+func TestEnginesHostNameIsNoName(t *testing.T) {
 	f := found(t)
 	f.Containers[0].Hostname = f.Containers[0].ID[:12]
 	got := one(t, input(f))
@@ -66,7 +66,7 @@ func TestAnEngineGivenHostNameIsNoName(t *testing.T) {
 	}
 }
 
-func TestASandboxFromBeforeTheLabelComesBackFromItsContainers(t *testing.T) {
+func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 	f := found(t)
 	for i := range f.Containers {
 		for _, l := range []string{naming.Spec, naming.SpecHash, naming.Template} {
@@ -100,7 +100,7 @@ func TestASandboxFromBeforeTheLabelComesBackFromItsContainers(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsInOurDataDirectoryIsOurs(t *testing.T) {
+func TestClaimRequiresTheDataDirectory(t *testing.T) {
 	const former = "22222222-2222-4222-8222-222222222222"
 	rename := func(f *Found, instance string) {
 		for i := range f.Containers {
@@ -148,7 +148,7 @@ func TestOnlyWhatIsInOurDataDirectoryIsOurs(t *testing.T) {
 	}
 }
 
-func TestARecordFileWinsAndNeedsNoContainer(t *testing.T) {
+func TestCompleteRecordNeedsNoContainer(t *testing.T) {
 	rec := &storev1.SandboxRecord{
 		Version: 1, SandboxId: "box-2", Instance: "former", Spec: spec(), State: 4, LastSequence: 7, Desired: &storev1.Desired{Generation: 3, RunState: 2},
 	}
@@ -164,11 +164,11 @@ func TestARecordFileWinsAndNeedsNoContainer(t *testing.T) {
 	}
 	rec.Desired.RunState = storev1.RunState_RUN_STATE_DELETE
 	if got := Plan(in, now).Sandboxes[0]; len(got.Execs) != 1 || len(got.Defaulted) != 0 {
-		t.Errorf("of one that is being deleted: %v", got.Execs)
+		t.Errorf("of a sandbox that is being deleted: %v", got.Execs)
 	}
 }
 
-func TestThePlanIsShownToAPerson(t *testing.T) {
+func TestWriteText(t *testing.T) {
 	in := input(found(t))
 	in.Skipped = []Skipped{{Kind: "container", ID: "c1", SandboxID: "a\x1b[2J", Reason: badID}}
 	var b bytes.Buffer
@@ -185,8 +185,8 @@ func TestThePlanIsShownToAPerson(t *testing.T) {
 	}
 }
 
-// A plan changes nothing of its input, so the same input gives the same plan again.
-func TestAPlanIsRepeatable(t *testing.T) {
+// Plan does not change its input, so the same input gives the same plan again.
+func TestPlanIsRepeatable(t *testing.T) {
 	in := input(found(t))
 	labelsBefore := maps.Clone(in.Found[0].Containers[0].Labels)
 	first, second := Plan(in, now), Plan(in, now)

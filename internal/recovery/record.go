@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// rebuild makes the record of a sandbox that the log does not have.
+// rebuild builds the record of a sandbox that is not in the log.
 func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
 	r := in.begin(f, p, now)
 	r.guess("created_at", "updates")
@@ -42,7 +42,7 @@ func (r *rebuild) sandbox(rec *storev1.SandboxRecord) Sandbox {
 	}}
 }
 
-// rebuild is the making of one record.
+// rebuild is the state of building one record.
 type rebuild struct {
 	in        Input
 	f         Found
@@ -53,9 +53,9 @@ type rebuild struct {
 	tools     []*storev1.ToolMount
 	execs     []*storev1.ExecRecord
 	defaulted map[string]bool
-	// wasUp: a record that is behind says that the sandbox has been READY.
+	// wasUp: an incomplete record shows that the sandbox has been READY.
 	wasUp bool
-	// confinement is that of the primary's label; nil: it has none.
+	// confinement is that of the primary's label; nil if there is none.
 	confinement *storev1.Confinement
 }
 
@@ -77,7 +77,7 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 			EngineRun: v.life, ToolMounts: r.tools, Confinement: r.confinement,
 		},
 	}
-	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
+	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create counts from when it was accepted
 		rec.Desired.RequestedAt = rec.CreatedAt
 	}
 	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
@@ -87,7 +87,7 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 	return rec
 }
 
-// created is when the oldest of the objects was.
+// created returns the creation time of the oldest object.
 func (r *rebuild) created() time.Time {
 	t := r.now
 	for _, c := range r.p.all() {
@@ -106,7 +106,7 @@ func (p parts) all() []dockerx.ContainerDetail {
 	return all
 }
 
-// deadline of a lifetime that starts over; 0: never.
+// deadline returns the deadline of a lifetime that starts now; 0: none.
 func (in Input) deadline(spec *agboxv1.CreateSpec, now time.Time) int64 {
 	timeout := in.Timeout
 	if spec.GetTimeout() != nil {
@@ -118,11 +118,11 @@ func (in Input) deadline(spec *agboxv1.CreateSpec, now time.Time) int64 {
 	return now.Add(timeout).UnixNano()
 }
 
-// sequenceFloor is larger than any sequence that was: events are fewer than the seconds since 1970.
+// sequenceFloor exceeds any used sequence: there are fewer events than seconds since 1970.
 func sequenceFloor(now time.Time) uint64 { return uint64(max(now.Unix(), 2)) }
 
-// idleSince is the later of the start and the last end of an exec; zero while one is active. What a journal says of times
-// to come is not believed.
+// idleSince returns the later of the start and the last end of an exec; zero while one is active. Future times in a journal
+// are ignored.
 func (r *rebuild) idleSince() int64 {
 	since := r.p.primary.StartedAt.UnixNano()
 	for _, e := range r.execs {

@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// makeSpec takes the spec from the label, and what the label lacks from the containers.
+// makeSpec reads the spec from the label, and fields that the label lacks from the containers.
 func (r *rebuild) makeSpec() {
 	slices.SortFunc(r.p.services, func(a, b dockerx.ContainerDetail) int { return strings.Compare(serviceName(a), serviceName(b)) })
 	r.source = FromInspect
@@ -49,7 +49,7 @@ func (r *rebuild) makeSpec() {
 		r.fillService(svc)
 	}
 	if known, hash := plan.SpecHash(spec), c.Labels[naming.SpecHash]; hash != known && sameVersion(hash, known) && len(r.guessedEnvs()) == 0 {
-		r.guess("spec") // something fixed differs from what the label says
+		r.guess("spec") // a fixed property differs from the label
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *rebuild) fillService(svc *agboxv1.ServiceSpec) {
 	}
 }
 
-// fillEnvs gives the keys of the label the values of the container.
+// fillEnvs sets the values of the label's keys from the container.
 func (r *rebuild) fillEnvs(envs map[string]string, c *dockerx.ContainerDetail, field string) {
 	have := map[string]string{}
 	if c != nil {
@@ -106,14 +106,14 @@ func envMap(list []string) map[string]string {
 	return m
 }
 
-// limited is what a spec and the spec of a service have in common.
+// limited is the part that the specs of sandbox and service have in common.
 type limited interface {
 	GetCpuLimit() float64
 	GetMemoryLimit() string
 	GetPidsLimit() uint32
 }
 
-// limits reports whether the container has others than the spec says: an update changed them.
+// limits reports whether the container's limits differ from the spec: an update changed them.
 func (r *rebuild) limits(spec limited, have dockerx.Limits) (observed bool) {
 	memory, _ := validate.MemoryBytes(spec.GetMemoryLimit())
 	want := dockerx.Limits{NanoCPUs: int64(spec.GetCpuLimit() * 1e9), MemoryBytes: memory, Pids: int64(spec.GetPidsLimit())}
@@ -133,12 +133,12 @@ func limitFields(l dockerx.Limits) (cpus float64, memory string, pids uint32) {
 	return float64(l.NanoCPUs) / 1e9, memory, uint32(min(max(l.Pids, 0), 4<<20))
 }
 
-// ownTargets are the mounts that every primary has.
+// ownTargets are the targets of the mounts that every primary has.
 var ownTargets = []string{
 	strings.TrimSuffix(execjournal.ContainerShim, "/agbox-shim"), execjournal.ContainerCtl, execjournal.ContainerOut, execjournal.ContainerLogs,
 }
 
-// toolMounts are those mounts that neither we nor the spec asked for, and a tool of the spec did.
+// toolMounts reads the mounts of the spec's built-in tools from the container.
 func (r *rebuild) toolMounts(c dockerx.ContainerDetail) {
 	for _, tool := range validate.Tools() {
 		if !slices.Contains(r.spec.GetBuiltinTools(), tool.Name) {
@@ -154,7 +154,7 @@ func (r *rebuild) toolMounts(c dockerx.ContainerDetail) {
 	}
 }
 
-// name is the host name, if that is not the engine's own choice.
+// name returns the container's host name, unless the engine chose it.
 func (r *rebuild) name() string {
 	c := r.p.primary
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// verdict is what a sandbox is and what it should be doing.
+// verdict is the derived state and desired state of a sandbox.
 type verdict struct {
 	state         agboxv1.SandboxState
 	want          storev1.RunState
@@ -21,24 +21,24 @@ type verdict struct {
 	life          *storev1.EngineRun
 }
 
-// How a container ends that a stop of ours ended: the shim's own code when there is no main process, or one that heeded
-// TERM.
+// Exit codes after a requested stop: the shim's own code when there is no main process, or that of a main process that
+// handled TERM.
 const (
 	codeEnded      = 0
 	codeTerminated = 143
-	// codeUnseen is the engine's for an end that it did not see.
+	// codeUnseen is the engine's code for an exit that it did not observe.
 	codeUnseen = 255
 )
 
-// judge goes by the primary. Where several things are possible it takes the one that neither removes anything nor runs what
-// may have been stopped on request.
+// judge derives the verdict from the primary. Among several possible states it chooses the one that neither removes anything
+// nor starts a sandbox that may have been stopped on request.
 func (r *rebuild) judge() verdict {
 	c := r.p.primary
 	switch {
 	case c == nil:
 		return r.failed(plan.CodeContainerMissing, "the record was lost, and no primary container was found")
 	case c.State == dockerx.StateCreated && (r.wasUp || r.hooks().begun()):
-		return r.failed(plan.CodeContainerMissing, "the primary container that had run is gone")
+		return r.failed(plan.CodeContainerMissing, "the primary container that had run was removed")
 	case c.State == dockerx.StateCreated:
 		return r.pending(storev1.Attempt_ATTEMPT_CREATE)
 	case c.State == dockerx.StateDead, c.State == dockerx.StateRemoving:
@@ -70,7 +70,7 @@ func (r *rebuild) pending(attempt storev1.Attempt) verdict {
 	return v
 }
 
-// up is the verdict on one that has been READY in this run.
+// up returns the verdict for a sandbox that has been READY in this run.
 func (r *rebuild) up(state agboxv1.SandboxState, want storev1.RunState) verdict {
 	v := verdict{state: state, want: want, attempt: storev1.Attempt_ATTEMPT_RESUME, progress: r.progress(), life: r.in.EngineRun}
 	v.progress.PrimaryStarted, v.progress.Released, v.progress.Copied = true, true, true
@@ -82,7 +82,7 @@ func (r *rebuild) up(state agboxv1.SandboxState, want storev1.RunState) verdict 
 	return v
 }
 
-// running is a primary that was at least started.
+// running returns the verdict for a primary that was started and has not exited.
 func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 	h := r.hooks()
 	released := r.f.Released || !gated(c)
@@ -90,7 +90,7 @@ func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 	case h.cutOff:
 		return r.failed(plan.CodeContainerNotRunning, fmt.Sprintf("the record was lost while hook %d of the create ran", h.done+1))
 	case released && (h.done == h.total || h.done == 0):
-		if h.done < h.total { // its journals went, or it has run none: no hook runs twice
+		if h.done < h.total { // its journals are lost, or no hook ran: no hook runs twice
 			r.guess("hooks_done")
 		}
 		return r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
@@ -104,11 +104,11 @@ func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 	return v
 }
 
-// ended is a primary that has run.
+// ended returns the verdict for a primary that has exited.
 func (r *rebuild) ended(c dockerx.ContainerDetail) verdict {
 	switch {
 	case c.ExitCode == codeEnded || c.ExitCode == codeTerminated:
-		r.guess("state") // also a demoted pause ends so, and a main process that was done
+		r.guess("state") // a demoted pause and a completed main process have these codes, too
 		return r.stopped()
 	case c.OOMKilled:
 		return r.failed(plan.CodeContainerOOM, "the primary container was "+plan.OutOfMemory(c.Limits.MemoryBytes)+", before the record was lost")
@@ -119,7 +119,7 @@ func (r *rebuild) ended(c dockerx.ContainerDetail) verdict {
 	}
 	policy := plan.RestartPolicy(r.spec.GetRestartPolicy())
 	if c.ExitCode != 137 && (policy == plan.RestartAlways || policy == plan.RestartOnFailure) {
-		r.guess("state") // a main process has codes of its own for a stop, too
+		r.guess("state") // the main process may exit with another code after a stop
 		return r.stopped()
 	}
 	return r.failed(plan.CodeContainerDied, fmt.Sprintf("the primary container exited with code %d before the record was lost", c.ExitCode))
@@ -131,17 +131,17 @@ func (r *rebuild) stopped() verdict {
 	return v
 }
 
-// takenByDeath reports that the engine's or the host's death ended a primary: the engine did not see its end, or found it
-// dead in a life that it can't have lived to see. A stop that had come to its end is told by its code before.
+// takenByDeath reports whether the end of the engine or host ended the primary: the engine did not observe the exit, or found it
+// exited in a run of the engine that started later. A completed stop has another exit code, which is checked before.
 func (r *rebuild) takenByDeath(c dockerx.ContainerDetail) bool {
 	if c.ExitCode == codeUnseen && len(r.spec.GetCommand()) == 0 {
-		return true // the shim has no such code of its own
+		return true // the shim never exits with this code
 	}
 	since := r.in.LifeSince
 	return !since.IsZero() && c.StartedAt.Before(since) && !c.FinishedAt.Before(since)
 }
 
-// anotherLife is one that has ended: of the engine where the host's is known to go on.
+// anotherLife returns an engine run that has ended; of the same boot if the host's is known.
 func (r *rebuild) anotherLife() *storev1.EngineRun {
 	const lost = "lost with the record"
 	life := r.in.EngineRun
@@ -151,7 +151,7 @@ func (r *rebuild) anotherLife() *storev1.EngineRun {
 	return &storev1.EngineRun{BootId: life.GetBootId(), EngineStart: lost}
 }
 
-// progress notes what was started.
+// progress records which containers were started.
 func (r *rebuild) progress() *storev1.Progress {
 	p := &storev1.Progress{HooksDone: r.hooks().total}
 	for _, c := range r.p.services {
@@ -161,12 +161,12 @@ func (r *rebuild) progress() *storev1.Progress {
 		p.Services[serviceName(c)] = &storev1.ServiceProgress{Started: c.State != dockerx.StateCreated}
 	}
 	if c := r.p.primary; c != nil && c.State != dockerx.StateCreated {
-		p.PrimaryStarted, p.Copied = true, true // copies are on record before the first start
+		p.PrimaryStarted, p.Copied = true, true // copies are recorded before the first start
 	}
 	return p
 }
 
-// gated reports whether PID 1 waits for its release; those of the first releases did not.
+// gated reports whether PID 1 waits for its release; in the first releases it did not.
 func gated(c dockerx.ContainerDetail) bool {
 	for _, arg := range c.Entrypoint {
 		switch arg {
@@ -179,11 +179,11 @@ func gated(c dockerx.ContainerDetail) bool {
 	return false
 }
 
-// hookState is what the files say of the hooks of the create.
+// hookState is the state of the create's hooks, according to their files.
 type hookState struct {
 	total, done uint32
-	// cutOff: the one after the last that is done was asked for, and did not end well. Its nonce went with the record, so it
-	// is never known for certain.
+	// cutOff: the hook after the last completed one was requested, and did not succeed. Its nonce was lost with the record, so
+	// its result is never certain.
 	cutOff bool
 }
 

@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// WriteText writes the plan for a person: one line per sandbox, then what is skipped, then the former instances.
+// WriteText writes the plan for the user: one line per sandbox, then the skipped objects, then the former instances.
 func (o Output) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tNAME\tSOURCE\tSTATE\tEXECS\tDEFAULTED")
@@ -37,7 +37,7 @@ func (o Output) WriteText(out io.Writer) error {
 	return nil
 }
 
-// quoted shows what a foreign label holds as it is if it is plain.
+// quoted quotes the content of a foreign label, unless it is plain.
 func quoted(s string) string {
 	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` || s == "" || strings.Contains(s, " ") {
 		return q

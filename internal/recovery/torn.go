@@ -13,16 +13,16 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// NeedsEngine reports that the record alone must not be trusted: later changes of its sandbox, such as a stop, could not be read. An
-// intent to delete is final and needs no engine.
+// NeedsEngine reports whether the record alone must not be trusted: later changes of its sandbox, such as a stop, may be lost. A
+// requested delete is final and needs no engine.
 func (k Known) NeedsEngine() bool { return k.Torn && !k.leaves() }
 
 func (k Known) leaves() bool {
 	return k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// fromTorn builds a record from one of a log that lost its end and the engine's objects. The engine decides the state and the intent, as for a
-// missing record. A sandbox that the record says is at rest, and that does not run, keeps the state of the record.
+// fromTorn combines a record of a log that lost its end with the engine's objects. The engine decides the state and the desired
+// state, as for a missing record. A sandbox that is at rest by its record, and does not run, keeps the record's state.
 func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
 	old := in.fromLog(k, now)
 	r := in.begin(f, p, now)
@@ -39,12 +39,12 @@ func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
 	return r.sandbox(rec)
 }
 
-// wasUp reports whether the sandbox has been READY as far as the record tells.
+// wasUp reports whether, by the record, the sandbox has been READY.
 func wasUp(rec *storev1.SandboxRecord) bool {
 	return rec.GetState() != int32(agboxv1.SandboxState_SANDBOX_STATE_PENDING) || rec.GetDesired().GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
 }
 
-// takeSpec takes the record's spec if the containers were made from it, or if that is unknown.
+// takeSpec uses the record's spec if the containers were created from it, or if that is unknown.
 func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
 	r.spec, r.tools = proto.CloneOf(rec.GetSpec()), rec.GetDesired().GetToolMounts()
 	c := r.p.primary
@@ -62,7 +62,7 @@ func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
 	}
 }
 
-// rests reports whether the primary does not run and rec says FAILED; or rec says that STOPPED is wanted, and the primary exists. Such a
+// rests reports whether the primary does not run, and rec is FAILED, or STOPPED is requested and the primary exists. Such a
 // sandbox changes only by a start or a delete.
 func (r *rebuild) rests(rec *storev1.SandboxRecord) bool {
 	c := r.p.primary
@@ -76,7 +76,7 @@ func (r *rebuild) rests(rec *storev1.SandboxRecord) bool {
 	return c != nil && rec.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_STOP
 }
 
-// overrule gives rec the state and the intent that the engine shows.
+// overrule sets the state and the desired state of rec from the engine.
 func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	v := r.judge()
 	was, wasReady := rec.GetDesired(), rec.GetState() == int32(agboxv1.SandboxState_SANDBOX_STATE_READY)
@@ -90,23 +90,23 @@ func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	if rec.Desired.Confinement == nil {
 		rec.Desired.Confinement = r.confinement
 	}
-	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create asks when it was accepted
+	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create counts from when it was accepted
 		rec.Desired.RequestedAt = rec.GetCreatedAt()
 	}
 	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
 		rec.Desired.DeadlineAt = r.in.deadline(r.spec, r.now)
 		if wasReady || was.GetDeadlineAt() != 0 || was.GetDeadlineSet() {
-			rec.Desired.DeadlineAt = was.GetDeadlineAt() // which is no sooner, or none
+			rec.Desired.DeadlineAt = was.GetDeadlineAt() // which is no earlier, or none
 		}
 		rec.IdleSince = r.idleSince()
 	}
 }
 
-// lostEvents is far above the number of events that may follow the last readable record.
+// lostEvents far exceeds the number of events that may follow the last readable record.
 const lostEvents = 1 << 16
 
-// stale is a record behind which newer ones may be missing: no number of an event is given twice, and no clock leads to a
-// removal, or to any other end, sooner than one that begins now.
+// stale returns a record after which newer ones may be missing: no event sequence is used twice, and no deadline expires
+// before one that starts now.
 func (in Input) stale(rec *storev1.SandboxRecord, now time.Time) *storev1.SandboxRecord {
 	rec = proto.CloneOf(rec)
 	rec.LastSequence = max(rec.GetLastSequence()+lostEvents, sequenceFloor(now))
@@ -118,7 +118,7 @@ func (in Input) stale(rec *storev1.SandboxRecord, now time.Time) *storev1.Sandbo
 	return rec
 }
 
-// later of two deadlines, of which 0 is never.
+// later returns the later of two deadlines, where 0 means none.
 func later(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return 0
@@ -126,7 +126,7 @@ func later(a, b int64) int64 {
 	return max(a, b)
 }
 
-// guess names fields that are not known for certain.
+// guess adds fields that are not known for certain.
 func (s *Sandbox) guess(fields ...string) {
 	all := slices.Concat(s.Defaulted, fields)
 	slices.Sort(all)

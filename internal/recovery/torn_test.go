@@ -22,8 +22,8 @@ func recordOf(change func(*storev1.SandboxRecord)) *storev1.SandboxRecord {
 	return rec
 }
 
-// What is missing may have moved the deadline, or brought the sandbox back from where a clock would remove it.
-func TestATornRecordEndsNothingSoonerThanANewOne(t *testing.T) {
+// A lost change may have moved the deadline, or revived the sandbox from a state in which a clock would remove it.
+func TestTornRecordHasNoEarlierDeadlineThanANewOne(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		change   func(*storev1.SandboxRecord)
@@ -53,7 +53,7 @@ func TestATornRecordEndsNothingSoonerThanANewOne(t *testing.T) {
 	}
 }
 
-func TestATornRecordGivesNoNumberOfAnEventTwice(t *testing.T) {
+func TestTornRecordReusesNoSequence(t *testing.T) {
 	for _, last := range []uint64{7, uint64(now.Unix()) + 5} {
 		in := input(found(t))
 		in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.LastSequence = last }), Torn: true}}
@@ -63,8 +63,8 @@ func TestATornRecordGivesNoNumberOfAnEventTwice(t *testing.T) {
 	}
 }
 
-// The state of a torn record is any that its sandbox has ever had.
-func TestOfATornRecordTheEngineDecides(t *testing.T) {
+// A torn record may have any past state of its sandbox.
+func TestEngineDecidesAboutATornRecord(t *testing.T) {
 	const (
 		pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
 		ready   = agboxv1.SandboxState_SANDBOX_STATE_READY
@@ -146,18 +146,18 @@ func TestOfATornRecordTheEngineDecides(t *testing.T) {
 	}
 }
 
-func TestATornRecordThatIsToBeDeletedIs(t *testing.T) {
+func TestTornRecordWithADeleteIsDeleted(t *testing.T) {
 	in := input(found(t))
 	in.Found[0].Containers = nil
 	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Desired.RunState = storev1.RunState_RUN_STATE_DELETE }), Torn: true}}
-	in.Found = nil // the store has it before the engine is asked
+	in.Found = nil // the store has it before the first engine call
 	if got := one(t, in); got.Record.GetDesired().GetRunState() != storev1.RunState_RUN_STATE_DELETE {
 		t.Errorf("%v", got.Record)
 	}
 }
 
-// The record may be older than the containers: a service that it does not know would be removed for it.
-func TestATornRecordsSpecCountsIfTheContainersHaveIt(t *testing.T) {
+// The record may be older than the containers: a service that it does not have would be removed.
+func TestTornRecordsSpecIsUsedIfTheContainersMatch(t *testing.T) {
 	in := input(found(t))
 	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Spec = &agboxv1.CreateSpec{Image: "old:1"} }), Torn: true}}
 	if got := one(t, in).Record.GetSpec(); got.GetImage() != "base:1" || len(got.GetRequiredServices()) != 1 || got.GetEnvs()["TOKEN"] != "secret" {
@@ -171,7 +171,7 @@ func TestATornRecordsSpecCountsIfTheContainersHaveIt(t *testing.T) {
 	}
 }
 
-func TestATornRecordWhosePrimaryCannotBeReadIsLeftAlone(t *testing.T) {
+func TestTornRecordWithAnUnreadablePrimaryIsLeftAlone(t *testing.T) {
 	in := input(found(t))
 	f := &in.Found[0]
 	f.Unreadable, f.Containers = []dockerx.Container{f.Containers[0].Container}, nil
@@ -182,7 +182,7 @@ func TestATornRecordWhosePrimaryCannotBeReadIsLeftAlone(t *testing.T) {
 }
 
 // A hardened sandbox stays hardened.
-func TestATornRecordKeepsItsConfinement(t *testing.T) {
+func TestTornRecordKeepsItsConfinement(t *testing.T) {
 	in := input(found(t))
 	want := &storev1.Confinement{Profile: "hardened", MemoryLimitBytes: 64 << 20}
 	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Desired.Confinement = want }), Torn: true}}
