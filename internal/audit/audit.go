@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Site says where one daemon keeps its things. All paths are absolute.
+// Site has the paths and addresses of one daemon's state. All paths are absolute.
 type Site struct {
-	// RunRoot and LogRoot hold a directory for each sandbox: requests, and logs and journals.
+	// RunRoot and LogRoot contain a directory per sandbox: RunRoot with requests, LogRoot with logs and journals.
 	RunRoot, LogRoot string
-	// TxLog holds the log of the database.
+	// TxLog is the directory of the log of the database.
 	TxLog string
 	// Engine is "unix:///path" or "tcp://host:port"; empty: unix:///var/run/docker.sock.
 	Engine string
-	// Ledger is a directory in which test programs note their starts and ends, one file for each sandbox; empty: there is none.
+	// Ledger is a directory in which test programs record their starts and ends, one file per sandbox; empty: none.
 	Ledger string
-	// ScratchDir is where the copy of the database is put while it is read. Empty: the system's.
+	// ScratchDir is the directory for the temporary copy of the database. Empty: the system's.
 	ScratchDir string
 }
 
-// Source writes a consistent copy of the database to f, and reports whether a daemon is running. If so, Run waits for
-// its unfinished work.
+// Source writes a consistent copy of the database to f, and reports whether a daemon is running. If so, Run waits until
+// its unfinished work is done.
 type Source func(ctx context.Context, f *os.File) (running bool, err error)
 
 // Options bound an audit. The zero value is usable.
 type Options struct {
 	// Patience is how long a difference that the daemon may still repair must persist, unchanged, before it is a violation.
-	// 0: 10 s. It should exceed the daemon's resync of whatever is watched.
+	// 0: 10 s. It should exceed the daemon's resync interval.
 	Patience time.Duration
-	// Interval between two looks. 0: 2 s.
+	// Interval between two rounds. 0: 2 s.
 	Interval time.Duration
-	// Deadline for all looks together. 0: a minute and four times Patience. Differences that have neither persisted nor disappeared by then are warnings.
+	// Deadline for all rounds together. 0: a minute and four times Patience. Differences that have neither persisted nor disappeared by then are warnings.
 	Deadline time.Duration
 }
 
@@ -50,14 +50,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run audits a site, and repeats it while there are differences that the daemon may still repair. It changes nothing.
-// An error means that it could not look, which is no verdict.
+// Run audits a site, and repeats the audit while there are differences that the daemon may still repair. It changes nothing.
+// An error means that the site could not be read; it is not a verdict.
 func Run(ctx context.Context, site Site, source Source, o Options) (Report, error) {
 	o = o.withDefaults()
 	seen := map[string]sighting{}
 	start := time.Now()
 	for {
-		facts, err := look(ctx, site, source)
+		facts, err := gather(ctx, site, source)
 		if err != nil {
 			return Report{}, err
 		}
@@ -74,14 +74,14 @@ func Run(ctx context.Context, site Site, source Source, o Options) (Report, erro
 	}
 }
 
-// sighting is since when a difference has been seen without a change.
+// sighting is the time since which a difference has been observed unchanged.
 type sighting struct {
 	stamp string
 	since time.Time
 }
 
-// settle sorts the findings of one look. It updates seen: the patience of a difference that disappeared, or whose object has changed,
-// starts over. waiting reports that a difference may yet become a violation.
+// settle classifies the findings of one round. It updates seen: the patience of a difference that disappeared, or whose object has
+// changed, starts over. waiting reports that a difference may still become a violation.
 func settle(found []Finding, seen map[string]sighting, now time.Time, patience time.Duration, running bool) (r Report, waiting bool) {
 	present := map[string]bool{}
 	for _, f := range found {
@@ -128,7 +128,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// facts is one look at everything.
+// facts is the data of one round.
 type facts struct {
 	at      time.Time
 	running bool
@@ -138,11 +138,11 @@ type facts struct {
 	ledger  map[string]ledgerEntry
 }
 
-// look reads the database first: what the engine or the disk holds beyond it may then be newer, never older.
-func look(ctx context.Context, site Site, source Source) (*facts, error) {
+// gather reads the database first: the engine and the files may then be newer, never older.
+func gather(ctx context.Context, site Site, source Source) (*facts, error) {
 	f, err := os.CreateTemp(site.ScratchDir, "agbox-audit-*.db")
 	if err != nil {
-		return nil, fmt.Errorf("make a place for the copy of the database: %w", err)
+		return nil, fmt.Errorf("create a temporary file for the copy of the database: %w", err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	running, err := source(ctx, f)

@@ -30,13 +30,13 @@ const (
 // startPatience is how long a new exec of a READY sandbox may take until it has a journal.
 const startPatience = 30 * time.Second
 
-// auditor checks one look.
+// auditor checks the facts of one round.
 type auditor struct {
 	*facts
 	findings
 }
 
-// judge returns everything that differs from an invariant, in the order of the objects.
+// judge returns all violations of invariants, in the order of the objects.
 func judge(f *facts) []Finding {
 	a := &auditor{facts: f}
 	a.list = append(a.list, f.records.list...)
@@ -45,7 +45,7 @@ func judge(f *facts) []Finding {
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
 		if f.records.hidden[id] {
-			continue // what it has become is on record when the rebuild has ended
+			continue // its state is recorded when the rebuild is complete
 		}
 		a.sandbox(f.records.sandboxes[id])
 	}

@@ -22,7 +22,7 @@ const (
 
 const agentDelete = storev1.AgentRun_AGENT_RUN_DELETE
 
-// maxTransitions is how many transitions of an agent are kept.
+// maxTransitions is how many transitions the store keeps per agent.
 const maxTransitions = 1000
 
 // agentMoves are the legal changes of an agent's state.
@@ -57,7 +57,7 @@ func (a *auditor) agent(ag *agent) {
 
 func (ag *agent) stamp() string { return fmt.Sprint(ag.status.GetVersion()) }
 
-// incarnationOf returns the number of the process of an agent that an exec is.
+// incarnationOf returns the number of the agent's process that an exec is.
 func incarnationOf(agentID, execID string) (n uint64, ok bool) {
 	rest, ok := strings.CutPrefix(execID, agentID+".")
 	if !ok {
@@ -67,7 +67,7 @@ func incarnationOf(agentID, execID string) (n uint64, ok bool) {
 	return n, err == nil && n > 0
 }
 
-// incarnations checks I20: of an agent one process lives at most, the newest one.
+// incarnations checks I20: at most one process of an agent lives, the newest.
 func (a *auditor) incarnations(ag *agent) {
 	say := func(sev severity, format string, args ...any) {
 		a.say(sev, "I20", agentName(ag), ag.stamp(), format, args...)
@@ -103,7 +103,7 @@ func (a *auditor) incarnations(ag *agent) {
 	}
 }
 
-// offsets checks I21: nothing was read or written beyond the ends of the files.
+// offsets checks I21: offsets do not exceed the sizes of the files.
 func (a *auditor) offsets(ag *agent) {
 	st, execID := ag.status, fmt.Sprintf("%s.%d", ag.id, ag.status.GetIncarnation())
 	say := func(sev severity, format string, args ...any) {
@@ -111,7 +111,7 @@ func (a *auditor) offsets(ag *agent) {
 	}
 	p := ag.position
 	if p != nil && p.GetIncarnation() != st.GetIncarnation() {
-		say(hard, "its output was read of incarnation %d, and the newest is %d", p.GetIncarnation(), st.GetIncarnation())
+		say(hard, "its output was read from incarnation %d, but the newest is %d", p.GetIncarnation(), st.GetIncarnation())
 	}
 	sb := a.records.sandboxes[ag.desired.GetSandboxId()]
 	if sb == nil || sb.gone() || sb.desired.GetRunState() == wantDelete || sb.execs[execID] == nil || sb.execs[execID].end != nil {
@@ -129,12 +129,12 @@ func (a *auditor) offsets(ag *agent) {
 	}
 	for n, prompt := range ag.prompts {
 		if prompt.GetIncarnation() == st.GetIncarnation() && prompt.GetClaims() > 0 && prompt.GetInboxOffset() > run.inboxes[execID] {
-			say(flux, "prompt %d was put at byte %d of its inbox, which has %d", n, prompt.GetInboxOffset(), run.inboxes[execID])
+			say(flux, "prompt %d was written at byte %d of its inbox, which has %d", n, prompt.GetInboxOffset(), run.inboxes[execID])
 		}
 	}
 }
 
-// agentTransitions checks I22: the newest 1,000 are there without a gap, each is legal, and the last one leads to the state.
+// agentTransitions checks I22: the newest 1,000 exist without a gap, each is legal, and the last one leads to the state.
 func (a *auditor) agentTransitions(ag *agent) {
 	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
 	newest := ag.status.GetTransitions()
@@ -155,7 +155,7 @@ func (a *auditor) agentTransitions(ag *agent) {
 	}
 }
 
-// conversation checks I22: the events are in order, as many as are counted, and end with the newest.
+// conversation checks I22: the events are in order, match the count, and end with the newest.
 func (a *auditor) conversation(ag *agent) {
 	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
 	st := ag.status
@@ -173,7 +173,7 @@ func (a *auditor) conversation(ag *agent) {
 	}
 }
 
-// prompts checks I22: each prompt is known by its ID, and none is numbered beyond the count.
+// prompts checks I22: each prompt is referenced by its ID, and none has a number beyond the count.
 func (a *auditor) prompts(ag *agent) {
 	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
 	for n, p := range ag.prompts {

@@ -13,7 +13,7 @@ const (
 	codeStartFailed = "EXEC_START_FAILED"
 )
 
-// execFiles checks one exec against its journal, lock and logs. The logs of a sandbox that is being deleted may be gone already.
+// execFiles checks one exec against its journal, lock and logs. The logs of a sandbox that is being deleted may be removed already.
 func (a *auditor) execFiles(sb *sandbox, e *execution) {
 	if sb.gone() || sb.desired.GetRunState() == wantDelete {
 		return
@@ -24,8 +24,8 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 	}
 	j, there := d.journals[e.id]
 	if there && j.State == "started" && !j.held {
-		_, bell := d.sizes[e.id+suffixBell]
-		j.held = !bell && a.files.runs[runName(sb.id)].hides(j)
+		_, lost := d.sizes[e.id+suffixLost]
+		j.held = !lost && a.files.runs[runName(sb.id)].hides(j)
 	}
 	switch {
 	case e.end == nil:
@@ -61,7 +61,7 @@ func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there boo
 	}
 }
 
-// endWithoutJournal checks I7: what ran has a journal.
+// endWithoutJournal checks I7: every exec that ran has a journal.
 func (a *auditor) endWithoutJournal(e *execution) {
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
 	if state == agboxv1.ExecState_EXEC_STATE_FINISHED || code == codeRunFailed || e.end.GetStartedAt() != 0 {
@@ -69,7 +69,7 @@ func (a *auditor) endWithoutJournal(e *execution) {
 	}
 }
 
-// endWithJournal checks I7: the record says what the journal says.
+// endWithJournal checks I7: the record matches the journal.
 func (a *auditor) endWithJournal(e *execution, j journalFile) {
 	say := func(format string, args ...any) { a.say(flux, "I7", "exec "+e.id, "", format, args...) }
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
@@ -115,7 +115,7 @@ func (a *auditor) trueEnd(e *execution, j journalFile, say func(format string, a
 	case code == codeLost:
 		say("it is recorded as EXEC_LOST, and its journal has the end: exit code %d", j.ExitCode)
 	case cancelled && !j.Cancelled && !j.Stopped:
-		say("it is recorded as CANCELLED, and its journal says that it ended by itself with exit code %d", j.ExitCode)
+		say("it is recorded as CANCELLED, and its journal says that it exited with code %d without a cancel", j.ExitCode)
 	case finished && (j.ExitCode != 0 || j.ErrorCode != "" || j.Cancelled || j.LogLimit):
 		say("it is FINISHED, and its journal says exit code %d, error code %q", j.ExitCode, j.ErrorCode)
 	case (code == codeStartFailed) != (j.ErrorCode != "") && !cancelled:
@@ -123,7 +123,7 @@ func (a *auditor) trueEnd(e *execution, j journalFile, say func(format string, a
 	}
 }
 
-// execLogs checks I10 and I11. Children that outlive a command may add to its logs; nothing is ever taken away.
+// execLogs checks I10 and I11. Children that outlive a command may append to its logs; nothing is ever removed.
 func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 	for _, l := range []struct {
 		file           string
@@ -146,14 +146,14 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 		byItself := !j.Cancelled && !j.Stopped && j.ExitCode == 0 && !j.LogLimit && !j.LogLost
 		switch {
 		case len(res.Rest) > 0 && (l.dropped == 0 || !strings.HasPrefix(string(res.Rest), markerText)):
-			a.say(flux, "I11", "exec "+e.id, "", "%s differs from what its program wrote behind byte %d: %.40q", l.file, res.Bytes, res.Rest)
+			a.say(flux, "I11", "exec "+e.id, "", "%s differs from its program's output after byte %d: %.40q", l.file, res.Bytes, res.Rest)
 		case byItself && !res.Complete && l.dropped == 0:
-			a.say(flux, "I11", "exec "+e.id, "", "%s ends after %d bytes, and its program wrote more and ended well", l.file, res.Bytes)
+			a.say(flux, "I11", "exec "+e.id, "", "%s ends after %d bytes, but its program wrote more and exited with code 0", l.file, res.Bytes)
 		}
 	}
 }
 
-// directories checks I9 and, for deleted sandboxes, I18: every file on the disk belongs to a record.
+// directories checks I19 and, for deleted sandboxes, I18: every directory on the disk belongs to a record.
 func (a *auditor) directories() {
 	runs := map[string]string{}
 	for id := range a.records.sandboxes {
@@ -188,7 +188,7 @@ func (a *auditor) directory(object, id string) {
 	}
 }
 
-// strangers checks I9: journals, locks and logs without a record. Execs of the daemon's own begin with "_".
+// strangers checks I9: journals and locks without a record. IDs of the daemon's own execs start with "_".
 func (a *auditor) strangers(id string, d *logDir) {
 	sb := a.records.sandboxes[id]
 	if sb == nil || sb.gone() {
@@ -206,7 +206,7 @@ func (a *auditor) strangers(id string, d *logDir) {
 	}
 }
 
-// ledgerEntries checks I12 against what the programs noted by themselves.
+// ledgerEntries checks I12 against the programs' own ledger.
 func (a *auditor) ledgerEntries() {
 	if a.ledger == nil {
 		return
@@ -225,7 +225,7 @@ func (a *auditor) ledgerEntries() {
 	}
 }
 
-// LedgerPrefix begins the IDs of execs whose programs keep a ledger.
+// LedgerPrefix is the prefix of the IDs of execs whose programs keep a ledger.
 const LedgerPrefix = "led-"
 
 func (a *auditor) ledgerEntry(e *execution, l ledgerEntry) {

@@ -19,7 +19,7 @@ const (
 // isExec reports whether events of this type are about an exec.
 func isExec(t agboxv1.EventType) bool { return t >= eventStarted && t <= eventCancelled }
 
-// sequence checks I4: no gap but what the bound on the history dropped, and each event is what its key says.
+// sequence checks I4: there is no gap except events dropped by the bound, and each event matches its key.
 func (a *auditor) sequence(sb *sandbox) {
 	say := func(format string, args ...any) { a.say(hard, "I4", sandboxName(sb), "", format, args...) }
 	next, before := uint64(1), int64(0)
@@ -28,10 +28,10 @@ func (a *auditor) sequence(sb *sandbox) {
 		switch {
 		case ev.key == next, rebuilt && i == 0:
 		case rebuilt:
-			say("event %d says that the record was rebuilt, and older events are there", ev.key)
+			say("event %d says that the record was rebuilt, but older events exist", ev.key)
 		case i == 0:
 			say("its first event is %d", ev.key)
-		case ev.key > next && ev.key-1 <= sb.trimmed: // execs' events that the bound dropped
+		case ev.key > next && ev.key-1 <= sb.trimmed: // events of execs, dropped by the bound
 		default:
 			say("event %d follows event %d, and events up to %d were dropped by the bound", ev.key, next-1, sb.trimmed)
 		}
@@ -54,8 +54,8 @@ func (a *auditor) sequence(sb *sandbox) {
 	}
 }
 
-// moves are the legal changes of state by the type of the event: from which states, and to which. Zero is "none yet"; to == 0 means
-// that the state stays.
+// moves are the legal state changes by event type: the permitted previous states, and the new one. 0 in from is "none yet"; to == 0
+// means that the state does not change.
 var moves = map[agboxv1.EventType]struct {
 	from []agboxv1.SandboxState
 	to   agboxv1.SandboxState
@@ -75,11 +75,11 @@ var moves = map[agboxv1.EventType]struct {
 	agboxv1.EventType_SANDBOX_PAUSED:           {[]agboxv1.SandboxState{ready, paused}, paused},
 }
 
-// transitions checks I5: every event is legal after the ones before it, and the records beside the events agree with them.
+// transitions checks I5: every event is legal after the previous ones, and the other records agree with the events.
 func (a *auditor) transitions(sb *sandbox) {
 	say := func(format string, args ...any) { a.say(hard, "I5", sandboxName(sb), "", format, args...) }
-	var at, before agboxv1.SandboxState // before: that of the last failure
-	var run uint64                      // first event of the present unbroken run of the state
+	var at, before agboxv1.SandboxState // before: the state before the last failure
+	var run uint64                      // first event since which the state has not changed
 	for _, ev := range sb.events {
 		typ, to := ev.GetEventType(), ev.GetSandboxState()
 		m, judged := moves[typ]
@@ -121,15 +121,15 @@ func (a *auditor) transitions(sb *sandbox) {
 	}
 }
 
-// told holds the first and the last event of one exec.
-type told struct {
+// history holds the first and the last event of one exec.
+type history struct {
 	start, end event
 	n          int
 }
 
-// execs checks I6: one EXEC_STARTED, then one end, and the record says what the events say. Then the files of each.
+// execs checks I6: one EXEC_STARTED, then one end, and the record matches the events. Then it checks the files of each exec.
 func (a *auditor) execs(sb *sandbox) {
-	byID := map[string]*told{}
+	byID := map[string]*history{}
 	for _, ev := range sb.events {
 		id := ev.GetExec().GetExecId()
 		if isExec(ev.GetEventType()) != (id != "") {
@@ -140,7 +140,7 @@ func (a *auditor) execs(sb *sandbox) {
 		}
 		t := byID[id]
 		if t == nil {
-			t = &told{}
+			t = &history{}
 			byID[id] = t
 		}
 		t.n++
@@ -152,13 +152,13 @@ func (a *auditor) execs(sb *sandbox) {
 	for id, e := range sb.execs {
 		t := byID[id]
 		if t == nil {
-			t = &told{}
+			t = &history{}
 		}
 		a.exec(sb, e, *t)
 	}
 }
 
-func (a *auditor) oneOfTwo(sb *sandbox, t *told, ev event) {
+func (a *auditor) oneOfTwo(sb *sandbox, t *history, ev event) {
 	object := "exec " + ev.GetExec().GetExecId()
 	if ev.GetEventType() == eventStarted {
 		if t.start.SandboxEvent != nil || t.end.SandboxEvent != nil {
@@ -173,8 +173,8 @@ func (a *auditor) oneOfTwo(sb *sandbox, t *told, ev event) {
 	t.end = ev
 }
 
-// exec checks the records of one exec against its events, within the history that is kept.
-func (a *auditor) exec(sb *sandbox, e *execution, t told) {
+// exec checks the records of one exec against its events, as far as the history is kept.
+func (a *auditor) exec(sb *sandbox, e *execution, t history) {
 	object := "exec " + e.id
 	say := func(format string, args ...any) { a.say(hard, "I6", object, "", format, args...) }
 	if e.request == nil || e.desired == nil {
@@ -190,7 +190,7 @@ func (a *auditor) exec(sb *sandbox, e *execution, t told) {
 	if e.request.GetExecId() != e.id || e.request.GetSandboxId() != sb.id {
 		say("its request says exec %q of sandbox %q", e.request.GetExecId(), e.request.GetSandboxId())
 	}
-	forgotten := max(sb.trimmed, rebuiltAt(sb)) // older events may be gone
+	forgotten := max(sb.trimmed, rebuiltAt(sb)) // older events may be dropped
 	if seq := e.desired.GetStartedSequence(); seq == 0 || seq != t.start.key && (seq > forgotten || t.start.key != 0) {
 		say("it is recorded to start with event %d, and it starts with event %d", seq, t.start.key)
 	}
@@ -207,7 +207,7 @@ func (a *auditor) exec(sb *sandbox, e *execution, t told) {
 	a.execFiles(sb, e)
 }
 
-// rebuiltAt is the event with which a rebuilt record begins; 0 for others.
+// rebuiltAt returns the event that starts a rebuilt record; 0 for others.
 func rebuiltAt(sb *sandbox) uint64 {
 	if len(sb.events) > 0 && sb.events[0].GetEventType() == eventRebuilt {
 		return sb.events[0].key
@@ -220,7 +220,7 @@ var endStates = map[agboxv1.EventType]agboxv1.ExecState{
 	eventCancelled: agboxv1.ExecState_EXEC_STATE_CANCELLED,
 }
 
-func (a *auditor) execEnd(e *execution, t told, forgotten uint64) {
+func (a *auditor) execEnd(e *execution, t history, forgotten uint64) {
 	say := func(format string, args ...any) { a.say(hard, "I6", "exec "+e.id, "", format, args...) }
 	state := agboxv1.ExecState(e.end.GetState())
 	if t.end.SandboxEvent == nil {
@@ -245,7 +245,7 @@ func (a *auditor) execEnd(e *execution, t told, forgotten uint64) {
 	}
 }
 
-// nameHolders checks I3 from the side of the names.
+// nameHolders checks I3 for each name.
 func (a *auditor) nameHolders() {
 	for name, id := range a.records.names {
 		sb := a.records.sandboxes[id]
@@ -260,7 +260,7 @@ func (a *auditor) nameHolders() {
 	}
 }
 
-// holdsName checks I3 from the side of the sandbox.
+// holdsName checks I3 for one sandbox.
 func (a *auditor) holdsName(sb *sandbox) {
 	name := sb.desired.GetName()
 	if name == "" || sb.gone() || sb.desired.GetRunState() == wantDelete {
@@ -271,7 +271,7 @@ func (a *auditor) holdsName(sb *sandbox) {
 	}
 }
 
-// execReferences checks that every reference leads to an exec.
+// execReferences checks that every reference is to an existing exec.
 func (a *auditor) execReferences() {
 	for id, sandboxID := range a.records.execRefs {
 		sb := a.records.sandboxes[sandboxID]

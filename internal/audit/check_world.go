@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// parts are the objects of one sandbox.
+// parts are the engine's objects of one sandbox.
 type parts struct {
 	primaries, services []container
 	networks            []network
@@ -39,7 +39,7 @@ func (a *auditor) inDocker(sb *sandbox) {
 	p := a.world.of(sb.id)
 	state, want := sb.state(), sb.desired.GetRunState()
 	if want == wantDelete && state != deleted || want == wantStop && (state == ready || state == paused) {
-		return // it is on its way
+		return // the change is in progress
 	}
 	switch state {
 	case ready:
@@ -86,7 +86,7 @@ func (a *auditor) readyInDocker(sb *sandbox, p parts) {
 	}
 }
 
-// serviceInDocker checks that a service that was last reported READY runs. One that failed is recorded with its event, and the sandbox stays READY.
+// serviceInDocker checks that a service that was last reported READY runs. A failed one is recorded with its event, and the sandbox stays READY.
 func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) {
 	mark := sb.progress.GetServices()[s.GetName()].GetMark()
 	if mark != storev1.ServiceMark_SERVICE_MARK_READY || restarts(s.GetRestartPolicy()) {
@@ -124,7 +124,7 @@ func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
 	}
 }
 
-// failedInDocker checks I17: a create that failed leaves nothing, and otherwise nothing runs.
+// failedInDocker checks I17: a failed create leaves nothing; otherwise nothing runs.
 func (a *auditor) failedInDocker(sb *sandbox, p parts) {
 	if failedByCreate(sb) {
 		a.nothingInDocker(sb, "I17", "its create FAILED", p)
@@ -149,15 +149,15 @@ func failedByCreate(sb *sandbox) bool {
 func (a *auditor) nothingInDocker(sb *sandbox, invariant, why string, p parts) {
 	sev := a.leftover(sb.id)
 	for _, c := range p.containers() {
-		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s is there", why, c.name())
+		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s exists", why, c.name())
 	}
 	for _, n := range p.networks {
-		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s is there", why, n.Name)
+		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s exists", why, n.Name)
 	}
 }
 
-// leftover is the severity of an object of a deleted sandbox. Objects of one that was deleted after a failure are not swept: the failure
-// may have been a wrong verdict, and an operator decides.
+// leftover is the severity of an object of a deleted sandbox. Objects of a sandbox that was deleted after a failure are not swept:
+// the failure may have been a wrong verdict, so an operator decides.
 func (a *auditor) leftover(id string) severity {
 	if a.records.unswept[id] {
 		return note
@@ -165,7 +165,7 @@ func (a *auditor) leftover(id string) severity {
 	return flux
 }
 
-// withinSpec checks I19 for a live sandbox: one primary, one container for each service, one network.
+// withinSpec checks I19 for a live sandbox: one primary, one container per service, one network.
 func (a *auditor) withinSpec(sb *sandbox, p parts) {
 	if sb.gone() {
 		return

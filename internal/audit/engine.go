@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Labels of the daemon's objects; the wire contract names them.
+// Labels of the daemon's objects; fixed by the wire contract.
 const (
 	labelPrefix    = "io.github.1996fanrui.agents-sandbox"
 	labelSandbox   = labelPrefix + ".sandbox-id"
@@ -21,7 +21,7 @@ const (
 	labelInstance  = labelPrefix + ".instance"
 )
 
-// world is what the engine holds of one store.
+// world has the engine's objects of one store.
 type world struct {
 	containers []container
 	networks   []network
@@ -50,7 +50,7 @@ func (c container) sandbox() string { return c.Labels[labelSandbox] }
 func (c container) primary() bool   { return c.Labels[labelComponent] == "primary" }
 func (c container) frozen() bool    { return c.State == "paused" }
 
-// alive: it has processes, frozen ones included.
+// alive reports whether it has processes, frozen ones included.
 func (c container) alive() bool {
 	return c.State == "running" || c.State == "paused" || c.State == "restarting"
 }
@@ -76,7 +76,7 @@ const (
 	defaultEngine  = "unix:///var/run/docker.sock"
 )
 
-// listWorld asks the engine for everything that carries the label of one of the instances. It speaks plain HTTP, so that it
+// listWorld lists all objects with the label of one of the instances. It uses plain HTTP, so that it
 // shares no client with the controller.
 func listWorld(ctx context.Context, host string, instances []string) (world, error) {
 	var w world
@@ -114,7 +114,7 @@ func newEngine(host string) (*engine, error) {
 	}
 	kind, addr, ok := strings.Cut(host, "://")
 	if !ok || kind != "unix" && kind != "tcp" {
-		return nil, fmt.Errorf("engine %q is neither unix:///path nor tcp://host:port", host)
+		return nil, fmt.Errorf("engine address %q: want unix:///path or tcp://host:port", host)
 	}
 	e := &engine{base: "http://engine"}
 	if kind == "tcp" {

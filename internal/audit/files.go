@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/audit/stream"
 )
 
-// files is what the state directory holds.
+// files is the content of the state directory.
 type files struct {
 	logs    map[string]*logDir // by sandbox ID
 	runs    map[string]*runDir // by the name of the directory
@@ -26,21 +26,21 @@ type files struct {
 // logDir is the log directory of one sandbox.
 type logDir struct {
 	journals map[string]journalFile
-	// locks, logs and inboxes by the exec that they belong to.
+	// locks, logs and inboxes by exec ID.
 	locks map[string]bool
 	sizes map[string]int64 // by file name
-	// streams are the logs that announce themselves as self-describing, by file name.
+	// streams are the logs that start with the header of a stream, by file name.
 	streams map[string]stream.Result
 	// marked are the logs that contain the marker of dropped output at their end, by file name.
 	marked map[string]bool
 }
 
-// journalFile is one journal, or why it is none.
+// journalFile is one journal, or the reason why it is not valid.
 type journalFile struct {
 	journal
 	problem string
-	empty   bool // the daemon closed the exec on a full disk, where there is no room for a nonce
-	held    bool // the lock is held, or held where the host does not see it; probed for journals that say "started" only
+	empty   bool // the daemon closed the exec on a full disk, without room for a nonce
+	held    bool // the lock is held, also invisibly to the host; probed only for the state "started"
 }
 
 // of reports whether the journal is of an exec with this nonce.
@@ -48,7 +48,7 @@ func (j journalFile) of(nonce string) bool {
 	return j.problem == "" && (j.empty || j.Nonce == nonce)
 }
 
-// journal is the JSON that agbox-shim writes. The auditor decodes the fields that it judges.
+// journal is the JSON that agbox-shim writes, with the fields that the auditor checks.
 type journal struct {
 	Version   int    `json:"version"`
 	ExecID    string `json:"exec_id"`
@@ -81,18 +81,18 @@ const (
 const (
 	suffixJournal = ".journal"
 	suffixLock    = ".lock"
-	suffixBell    = ".lost" // PID 1 rang: the exec died without an end
+	suffixLost    = ".lost" // marker of PID 1: the exec died without a recorded end
 	suffixStdout  = ".stdout.log"
 	suffixStderr  = ".stderr.log"
 )
 
-// readFiles reads the directories below the roots. A root that is missing is empty.
+// readFiles reads the directories below the roots. A missing root counts as empty.
 func readFiles(site Site) (files, error) {
 	f := files{logs: map[string]*logDir{}, runs: map[string]*runDir{}}
 	err := eachDir(site.LogRoot, func(name, path string) error {
 		d, err := readLogDir(path)
 		if gone(err) {
-			return nil // a delete went through meanwhile
+			return nil // removed by a delete meanwhile
 		}
 		f.logs[name] = d
 		if d != nil {
@@ -135,13 +135,13 @@ func eachDir(root string, fn func(name, path string) error) error {
 	return nil
 }
 
-// readLogDir reads what a sandbox can write too: it opens regular files only, follows no link, and reads up to bounds.
+// readLogDir reads a directory that the sandbox can write to: it opens only regular files, follows no link, and reads up to bounds.
 func readLogDir(path string) (*logDir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // opened read-only
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (d *logDir) add(root *os.Root, name string) error {
 	return d.readLog(root, name, info.Size())
 }
 
-// readLog verifies a log that announces itself as a stream, and looks for the marker of dropped output.
+// readLog verifies a log that starts as a stream, and searches for the marker of dropped output.
 func (d *logDir) readLog(root *os.Root, name string, size int64) error {
 	f, err := openRegular(root, name)
 	if err != nil {
@@ -205,7 +205,7 @@ func (d *logDir) readLog(root *os.Root, name string, size int64) error {
 	return err
 }
 
-// openRegular opens a regular file without waiting for a FIFO. A device that a sandbox puts here is skipped by its type before.
+// openRegular opens a regular file without blocking on a FIFO. The caller has skipped devices by their type.
 func openRegular(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -222,7 +222,7 @@ func openRegular(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// readJournal reads journal, lock, journal: the supervisor records the end before it gives up the lock.
+// readJournal reads the journal, probes the lock, and reads the journal again: the supervisor records the end before it releases the lock.
 func readJournal(root *os.Root, id string) (journalFile, error) {
 	j, err := decodeJournal(root, id)
 	if err != nil || j.problem != "" || j.State != "started" {
@@ -263,7 +263,7 @@ func decodeJournal(root *os.Root, id string) (journalFile, error) {
 	return j, nil
 }
 
-// lockHeld takes the lock, shared, for an instant. It is called when a journal exists, so no start of the exec can meet it.
+// lockHeld takes the lock, shared, for an instant. It is only called when a journal exists, so it cannot disturb the start of the exec.
 func lockHeld(root *os.Root, id string) (bool, error) {
 	f, err := openRegular(root, id+suffixLock)
 	if gone(err) {

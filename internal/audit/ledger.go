@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ledgerEntry is what the program of one exec noted by itself, outside of everything that the daemon knows.
+// ledgerEntry is the record of one exec that its program wrote itself, independent of the daemon.
 type ledgerEntry struct {
 	starts int
 	ended  bool
@@ -21,7 +21,7 @@ type ledgerEntry struct {
 //	start <exec_id>
 //	end <exec_id> <exit code>
 //
-// A last line without its newline was torn by the death of its program, and counts as far as it goes.
+// A last line without a newline, torn by the death of its program, counts as far as it is complete.
 func readLedger(dir string) (map[string]ledgerEntry, error) {
 	if dir == "" {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/audit/stream"
 )
 
-func TestASoundSiteHasNoFinding(t *testing.T) {
+func TestSoundSiteHasNoFindings(t *testing.T) {
 	r := sound(t).mirror().run()
 	if !r.OK() || len(r.Warnings) > 0 {
 		var b strings.Builder
@@ -29,14 +29,14 @@ func TestASoundSiteHasNoFinding(t *testing.T) {
 	}
 }
 
-// planted is one violation, and how the report must name it.
+// planted is one violation, and the expected start of its finding.
 type planted struct {
 	name  string
 	plant func(p *place)
 	want  string
 }
 
-// late plants after the log was derived from the records; early ones change both.
+// late plants after the log was derived from the records; early changes both.
 func late(fn func(p *place)) func(p *place) {
 	return func(p *place) { p.mirror(); fn(p) }
 }
@@ -94,7 +94,7 @@ var databaseViolations = []planted{
 		p.put("events:gone", numKey(4), p.message(e))
 	}), "I5 sandbox gone: event 4, SANDBOX_READY, comes after SANDBOX_DELETED"},
 	{"a state that is recorded elsewhere", early(func(p *place) { p.put("sandbox-state", "web", num(1)) }), "I5 sandbox web: the state is recorded to begin with event 1"},
-	{"deleted and nobody wanted it", early(func(p *place) {
+	{"deleted without a request", early(func(p *place) {
 		edit(p, "sandbox-desired", "gone", &storev1.Desired{}, func(d *storev1.Desired) { d.RunState = wantRun })
 	}), "I5 sandbox gone: it is SANDBOX_STATE_DELETED, and the intent is RUN_STATE_RUN"},
 	{"deleted and not recorded", early(func(p *place) { delete(p.db["sandbox-deleted-at"], "gone") }), "I5 sandbox gone: its deletion is recorded: false"},
@@ -104,11 +104,11 @@ var databaseViolations = []planted{
 	{"a second end", early(func(p *place) {
 		p.editEvent("web", 6, func(e *agboxv1.SandboxEvent) { e.GetExec().ExecId = "led-1"; e.EventType = eventCancelled })
 	}), "I6 exec led-1: event 6 of sandbox web ends it again"},
-	{"an end that no event tells of", early(func(p *place) {
+	{"an end without an event", early(func(p *place) {
 		p.put("exec-status:web", "act-1", p.message(&storev1.ExecEnd{State: 4, Sequence: 9}))
 	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event reports it"},
 	{"an end that is not recorded", early(func(p *place) { delete(p.db["exec-status:web"], "led-1") }), "I6 exec led-1: event 5 reports its end, and none is on record"},
-	{"another exit code than was told", early(func(p *place) {
+	{"another exit code than in the event", early(func(p *place) {
 		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.ExitCode = 3 })
 	}), "I6 exec led-1: its end is recorded with exit code 3"},
 	{"an event of no exec", early(func(p *place) {
@@ -131,12 +131,12 @@ var fileViolations = []planted{
 	{"an end that is not recorded although the journal has it", late(func(p *place) {
 		p.journal("web", journal{ExecID: "act-1", State: "ended", StartedAt: 10, EndedAt: 20})
 	}), "I8 exec act-1: its journal says \"ended\", and no end is on record"},
-	{"a dead exec that nobody told of", late(func(p *place) { p.held = p.held[1:] }), "I8 exec act-1: its journal says that it started, its lock is free"},
+	{"a dead exec without a recorded end", late(func(p *place) { p.held = p.held[1:] }), "I8 exec act-1: its journal says that it started, its lock is free"},
 	{"an exec that never starts", late(func(p *place) {
 		delete(p.files, "logs/web/act-1.journal")
 	}), "I8 exec act-1: its sandbox is READY, and it has not started for more than 30s"},
 	{"an exec of a stopped sandbox", early(func(p *place) {
-		p.editEvent("still", 3, func(e *agboxv1.SandboxEvent) { // in the place of STOP_REQUESTED
+		p.editEvent("still", 3, func(e *agboxv1.SandboxEvent) { // in place of STOP_REQUESTED
 			e.EventType, e.SandboxState, e.Details = eventStarted, 0, &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: "late"}}
 		})
 		p.execRecord("still", "late", 3, nil)
@@ -146,7 +146,7 @@ var fileViolations = []planted{
 	{"a log that lost its end", late(func(p *place) {
 		p.files["logs/web/led-1.stdout.log"] = p.files["logs/web/led-1.stdout.log"][:100]
 	}), "I10 exec led-1: led-1.stdout.log has 100 bytes"},
-	{"dropped bytes that nobody counted", late(func(p *place) {
+	{"dropped bytes that are not counted", late(func(p *place) {
 		n := int64(len(p.files["logs/web/led-1.stdout.log"]))
 		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: n, StdoutDropped: 5})
 	}), "I10 exec led-1: 0 and 0 dropped bytes are on record, and its journal says 5 and 0"},
@@ -155,29 +155,29 @@ var fileViolations = []planted{
 		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: n, StdoutDropped: 5})
 		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.StdoutDroppedBytes = 5 })
 	}), "I10 exec led-1: 5 bytes of led-1.stdout.log were dropped, and it does not end with the marker"},
-	{"a byte of a log changed", late(func(p *place) { p.files["logs/web/led-1.stdout.log"][300] ^= 1 }), "I11 exec led-1: led-1.stdout.log differs from what its program wrote behind byte 300"},
+	{"a byte of a log changed", late(func(p *place) { p.files["logs/web/led-1.stdout.log"][300] ^= 1 }), "I11 exec led-1: led-1.stdout.log differs from its program's output after byte 300"},
 	{"a piece of a log twice", late(func(p *place) {
 		log := p.files["logs/web/led-1.stdout.log"]
 		p.files["logs/web/led-1.stdout.log"] = append(bytes.Clone(log[:200]), log[100:]...)
-	}), "I11 exec led-1: led-1.stdout.log differs from what its program wrote behind byte 2"},
+	}), "I11 exec led-1: led-1.stdout.log differs from its program's output after byte 2"},
 	{"a log that ends early and a journal that agrees", late(func(p *place) {
 		p.files["logs/web/led-1.stdout.log"] = p.files["logs/web/led-1.stdout.log"][:500]
 		p.journal("web", journal{ExecID: "led-1", State: "ended", StartedAt: 10, EndedAt: 20, StdoutBytes: 500})
-	}), "I11 exec led-1: led-1.stdout.log ends after 500 bytes, and its program wrote more"},
+	}), "I11 exec led-1: led-1.stdout.log ends after 500 bytes, but its program wrote more"},
 	{"a program that was started twice", late(func(p *place) { p.ledger += "start led-1\n" }), "I12 exec led-1: its program was started 2 times"},
 	{"a program that never ran", late(func(p *place) { p.ledger = "" }), "I12 exec led-1: it ended EXEC_STATE_FINISHED , and its program was never started"},
-	{"a program that ended otherwise", late(func(p *place) { p.ledger = "start led-1\nend led-1 4\n" }), "I12 exec led-1: it is FINISHED, and its program notes an end: true, exit code 4"},
-	{"a program that is on no record", late(func(p *place) { p.ledger += "start led-2\n" }), "I12 exec led-2: its program ran, and it is not on record"},
+	{"a program with another exit code", late(func(p *place) { p.ledger = "start led-1\nend led-1 4\n" }), "I12 exec led-1: it is FINISHED, and its program notes an end: true, exit code 4"},
+	{"a program without a record", late(func(p *place) { p.ledger += "start led-2\n" }), "I12 exec led-2: its program ran, and it is not on record"},
 	{"no log", late(func(p *place) { delete(p.files, theSnapshot); delete(p.files, theSegment) }), "I13 log: it can't be replayed to transaction 2 of the database: there is no snapshot"},
 	{"a torn log", late(func(p *place) { p.files[theSegment] = p.files[theSegment][:len(p.files[theSegment])/2] }), "I13 log: it can't be replayed to transaction 2 of the database: a frame of segment-00000003 is torn"},
 	{"a log with a wrong bit", late(func(p *place) { p.files[theSegment][100] ^= 1 }), "I13 log: it can't be replayed to transaction 2 of the database: a frame of segment-00000003 has a wrong checksum"},
 	{"a log that is behind", late(func(p *place) {
 		p.files[theSegment] = frame('S', make([]byte, 10))
 	}), "I13 log: it can't be replayed to transaction 2 of the database: it ends with transaction 1"},
-	{"a record that the log has otherwise", late(func(p *place) {
+	{"a record that differs in the log", late(func(p *place) {
 		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Version++ })
-	}), "I13 log: replayed to transaction 2, its record \"helper\" of bucket agent-status is not the one in the database (there: true)"},
-	{"a record that only the log has", late(func(p *place) { delete(p.db["sandbox-state"], "web") }), "I13 log: replayed to transaction 2, its record \"web\" of bucket sandbox-state is there, and not in the database"},
+	}), "I13 log: replayed to transaction 2, its record \"helper\" of bucket agent-status differs from the database (exists: true)"},
+	{"a record that only the log has", late(func(p *place) { delete(p.db["sandbox-state"], "web") }), "I13 log: replayed to transaction 2, its record \"web\" of bucket sandbox-state is not in the database"},
 }
 
 var worldViolations = []planted{
@@ -186,7 +186,7 @@ var worldViolations = []planted{
 	{"READY without a container", late(func(p *place) { p.world.containers = p.world.containers[1:] }), "I14 sandbox web: it is READY and has 0 primary containers"},
 	{"READY without its network", late(func(p *place) { p.world.networks = p.world.networks[1:] }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
 	{"READY and detached", late(func(p *place) { p.one("web", "primary").Settings.Networks = nil }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
-	{"a service that fell untold", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is reported READY, and its container does not run"},
+	{"a failed service without an event", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is reported READY, and its container does not run"},
 	{"STOPPED and running", late(func(p *place) { p.one("still", "primary").State = "running" }), "I15 sandbox still: it is STOPPED, and container agbox-primary-still is running"},
 	{"STOPPED and gone", late(func(p *place) { p.one("still", "primary").Labels[labelComponent] = "service" }), "I15 sandbox still: it is STOPPED, and its primary container is gone"},
 	{"PAUSED and running", late(func(p *place) { p.one("cold", "primary").State = "running" }), "I16 sandbox cold: it is PAUSED (demoted: false), and container agbox-primary-cold is running"},
@@ -194,18 +194,18 @@ var worldViolations = []planted{
 		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
 	}), "I16 sandbox cold: it is PAUSED (demoted: true), and container agbox-primary-cold is paused"},
 	{"FAILED and running", late(func(p *place) { p.one("died", "primary").State = "running" }), "I17 sandbox died: it is FAILED, and container agbox-primary-died is running"},
-	{"a failed create that left a container", late(func(p *place) { p.container("bad", "primary", "", "exited") }), "I17 sandbox bad: its create FAILED, and container agbox-primary-bad is there"},
-	{"a failed create that left a network", late(func(p *place) { p.network("bad") }), "I17 sandbox bad: its create FAILED, and network agbox-net-bad is there"},
-	{"DELETED and a container is left", late(func(p *place) { p.container("gone", "primary", "", "exited") }), "I18 sandbox gone: it is DELETED, and container agbox-primary-gone is there"},
-	{"DELETED and a network is left", late(func(p *place) { p.network("gone") }), "I18 sandbox gone: it is DELETED, and network agbox-net-gone is there"},
+	{"a failed create that left a container", late(func(p *place) { p.container("bad", "primary", "", "exited") }), "I17 sandbox bad: its create FAILED, and container agbox-primary-bad exists"},
+	{"a failed create that left a network", late(func(p *place) { p.network("bad") }), "I17 sandbox bad: its create FAILED, and network agbox-net-bad exists"},
+	{"DELETED and a container is left", late(func(p *place) { p.container("gone", "primary", "", "exited") }), "I18 sandbox gone: it is DELETED, and container agbox-primary-gone exists"},
+	{"DELETED and a network is left", late(func(p *place) { p.network("gone") }), "I18 sandbox gone: it is DELETED, and network agbox-net-gone exists"},
 	{"DELETED and a log is left", late(func(p *place) { p.files["logs/gone/x.stdout.log"] = nil }), "I18 log directory gone: its sandbox gone is deleted"},
 	{"DELETED and its directory is left", late(func(p *place) { p.files["s/"+runName("gone")+"/ctl/x"] = nil }), "I18 record directory " + runName("gone")},
 	{"purged and a container is left", late(func(p *place) { p.container("purged", "primary", "", "running") }), "I18 container agbox-primary-purged: its sandbox purged is deleted"},
-	{"a container of nobody", late(func(p *place) { p.container("alien", "primary", "", "running") }), "I19 container agbox-primary-alien: its sandbox \"alien\" is not on record"},
-	{"a log directory of nobody", late(func(p *place) { p.files["logs/alien/x"] = nil }), "I19 log directory alien: sandbox alien is not on record"},
-	{"a record directory of nobody", late(func(p *place) { p.files["s/0123456789abcdef/record"] = nil }), "I19 record directory 0123456789abcdef"},
+	{"a container without a record", late(func(p *place) { p.container("alien", "primary", "", "running") }), "I19 container agbox-primary-alien: its sandbox \"alien\" is not on record"},
+	{"a log directory without a record", late(func(p *place) { p.files["logs/alien/x"] = nil }), "I19 log directory alien: sandbox alien is not on record"},
+	{"a record directory without a record", late(func(p *place) { p.files["s/0123456789abcdef/record"] = nil }), "I19 record directory 0123456789abcdef"},
 	{"a second primary", late(func(p *place) { p.container("still", "primary", "", "exited") }), "I19 sandbox still: it has 2 primary containers and 1 networks"},
-	{"a service that nobody asked for", late(func(p *place) { p.container("web", "service", "cache", "running") }), "I19 sandbox web: container agbox-service-web is of service \"cache\""},
+	{"a service that is not in the spec", late(func(p *place) { p.container("web", "service", "cache", "running") }), "I19 sandbox web: container agbox-service-web is of service \"cache\""},
 }
 
 var agentViolations = []planted{
@@ -230,7 +230,7 @@ var agentViolations = []planted{
 	}), "I21 agent helper: its output was read up to byte 7, and the log has 6"},
 	{"put beyond the end", early(func(p *place) {
 		edit(p, "agent-prompts:helper", numKey(1), &storev1.AgentPrompt{}, func(s *storev1.AgentPrompt) { s.InboxOffset = 99 })
-	}), "I21 agent helper: prompt 1 was put at byte 99 of its inbox, which has 6"},
+	}), "I21 agent helper: prompt 1 was written at byte 99 of its inbox, which has 6"},
 	{"an outbox read beyond its end", early(func(p *place) {
 		edit(p, "agent-position", "helper", &storev1.AgentPosition{}, func(s *storev1.AgentPosition) { s.OutboxOffset = 1 })
 	}), "I21 agent helper: its outbox was read up to byte 1, and it has 0"},
@@ -243,7 +243,7 @@ var agentViolations = []planted{
 	{"a prompt that its ID does not find", early(func(p *place) { delete(p.db["agent-prompt-ids:helper"], "p1") }), "I22 agent helper: prompt \"p1\" is number 1 of 1, and 0 by its ID"},
 }
 
-// TestEveryPlantedViolationIsFound: a sound site, one change, and the report names it. One row or more for each invariant.
+// TestEveryPlantedViolationIsFound changes one thing in a sound site, which the report must name. Each invariant has a row.
 func TestEveryPlantedViolationIsFound(t *testing.T) {
 	found := map[string]bool{}
 	for _, rows := range [][]planted{databaseViolations, fileViolations, worldViolations, agentViolations} {
@@ -272,8 +272,8 @@ func TestEveryPlantedViolationIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoViolation: states that look odd and are right.
-func TestWhatIsNoViolation(t *testing.T) {
+// TestLegalStatesAreNoViolations: unusual states that are legal.
+func TestLegalStatesAreNoViolations(t *testing.T) {
 	for _, row := range []planted{
 		{"exec events dropped by the bound", early(func(p *place) {
 			delete(p.db["events:web"], numKey(4))
@@ -338,7 +338,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 	}
 }
 
-// TestWithoutADaemonDifferencesWithTheWorldAreWarnings: its next start mends them. A broken record stays one.
+// TestWithoutADaemonDifferencesWithTheWorldAreWarnings: the next start repairs them. A broken record is still a violation.
 func TestWithoutADaemonDifferencesWithTheWorldAreWarnings(t *testing.T) {
 	p := sound(t).mirror()
 	p.daemon = false
@@ -352,7 +352,7 @@ func TestWithoutADaemonDifferencesWithTheWorldAreWarnings(t *testing.T) {
 	}
 }
 
-// TestADifferenceMustPersist: one that goes, or whose object changes meanwhile, is no violation.
+// TestADifferenceMustPersist: one that disappears, or whose object changes meanwhile, is no violation.
 func TestADifferenceMustPersist(t *testing.T) {
 	at := time.Unix(0, 0)
 	seen := map[string]sighting{}
@@ -370,9 +370,9 @@ func TestADifferenceMustPersist(t *testing.T) {
 		ok      bool
 		waiting bool
 	}{
-		{0, "1", true, true}, {9 * time.Second, "1", true, true}, // not long enough
-		{2 * time.Second, "2", true, true}, {9 * time.Second, "2", true, true}, // the daemon has worked on it
-		{0, "", true, false}, {9 * time.Second, "2", true, true}, // it was gone
+		{0, "1", true, true}, {9 * time.Second, "1", true, true}, // too short
+		{2 * time.Second, "2", true, true}, {9 * time.Second, "2", true, true}, // the daemon changed the object
+		{0, "", true, false}, {9 * time.Second, "2", true, true}, // it disappeared
 		{10 * time.Second, "2", false, false},
 	} {
 		if r, waiting := look(l.after, l.stamp); r.OK() != l.ok || waiting != l.waiting {

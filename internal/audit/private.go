@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// privateRun is what agboxd notes of a container whose locks the host does not see: its run, as journals name it, and its process.
+// privateRun is agboxd's record of a container whose locks are not visible to the host: its run, as in journals, and its process.
 type privateRun struct {
 	Run     string `json:"run"`
 	Process struct {
@@ -17,7 +17,7 @@ type privateRun struct {
 	} `json:"process"`
 }
 
-// readPrivateRun returns nil where there is none.
+// readPrivateRun returns nil when there is none.
 func readPrivateRun(root *os.Root) (*privateRun, error) {
 	f, err := openRegular(root, "ctl/exec/private")
 	if gone(err) {
@@ -38,7 +38,7 @@ func readPrivateRun(root *os.Root) (*privateRun, error) {
 	return &r, nil
 }
 
-// hides reports whether a journal is of a run that lives and whose locks the host does not see.
+// hides reports whether a journal belongs to a live run whose locks are not visible to the host.
 func (d *runDir) hides(j journalFile) bool {
 	if d == nil || d.private == nil || d.private.Run != j.Run {
 		return false
@@ -47,7 +47,7 @@ func (d *runDir) hides(j journalFile) bool {
 	if err != nil {
 		return false
 	}
-	// Behind the name in parentheses: the state, 18 fields, and the start.
+	// After the name in parentheses: the state, 18 fields, and the start time.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	return len(fields) > 19 && string(fields[0]) != "Z" && string(fields[19]) == d.private.Process.Start
 }

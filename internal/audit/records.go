@@ -15,11 +15,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// records is what the database says, all of it in memory.
+// records is the content of the database, in memory.
 type records struct {
 	instance *storev1.Instance
 	rebuild  bool            // the records are being rebuilt
-	hidden   map[string]bool // sandboxes about which the rebuild has not asked the engine
+	hidden   map[string]bool // sandboxes that the rebuild has not looked up in the engine
 
 	txid     uint64 // the newest transaction
 	contents contents
@@ -29,9 +29,9 @@ type records struct {
 
 	sandboxIDs, execIDs, agentIDs map[string]bool
 	names, execRefs               map[string]string
-	unswept                       map[string]bool // deleted after a failure: what the engine still has of them is left to an operator
+	unswept                       map[string]bool // deleted after a failure: their objects are left to an operator
 
-	findings // what does not decode, or is in no place that is known
+	findings // records that do not decode, and unknown buckets
 }
 
 type sandbox struct {
@@ -41,12 +41,12 @@ type sandbox struct {
 	progress  *storev1.Progress
 	stateSeq  uint64
 	trimmed   uint64
-	deletedAt int64 // 0: it is not
+	deletedAt int64 // 0: not deleted
 	events    []event
 	execs     map[string]*execution
 }
 
-// event is one event under the key that it has.
+// event is one event and its key.
 type event struct {
 	key uint64
 	*agboxv1.SandboxEvent
@@ -77,7 +77,7 @@ type keyed[M any] struct {
 	m   M
 }
 
-// instances are the UUIDs that the store's objects may carry.
+// instances returns the UUIDs that the store's objects may have.
 func (r *records) instances() []string {
 	var list []string
 	for _, id := range append([]string{r.instance.GetUuid()}, r.instance.GetFormer()...) {
@@ -88,7 +88,7 @@ func (r *records) instances() []string {
 	return list
 }
 
-// state is that of the newest event that has one, and last the newest sequence.
+// state returns the state of the newest event with one.
 func (sb *sandbox) state() (s agboxv1.SandboxState) {
 	for _, ev := range sb.events {
 		if ev.GetSandboxState() != 0 {
@@ -105,14 +105,14 @@ func (sb *sandbox) last() uint64 {
 	return sb.events[len(sb.events)-1].key
 }
 
-// stamp changes with everything that the daemon records of the sandbox.
+// stamp changes with each recorded change of the sandbox.
 func (sb *sandbox) stamp() string {
 	return fmt.Sprintf("%d/%d", sb.desired.GetGeneration(), sb.last())
 }
 
 func (sb *sandbox) gone() bool { return sb.deletedAt != 0 }
 
-// readRecords reads a copy of the database that no other process has open. Damage in it is a finding. Errors: it can't be
+// readRecords reads a copy of the database that no other process has open. Damage in it is a finding. Errors: the copy can't be
 // opened, or is so damaged that reading it faults.
 func readRecords(path string) (r *records, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // bbolt reads from a mapping
@@ -132,8 +132,8 @@ func readRecords(path string) (r *records, err error) {
 		names: map[string]string{}, execRefs: map[string]string{}, unswept: map[string]bool{}, hidden: map[string]bool{},
 	}
 	err = db.View(func(tx *bolt.Tx) error {
-		for e := range tx.Check() { // all of them: it ends only when it was drained
-			r.bad("the file", "its pages do not fit together: %v", e)
+		for e := range tx.Check() { // the channel must be drained
+			r.bad("the file", "its pages are inconsistent: %v", e)
 		}
 		if len(r.list) > 0 {
 			return nil // records of a broken file prove nothing
@@ -169,16 +169,16 @@ func (sb *sandbox) exec(id string) *execution {
 	return e
 }
 
-// bucket reads one bucket by the schema that store/buckets.go draws.
+// bucket reads one bucket by the schema in store/buckets.go.
 func (r *records) bucket(name string, b *bolt.Bucket) error {
 	read, id := r.reader(name)
 	if read == nil {
-		r.say(note, "I1", "bucket "+name, "", "this auditor does not know it")
+		r.say(note, "I1", "bucket "+name, "", "this auditor does not check it")
 		return nil
 	}
 	return b.ForEach(func(k, v []byte) error {
 		if v == nil {
-			r.bad("bucket "+name, "there is a bucket in it")
+			r.bad("bucket "+name, "it contains a nested bucket")
 			return nil
 		}
 		read(id, k, v)
@@ -188,7 +188,7 @@ func (r *records) bucket(name string, b *bolt.Bucket) error {
 
 type readFunc func(id string, k, v []byte)
 
-// reader returns how the records of a bucket are read, and whose they are.
+// reader returns the reader for the records of a bucket, and the ID of their owner.
 func (r *records) reader(name string) (read readFunc, id string) {
 	if kind, id, ok := strings.Cut(name, ":"); ok {
 		readers := map[string]readFunc{
@@ -233,7 +233,7 @@ func (r *records) reader(name string) (read readFunc, id string) {
 	return readers[name], ""
 }
 
-// decode reads a message; one that does not decode is a finding.
+// decode decodes a message; a failure is a finding.
 func (r *records) decode(object string, v []byte, m proto.Message) bool {
 	if err := proto.Unmarshal(v, m); err != nil {
 		r.bad(object, "the record does not decode: %v", err)
@@ -249,7 +249,7 @@ func (r *records) into(to **agboxv1.CreateSpec, object string, v []byte) {
 	}
 }
 
-// number reads a fixed-width integer.
+// number decodes a fixed-width integer.
 func (r *records) number(object string, v []byte) uint64 {
 	if len(v) != 8 {
 		r.bad(object, "the integer has %d bytes", len(v))

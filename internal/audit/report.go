@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// severity says what a finding is worth at the first sight of it.
+// severity is the weight of a finding when it is first observed.
 type severity int
 
 const (
-	// hard: no moment in the life of a correct daemon shows it.
+	// hard: a correct daemon never shows it.
 	hard severity = iota
 	// flux: the daemon may still repair it.
 	flux
-	// note: it is worth a look and breaks no invariant.
+	// note: it is of interest and violates no invariant.
 	note
 )
 
-// Finding is one place where something differs from an invariant.
+// Finding is one deviation from an invariant.
 type Finding struct {
 	// Invariant is its number, such as "I4"; docs/crash-contract.md lists them.
 	Invariant string `json:"invariant"`
@@ -29,8 +29,8 @@ type Finding struct {
 	Problem string `json:"problem"`
 
 	severity severity
-	key      string // the same difference in another look
-	stamp    string // of the object: a new one means that the daemon has worked on it since
+	key      string // identifies the difference across rounds
+	stamp    string // of the object: it changes when the daemon has changed the object
 }
 
 func (f Finding) String() string { return f.Invariant + " " + f.Object + ": " + f.Problem }
@@ -38,16 +38,16 @@ func (f Finding) String() string { return f.Invariant + " " + f.Object + ": " + 
 // Report is the verdict of an audit.
 type Report struct {
 	Violations []Finding `json:"violations"`
-	// Warnings are differences that the daemon may still repair, and what breaks no invariant.
+	// Warnings are differences that the daemon may still repair, and findings that violate no invariant.
 	Warnings []Finding `json:"warnings"`
-	// Counts say how many objects were checked, by kind. A clean report over nothing proves nothing.
+	// Counts are the numbers of checked objects, by kind. A clean report about no objects proves nothing.
 	Counts map[string]int `json:"counts"`
 }
 
 // OK reports whether nothing was violated.
 func (r Report) OK() bool { return len(r.Violations) == 0 }
 
-// Write prints the report for people.
+// Write prints the report for the user.
 func (r Report) Write(w io.Writer) {
 	for _, f := range r.Violations {
 		fmt.Fprintln(w, "VIOLATION "+f.String())
@@ -68,7 +68,7 @@ func (r Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "%d violations, %d warnings\n", len(r.Violations), len(r.Warnings))
 }
 
-// findings collects what the checks of one look say.
+// findings collects the findings of one round.
 type findings struct{ list []Finding }
 
 // say adds a finding. Two findings of one invariant, object and format are the same difference.

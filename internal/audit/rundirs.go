@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// runDir is the directory of one sandbox that holds its requests.
+// runDir is the directory with the requests of one sandbox.
 type runDir struct {
-	// inboxes and outboxes are the sizes of the files through which agents speak, by exec ID.
+	// inboxes and outboxes are the sizes of the agents' input and output files, by exec ID.
 	inboxes, outboxes map[string]int64
-	private           *privateRun // nil: the host sees the locks of the container
+	private           *privateRun // nil: the container's locks are visible to the host
 }
 
 // runName is the name of a sandbox's runDir.
@@ -27,7 +27,7 @@ func readRunDir(path string) (*runDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // opened read-only
 	if d.inboxes, err = sizesIn(root, "ctl/exec", ".inbox"); err != nil {
 		return nil, err
 	}
@@ -43,12 +43,12 @@ func readRunDir(path string) (*runDir, error) {
 	return d, err
 }
 
-// sizesIn returns the sizes of the regular files of a directory whose names end in suffix, without it. A directory that is missing,
-// or none, has no files: a sandbox can put anything in the place of its outboxes.
+// sizesIn returns the sizes of the regular files in dir by name, for names with the suffix, which it strips. If dir is missing or
+// not a directory, there are none: a sandbox can replace the directory of its outboxes.
 func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 	sizes := map[string]int64{}
 	if info, err := root.Lstat(dir); err != nil || !info.IsDir() {
-		return sizes, nil // the same as an empty one
+		return sizes, nil // counts as empty
 	}
 	f, err := root.Open(dir)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 	nonce    = "0123456789abcdef0123456789abcdef"
 )
 
-// place is a whole site before it is written: a test changes one thing in it.
+// place is a complete site before it is written: a test changes one thing in it.
 type place struct {
 	t      testing.TB
 	db     map[string]map[string][]byte
@@ -155,7 +155,7 @@ func (p *place) network(id string) {
 	p.world.networks = append(p.world.networks, network{ID: "net-" + id, Name: "agbox-net-" + id, Labels: label(id, "network", "")})
 }
 
-// sound has one sandbox in each state, execs of each kind, and an agent, and nothing is wrong with it.
+// sound returns a site without violations: one sandbox in each state, execs of each kind, and an agent.
 func sound(t testing.TB) *place {
 	p := &place{t: t, db: map[string]map[string][]byte{}, files: map[string][]byte{}, daemon: true}
 	p.put("meta", "schema", num(1))
@@ -227,7 +227,7 @@ func (p *place) web() {
 	p.helper()
 }
 
-// helper is an agent that works on its first prompt.
+// helper is an agent that is processing its first prompt.
 func (p *place) helper() {
 	p.put("agent-ids", "helper", num(1))
 	p.put("agent-config", "helper", p.message(&agboxv1.AgentSpec{SandboxId: "web", Command: []string{"x"}}))
@@ -252,7 +252,7 @@ func frame(kind byte, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// fileTxid is the transaction of a file that writeDB has made.
+// fileTxid is the transaction of a file that writeDB has created.
 const fileTxid = 2
 
 const (
@@ -260,7 +260,7 @@ const (
 	theSegment  = "log/segment-00000003"
 )
 
-// mirror adds the log that belongs to the records. A test that plants something in it, or behind it, calls it first.
+// mirror adds the log of the records. A test that changes the log, or only the records, calls it first.
 func (p *place) mirror() *place {
 	head := binary.AppendUvarint(append([]byte{1}, make([]byte, 8)...), fileTxid-1)
 	file := frame('P', head)
@@ -362,7 +362,7 @@ func (p *place) run() Report {
 	return r
 }
 
-// serveEngine answers as an engine would, and refuses what the auditor has no reason to ask.
+// serveEngine answers as an engine does, and returns an error for requests that the auditor must not send.
 func (p *place) serveEngine() string {
 	p.t.Helper()
 	dir, err := os.MkdirTemp("", "audit")

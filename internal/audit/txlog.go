@@ -14,7 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The log of the database, as store/internal/txlog/doc.go describes it.
+// The log of the database, described in store/internal/txlog/doc.go.
 const (
 	frameHeader = 12
 	maxFrame    = 256 << 20
@@ -52,38 +52,38 @@ func contentsOf(tx *bolt.Tx) (contents, error) {
 	return c, err
 }
 
-// differs describes the first difference; "": there is none.
+// differs describes the first difference; "" if there is none.
 func (c contents) differs(want contents) string {
 	for bucket, records := range want {
 		for k, v := range records {
 			if have, ok := c[bucket][k]; !ok || have != v {
-				return fmt.Sprintf("record %q of bucket %s is not the one in the database (there: %t)", k, bucket, ok)
+				return fmt.Sprintf("record %q of bucket %s differs from the database (exists: %t)", k, bucket, ok)
 			}
 		}
 	}
 	for bucket, records := range c {
 		for k := range records {
 			if _, ok := want[bucket][k]; !ok {
-				return fmt.Sprintf("record %q of bucket %s is there, and not in the database", k, bucket)
+				return fmt.Sprintf("record %q of bucket %s is not in the database", k, bucket)
 			}
 		}
 	}
 	return ""
 }
 
-// replayed is what the log makes up to one transaction.
+// replayed is the result of replaying the log up to one transaction.
 type replayed struct {
 	contents contents
 	txid     uint64
-	problem  string // why it does not reach the transaction
+	problem  string // the reason why the log does not reach the transaction
 }
 
-// errBroken is why a log can't be followed any further.
+// errBroken is the reason why a log cannot be read further.
 type errBroken string
 
 func (e errBroken) Error() string { return string(e) }
 
-// replayLog replays the log up to transaction until. Errors: those of the files; one that was removed meanwhile is a problem.
+// replayLog replays the log up to transaction until. Errors: those of the files; a file removed meanwhile is a problem.
 func replayLog(dir string, until uint64) (r replayed, err error) {
 	r.contents = contents{}
 	snapshots, err := filepath.Glob(filepath.Join(dir, "snapshot-????????"))
@@ -158,7 +158,7 @@ func (r *replayed) frame(kind byte, p []byte, until uint64) error {
 		case txid <= r.txid, txid > until:
 			return nil // in the snapshot, or newer than the copy of the database
 		case before != r.txid:
-			return errBroken(fmt.Sprintf("behind transaction %d follows %d, which says %d", r.txid, txid, before))
+			return errBroken(fmt.Sprintf("transaction %d is followed by %d, whose predecessor is %d", r.txid, txid, before))
 		}
 		r.txid = txid
 		return r.apply(p[n+m:])
@@ -192,13 +192,13 @@ func (r *replayed) apply(p []byte) error {
 		case opDrop:
 			delete(r.contents, bucket)
 		default:
-			return errBroken(fmt.Sprintf("an operation of kind %d", op))
+			return errBroken(fmt.Sprintf("unknown operation %d", op))
 		}
 	}
 	return nil
 }
 
-// log checks I13: the log makes what is in the database. A snapshot newer than the copy of the database says nothing.
+// log checks I13: the log gives the content of the database. A snapshot newer than the copy of the database proves nothing.
 func (a *auditor) log() {
 	say := func(format string, args ...any) {
 		a.say(flux, "I13", "log", fmt.Sprint(a.records.txid), format, args...)

@@ -1,5 +1,5 @@
-// Package stream writes and verifies self-describing output. A test program writes a stream to its stdout; whoever reads the log
-// afterwards regenerates every byte from the first line alone, so no log needs a second copy to be compared with.
+// Package stream writes and verifies self-describing output. A test program writes a stream to its stdout; a reader of the log
+// regenerates every byte from the first line, so no log needs a second copy to be compared with.
 //
 //	agbox-stream 1 <key> <lines>\n
 //	<number, 8 digits> <16 hex of FNV-1a over key and number> <filler of 0 to 63 bytes>\n      lines times, numbered from 1
@@ -21,7 +21,7 @@ import (
 // Magic begins every stream.
 const Magic = "agbox-stream 1 "
 
-// maxLines bounds what a header may ask a verifier to generate: 8 digits.
+// maxLines bounds the lines that a header can request: 8 digits.
 const maxLines = 99_999_999
 
 // maxHeader bounds the first line.
@@ -30,7 +30,7 @@ const maxHeader = 512
 const filler = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 // Write writes the stream of key with the given number of lines, one Write call per line. key must not contain white space.
-// between is called before each line with its number; nil is fine. Errors: those of w and between; a bad key or number of lines.
+// between is called before each line with its number; may be nil. Errors: those of w and between; a bad key or number of lines.
 func Write(w io.Writer, key string, lines int, between func(line int) error) error {
 	if key == "" || len(key) > maxHeader/2 || strings.ContainsAny(key, " \t\r\n") || lines < 0 || lines > maxLines {
 		return fmt.Errorf("stream %q of %d lines: the key is empty, too long or has white space, or the number is out of range", key, lines)
@@ -52,7 +52,7 @@ func Write(w io.Writer, key string, lines int, between func(line int) error) err
 	}
 }
 
-// generator makes a stream line by line. The slice that next returns is valid until the following call.
+// generator generates a stream line by line. The slice that next returns is valid until the following call.
 type generator struct {
 	key      string
 	lines, n int
@@ -84,7 +84,7 @@ func (g *generator) next() (line []byte, ok bool) {
 	return g.buf, true
 }
 
-// Header returns the key and the number of lines that the first line of a stream announces; ok is false for anything else.
+// Header parses the key and the number of lines in the first line of a stream; ok is false for anything else.
 func Header(first []byte) (key string, lines int, ok bool) {
 	line, _, found := bytes.Cut(first, []byte{'\n'})
 	rest, isStream := bytes.CutPrefix(line, []byte(Magic))
@@ -95,21 +95,21 @@ func Header(first []byte) (key string, lines int, ok bool) {
 	return key, lines, n == 2 && err == nil && lines >= 0 && lines <= maxLines
 }
 
-// ErrNoStream says that the output does not begin with the header of a stream.
+// ErrNoStream says that the output does not start with the header of a stream.
 var ErrNoStream = errors.New("the output is not a stream")
 
-// Result says how far the output agrees with the stream that it announces.
+// Result says how far the output matches the stream of its header.
 type Result struct {
 	Key   string
 	Bytes int64
-	// Complete: the last byte of the stream was read.
+	// Complete: the whole stream was read.
 	Complete bool
-	// Rest is what follows the last byte that agrees, at most 1 KiB of it: empty, or the first difference.
+	// Rest is the output after the last matching byte, at most 1 KiB of it: empty, or the first difference.
 	Rest []byte
 }
 
-// Verify compares what r holds with the stream that its first line announces. It stops at the first difference. An output that
-// ends early is no difference: Complete says it. Errors: ErrNoStream; those of r.
+// Verify compares r with the stream of its first line. It stops at the first difference. Truncated output
+// is not a difference: Complete is false then. Errors: ErrNoStream; those of r.
 func Verify(r io.Reader) (Result, error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	first, err := br.Peek(maxHeader)
@@ -154,7 +154,7 @@ func common(a, b []byte) int {
 	return n
 }
 
-// rest reads on behind have, up to 1 KiB in all.
+// rest reads the bytes after have, up to 1 KiB in total.
 func rest(r io.Reader, have []byte) ([]byte, error) {
 	more, err := io.ReadAll(io.LimitReader(r, int64(1024-min(1024, len(have)))))
 	return append(have, more...), err

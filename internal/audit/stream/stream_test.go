@@ -18,7 +18,7 @@ func written(t testing.TB, key string, lines int) []byte {
 	return b.Bytes()
 }
 
-func TestAWholeStreamIsComplete(t *testing.T) {
+func TestCompleteStream(t *testing.T) {
 	for _, lines := range []int{0, 1, 1000} {
 		data := written(t, "k", lines)
 		got, err := Verify(bytes.NewReader(data))
@@ -28,7 +28,7 @@ func TestAWholeStreamIsComplete(t *testing.T) {
 	}
 }
 
-func TestAnyChangeOfAStreamIsFound(t *testing.T) {
+func TestAnyChangeOfAStreamIsDetected(t *testing.T) {
 	whole := written(t, "exec-1", 20)
 	rapid.Check(t, func(t *rapid.T) {
 		data := bytes.Clone(whole)
@@ -36,13 +36,13 @@ func TestAnyChangeOfAStreamIsFound(t *testing.T) {
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0: // one byte changed
 			data[at] ^= 1
-		case 1: // one byte lost; without the last one it would be a cut
+		case 1: // one byte lost, not the last: that would be a truncation
 			at = min(at, len(whole)-2)
 			data = append(data[:at], data[at+1:]...)
-		case 2: // a piece twice
+		case 2: // a repeated chunk
 			piece := bytes.Clone(data[:at])
 			data = append(data, piece...)
-		case 3: // cut
+		case 3: // truncated
 			got, err := Verify(bytes.NewReader(data[:at]))
 			if err != nil || got.Complete || got.Bytes != int64(at) || len(got.Rest) != 0 {
 				t.Fatalf("cut at %d: %+v, %v", at, got, err)
@@ -56,7 +56,7 @@ func TestAnyChangeOfAStreamIsFound(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoStreamIsTold(t *testing.T) {
+func TestVerifyRejectsOtherOutput(t *testing.T) {
 	for _, text := range []string{"", "hello\n", Magic, Magic + "k x\n", Magic + "k -1\n"} {
 		if _, err := Verify(strings.NewReader(text)); !errors.Is(err, ErrNoStream) {
 			t.Errorf("%q: %v", text, err)
