@@ -61,7 +61,6 @@ func MarkerVolume(instance string) string { return "agbox-marker-" + instance }
 
 // plain returns IDs of letters, digits and hyphens unchanged. Others get a digest after a "_", which plain names
 // never contain, so no two IDs share a name.
-// never contain, so no two IDs share a name.
 func plain(sandboxID, service string) string {
 	if !strings.Contains(sandboxID, "_") {
 		return sandboxID
