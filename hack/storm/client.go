@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 const (
@@ -55,7 +57,7 @@ func newClient(n int, s *storm, conn *grpc.ClientConn) *client {
 func (c *client) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.act(ctx)
-		pause(ctx, time.Duration(c.rng.Int64N(int64(400*time.Millisecond))))
+		_ = wait.For(ctx, time.Duration(c.rng.Int64N(int64(400*time.Millisecond))))
 	}
 }
 
@@ -129,7 +131,7 @@ func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (
 		default:
 			return code, ambiguous
 		}
-		if !pause(ctx, 200*time.Millisecond) {
+		if wait.For(ctx, 200*time.Millisecond) != nil {
 			break
 		}
 	}
@@ -250,7 +252,7 @@ func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n in
 		id := fmt.Sprintf("storm-%d-%d", n, turn)
 		if !followOne(ctx, api, b, id) {
 			turn-- // it is not there yet
-			pause(ctx, 300*time.Millisecond)
+			_ = wait.For(ctx, 300*time.Millisecond)
 		}
 	}
 }
@@ -288,7 +290,7 @@ func followOne(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, i
 			b.problem("the stream of %s knows nothing of event %d, which it gave before", id, last)
 			return true
 		}
-		pause(ctx, 100*time.Millisecond)
+		_ = wait.For(ctx, 100*time.Millisecond)
 	}
 	return known
 }

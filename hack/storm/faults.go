@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/host/naming"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 var discard = log.New(io.Discard, "", 0)
@@ -71,7 +73,7 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 // kills ends the daemon at random moments, and looks whether it ended by itself.
 func (s *storm) kills(ctx context.Context) error {
 	r := s.rng(2)
-	for pause(ctx, between(r, 300*time.Millisecond, 6*time.Second)) {
+	for wait.For(ctx, between(r, 300*time.Millisecond, 6*time.Second)) == nil {
 		away := between(r, 0, time.Second)
 		s.truce.Lock()
 		err := s.daemon.kill(away)
@@ -89,7 +91,7 @@ const watchEvery = 500 * time.Millisecond
 
 // watch starts a daemon that has ended by itself. On a full disk it may; otherwise it is a violation.
 func (s *storm) watch(ctx context.Context) error {
-	for since := time.Now(); pause(ctx, watchEvery); since = time.Now() {
+	for since := time.Now(); wait.For(ctx, watchEvery) == nil; since = time.Now() {
 		ended, err := s.daemon.ensure()
 		if err != nil {
 			return err
@@ -138,13 +140,13 @@ func (d *disk) wasFull(since time.Time) bool {
 func (s *storm) fill(ctx context.Context) error {
 	r := s.rng(4)
 	path := filepath.Join(s.site.data(), "filler")
-	for pause(ctx, between(r, 3*time.Second, 15*time.Second)) {
+	for wait.For(ctx, between(r, 3*time.Second, 15*time.Second)) == nil {
 		s.book.count("disk filled")
 		s.disk.fills()
 		if err := fillUp(path); err != nil {
 			return err
 		}
-		pause(ctx, between(r, time.Second, 6*time.Second))
+		_ = wait.For(ctx, between(r, time.Second, 6*time.Second))
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -177,7 +179,7 @@ func fillUp(path string) error {
 func (s *storm) interfere(ctx context.Context) error {
 	r := s.rng(5)
 	verbs := [][]string{{"kill"}, {"stop", "-t", "1"}, {"pause"}, {"rm", "-f"}}
-	for pause(ctx, between(r, 2*time.Second, 10*time.Second)) {
+	for wait.For(ctx, between(r, 2*time.Second, 10*time.Second)) == nil {
 		verb, pick := verbs[r.IntN(len(verbs))], r.IntN(1<<16)
 		out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label="+naming.Instance+"="+s.site.instance()).Output()
 		ids := strings.Fields(string(out))
@@ -196,7 +198,7 @@ const clockEnv = "AGBOX_FAULT_CLOCK"
 // step lets the daemon's clock jump, by more than any deadline that its configuration has, and come back.
 func (s *storm) step(ctx context.Context) error {
 	r := s.rng(6)
-	for pause(ctx, between(r, time.Second, 8*time.Second)) {
+	for wait.For(ctx, between(r, time.Second, 8*time.Second)) == nil {
 		by := between(r, 6*time.Hour, 400*time.Hour)
 		if r.IntN(3) == 0 {
 			by = -by
@@ -205,7 +207,7 @@ func (s *storm) step(ctx context.Context) error {
 			return err
 		}
 		s.book.count("clock steps of " + map[bool]string{true: "hours forward", false: "hours back"}[by > 0])
-		pause(ctx, between(r, time.Second, 8*time.Second))
+		_ = wait.For(ctx, between(r, time.Second, 8*time.Second))
 		if err := s.setClock(0); err != nil {
 			return err
 		}

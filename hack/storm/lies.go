@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 const (
@@ -38,7 +40,7 @@ func (s *storm) anchor(ctx context.Context, api agboxv1.SandboxServiceClient) er
 			if resp.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
 				break
 			}
-			pause(ctx, 100*time.Millisecond)
+			_ = wait.For(ctx, 100*time.Millisecond)
 		}
 	}
 	return nil
@@ -48,7 +50,7 @@ func (s *storm) anchor(ctx context.Context, api agboxv1.SandboxServiceClient) er
 func (s *storm) lie(ctx context.Context) error {
 	r := s.rng(3)
 	defer s.proxy.set(honest)
-	for n := 1; pause(ctx, between(r, 500*time.Millisecond, 4*time.Second)); n++ {
+	for n := 1; wait.For(ctx, between(r, 500*time.Millisecond, 4*time.Second)) == nil; n++ {
 		short, m := between(r, 300*time.Millisecond, 4*time.Second), lies[r.IntN(len(lies))]
 		switch n % lieCycle {
 		case 2, 6:
@@ -59,7 +61,7 @@ func (s *storm) lie(ctx context.Context) error {
 			}
 		default:
 			s.proxy.set(m)
-			pause(ctx, short)
+			_ = wait.For(ctx, short)
 		}
 		s.proxy.set(honest)
 	}
@@ -88,7 +90,7 @@ func (s *storm) hideOne(ctx context.Context, r *rand.Rand) {
 		defer s.truce.Unlock()
 	}
 	s.proxy.hide(s.victim)
-	pause(ctx, lasts)
+	_ = wait.For(ctx, lasts)
 }
 
 // hideAll has the engine deny everything. No verdict may follow: there are always two anchors, which vanish together. If daemons may be
@@ -104,6 +106,6 @@ func (s *storm) hideAll(ctx context.Context, r *rand.Rand) error {
 			return err
 		}
 	}
-	pause(ctx, lasts)
+	_ = wait.For(ctx, lasts)
 	return nil
 }

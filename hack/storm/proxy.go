@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/host/naming"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // mode is what the proxy does to answers for a while.
@@ -140,7 +142,7 @@ type lossy struct {
 var errDropped = errors.New("dropped by the storm")
 
 func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
-	m, wait := l.p.hit()
+	m, delayFor := l.p.hit()
 	if strings.HasSuffix(r.URL.Path, "/events") {
 		return l.events(r)
 	}
@@ -156,7 +158,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	if m == delay && !pause(r.Context(), wait) {
+	if m == delay && wait.For(r.Context(), delayFor) != nil {
 		return nil, r.Context().Err()
 	}
 	resp, err := l.next.RoundTrip(r)
@@ -265,13 +267,13 @@ func (l *lossy) eachEvent(ctx context.Context, src io.Reader, to io.Writer) erro
 			return err
 		}
 		out := [][]byte{line}
-		m, wait := l.p.hit()
+		m, delayFor := l.p.hit()
 		switch m {
 		case dropBefore, dropAfter: // the stream ends: the daemon must list again
 			l.p.count("events cut")
 			return errDropped
 		case delay:
-			pause(ctx, wait)
+			_ = wait.For(ctx, delayFor)
 		case repeat:
 			l.p.count("events repeated")
 			out = append(out, line)
@@ -290,16 +292,5 @@ func (l *lossy) eachEvent(ctx context.Context, src io.Reader, to io.Writer) erro
 				return err
 			}
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

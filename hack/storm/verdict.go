@@ -15,6 +15,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/audit"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 const (
@@ -72,7 +74,7 @@ func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, cr
 			}
 			return nil
 		}
-		if !pause(ctx, 500*time.Millisecond) {
+		if wait.For(ctx, 500*time.Millisecond) != nil {
 			return context.Cause(ctx)
 		}
 	}
