@@ -7,12 +7,9 @@ package controller
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
@@ -20,6 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
@@ -28,7 +26,6 @@ import (
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
-	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 
@@ -88,7 +85,8 @@ type Controller struct {
 	started  time.Time
 
 	sandboxes      *queue.Loop
-	execs          *queue.Loop
+	execLoop       *queue.Loop
+	execs          *exec.Reconciler
 	agentLoop      *queue.Loop
 	agents         *agent.Reconciler
 	drainer        *agent.Drainer
@@ -140,7 +138,6 @@ func New(cfg Config) *Controller {
 	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
 	c.started = c.clock.Now()
 	c.sandboxes = c.newLoop(LoopSandboxes, c.reconcileSandbox)
-	c.execs = c.newLoop(LoopExecs, c.reconcileExec)
 	c.agents = c.newAgents()
 	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
 	c.drainer = agent.NewDrainer(c.agents, cfg.Store, cfg.Drained)
@@ -162,6 +159,8 @@ func New(cfg Config) *Controller {
 		Tries: c.sandboxes.Tries, Turns: c.agents.Observer().Turns, Killed: c.kills.has, Hook: c.hooks.get,
 		Stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) },
 	})
+	c.execs = c.newExecs()
+	c.execLoop = c.newLoop(LoopExecs, c.execs.Reconcile)
 	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
 	c.garbage = c.newCollector()
 	cfg.Store.OnCommit(c.committed)
@@ -184,16 +183,16 @@ func shownByNothingElse(k plan.Kind) bool { return k == plan.EnsureImage || k ==
 // Run works until ctx ends, and returns when every goroutine of the controller has.
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	c.adopt()
+	c.execs.Adopt()
 	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
-	wg.Go(func() { c.watchExecs(ctx) })
+	wg.Go(func() { c.execs.Watch(ctx) })
 	wg.Go(func() {
 		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.watchQuotas(ctx) })
 	wg.Go(func() { c.sandboxes.Run(ctx) })
-	wg.Go(func() { c.execs.Run(ctx) })
+	wg.Go(func() { c.execLoop.Run(ctx) })
 	wg.Go(func() { c.agents.Watch(ctx) })
 	wg.Go(func() { c.drainer.Run(ctx) })
 	wg.Go(func() {
@@ -244,71 +243,12 @@ func (c *Controller) EngineWarning() string { return c.link.Warning() }
 // knows when.
 func (c *Controller) committed(sandboxID, execID string) {
 	if execID != "" {
-		c.execs.Add(execID)
+		c.execLoop.Add(execID)
 		c.agents.EnqueueExec(execID)
 		return
 	}
 	c.sandboxes.Add(sandboxID)
 	c.agents.EnqueueOf(sandboxID)
-}
-
-// adopt takes up what an earlier daemon left running. It needs no engine.
-func (c *Controller) adopt() {
-	for _, id := range c.cfg.Store.LiveIDs() {
-		if err := c.cfg.Execs.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
-			c.log.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
-		}
-	}
-	c.wakeActiveExecs()
-}
-
-func (c *Controller) wakeActiveExecs() {
-	for _, id := range c.cfg.Store.ActiveExecs("") {
-		c.execs.Add(id)
-	}
-}
-
-func (c *Controller) wakeExecsOf(sandboxID string) {
-	for _, id := range c.cfg.Store.ActiveExecs(sandboxID) {
-		c.execs.Add(id)
-	}
-}
-
-// watchExecs turns changes of journals into keys. Losing the watch costs promptness only, until the next resync.
-func (c *Controller) watchExecs(ctx context.Context) {
-	if c.cfg.WatchExecs == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		err := c.cfg.WatchExecs(ctx, c.journalChanged)
-		if ctx.Err() != nil {
-			return
-		}
-		c.log.Error("exec journals are not watched", "err", err)
-		if wait.For(ctx, watchRetry) != nil {
-			return
-		}
-		c.wakeActiveExecs()
-	}
-}
-
-// watchRetry is the pause before a lost watch is set up again.
-const watchRetry = 5 * time.Second
-
-func (c *Controller) journalChanged(sandboxID, execID string) {
-	switch {
-	case agent.IsHelper(execID):
-		c.agents.EnqueueOf(sandboxID)
-	case strings.HasPrefix(execID, "_"): // a hook: the sandbox waits for it
-		c.sandboxes.Add(sandboxID)
-	case execID != "":
-		c.execs.Add(execID)
-		c.agents.EnqueueExec(execID)
-	case sandboxID != "":
-		c.wakeExecsOf(sandboxID)
-	default:
-		c.wakeActiveExecs()
-	}
 }
 
 func (c *Controller) wakeAll() {

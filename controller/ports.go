@@ -7,27 +7,25 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 
-// Store is what the controller needs of the store: reads, reports of what it found, and the two changes of intent
+// Store is what the controller and its rooms need of the store: reads, reports of what it found, and the two changes of intent
 // that time brings about.
 type Store interface {
 	agent.Store
 	agent.DrainStore
+	exec.Store
 	OnAgentCommit(func(agentID string))
 	Leaving(ctx context.Context, sandboxID string) (int, error)
-	InstanceID() string
 	InstanceIDs() []string
 	OnCommit(func(sandboxID, execID string))
-	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	Reserved(ctx context.Context, id string) (bool, error)
-	LiveIDs() []string
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
-	RebuildPending() bool
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
 	PurgeSandbox(ctx context.Context, id string) error
 	Report(ctx context.Context, id string, r store.Report) error
@@ -38,10 +36,7 @@ type Store interface {
 	Demote(ctx context.Context, id string) (bool, error)
 	RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
 	FrozenIDs() []string
-	Exec(ctx context.Context, execID string) (store.Exec, error)
-	ActiveExecs(sandboxID string) []string
 	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
-	EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error
 	MarkerWritten(ctx context.Context) (bool, error)
 	SetMarkerWritten(ctx context.Context) error
 	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
@@ -85,9 +80,9 @@ type Engine interface {
 // Execs is the host's side of the files through which execs are started, cancelled and reported. It needs no engine.
 type Execs interface {
 	agent.Files
+	exec.Files
 	Prepare(sandboxID string) (execjournal.Paths, error)
 	Prepared(sandboxID string) (bool, error)
-	AddWatch(sandboxID string) error
 	RemoveInputs(sandboxID string) error
 	Remove(sandboxID string) error
 	Usage(sandboxID string) (execjournal.Usage, error)
@@ -95,15 +90,9 @@ type Execs interface {
 	DropLogs(sandboxID string, keep func(execID string) bool) (freed int64, err error)
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
-	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
-	Start(sandboxID string, r execjournal.Request) error
-	Cancel(sandboxID, execID, nonce string) error
-	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
-	Forget(sandboxID, execID string) error
 	Release(sandboxID string) error
 	Released(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
 	Prove(sandboxID string, c execjournal.Container) (execjournal.Proof, error)
 	Withhold(sandboxID string) error
-	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }

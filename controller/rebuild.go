@@ -33,7 +33,7 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 // TakeUp takes up what came into the store by other ways than those of its clients, as the start does: journals are watched, and
 // everything is looked at soon. It ends what a pending rebuild holds up.
 func (c *Controller) TakeUp() {
-	c.adopt()
+	c.execs.Adopt()
 	for _, id := range c.parked.take() {
 		c.sandboxes.Add(id)
 	}

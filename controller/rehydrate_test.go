@@ -17,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/enginelink"
+	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/controller/sandbox"
@@ -209,12 +210,12 @@ func TestARebuiltExecEndsAsItsPassWouldHaveSaid(t *testing.T) {
 		}
 		want := plan.ExecRecord{SandboxEnding: true}
 		p := plan.DecideExec(want, plan.Ended)
-		if got, want := recovery.EndOf(j), endOf(p.Outcome, j, want); !proto.Equal(got, want) {
+		if got, want := recovery.EndOf(j), exec.EndOf(p.Outcome, j, want); !proto.Equal(got, want) {
 			t.Fatalf("got  %v\nwant %v", got, want)
 		}
 	})
 	closed := plan.DecideExec(plan.ExecRecord{SandboxEnding: true}, plan.Closed)
-	if got, want := recovery.EndOf(execjournal.Journal{State: execjournal.StateClosed}), endOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
+	if got, want := recovery.EndOf(execjournal.Journal{State: execjournal.StateClosed}), exec.EndOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
 		t.Errorf("closed: got %v, want %v", got, want)
 	}
 }

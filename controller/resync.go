@@ -23,7 +23,7 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 	}
 	c.sandboxes.Add(id)
 	if e.Action == dockerx.ActionDie {
-		c.wakeExecsOf(id) // their locks are free now
+		c.execs.EnqueueOf(id) // their locks are free now
 	}
 }
 
@@ -66,7 +66,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 		case <-retry:
 		case <-c.resyncNow:
 		}
-		c.wakeActiveExecs()
+		c.execs.EnqueueAll()
 		c.agents.EnqueueAll()
 		if err := c.purge(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("history that is due is not purged yet", "err", err)

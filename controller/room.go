@@ -1,9 +1,6 @@
 package controller
 
 import (
-	"errors"
-	"syscall"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/agent/agentstate"
@@ -17,24 +14,12 @@ func (c *Controller) noRoom() string {
 	return c.cfg.NoRoom()
 }
 
-// makeRoom releases disk space if err says that there was none to end an exec, and returns err. The pass is repeated with back-off: with a
-// used-up quota on btrfs, not even the forms of a cancel and a fence that need no block find room.
-func (c *Controller) makeRoom(err error) error {
-	if c.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
-		c.cfg.MakeRoom()
-	}
-	return err
-}
-
 // RoomReturned requeues every key that may have failed because the disk was full, and resets its back-off.
 func (c *Controller) RoomReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxes.Forget(id)
 	}
-	for _, id := range c.cfg.Store.ActiveExecs("") {
-		c.execs.Forget(id)
-		c.execs.Add(id)
-	}
+	c.execs.RetryAll()
 	c.agents.EnqueueAll()
 	c.askResync()
 }

@@ -77,7 +77,7 @@ func (c *Controller) beforeEngine(rec plan.Record) {
 		c.hooks.forget(rec.ID)
 		c.proofs.forget(rec.ID)
 	case rec.ActiveExecs > 0 && !runs(rec):
-		c.wakeExecsOf(rec.ID)
+		c.execs.EnqueueOf(rec.ID)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Controller) changedState(rec plan.Record, events []*agboxv1.SandboxEven
 		switch e.GetSandboxState() {
 		case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 			if rec.ActiveExecs > 0 {
-				c.wakeExecsOf(rec.ID)
+				c.execs.EnqueueOf(rec.ID)
 			}
 		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 			for _, id := range c.reader.TooLongFrozen() {

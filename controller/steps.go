@@ -45,7 +45,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.EndHook:
 		return p.cfg.Execs.Forget(id, plan.HookID(s.Index))
 	case plan.CancelExecs:
-		p.wakeExecsOf(id)
+		p.execs.EnqueueOf(id)
 		p.agents.EnqueueOf(id)
 		return nil
 	case plan.UpdateLimits:

@@ -1,4 +1,4 @@
-package controller
+package exec
 
 import (
 	"testing"
@@ -38,7 +38,7 @@ func TestAnExecSaysWhatTheKernelKilledForMemory(t *testing.T) {
 			execjournal.Journal{OOMKills: 2, OOMLimitBytes: limit}, agboxv1.ExecState_EXEC_STATE_FINISHED, "", false,
 		},
 	} {
-		end := endOf(plan.Outcome{}, c.j, plan.ExecRecord{})
+		end := EndOf(plan.Outcome{}, c.j, plan.ExecRecord{})
 		if end.GetState() != int32(c.state) || end.GetErrorMessage() != c.want || end.GetOomKilled() != c.killed ||
 			end.GetOomKills() != c.j.OOMKills {
 			t.Errorf("%s: %v", name, end)

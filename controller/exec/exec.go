@@ -1,0 +1,257 @@
+// Package exec converges execs: it requests and cancels commands in sandboxes and records their ends. A pass over one exec reads its
+// journal, decides (package plan) and acts. It needs the store and the files of the exec, never the engine.
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+// Options are what a Reconciler works with.
+type Options struct {
+	Store Store
+	Files Files
+	// Sandbox returns what the store knows of a sandbox, as the passes over that sandbox decide by it.
+	Sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	// TurnLeft is how long the turn of an agent that an exec is in may last although its sandbox is to end; 0: no longer, or the exec
+	// is no process of an agent.
+	TurnLeft func(ctx context.Context, execID string, rec plan.Record) time.Duration
+	// Limits are those in force for an exec of a sandbox that starts now.
+	Limits func(sandboxID string) Limits
+	// IdleTTL is how long a sandbox may be idle before it is stopped; 0: forever.
+	IdleTTL func(sb store.Sandbox) time.Duration
+	// MakeRoom releases disk space for a step that ends an exec and found none. It must not block for long. Nil: there is none to release.
+	MakeRoom func() bool
+	// Queue is the queue of execs, and Sandboxes that of sandboxes.
+	Queue     Queue
+	Sandboxes interface {
+		Add(id string)
+		AddAfter(id string, d time.Duration)
+	}
+	// Watch calls notify whenever the journal of an exec may have changed, with execID "" for any of the sandbox and both "" for any at
+	// all, until ctx ends. Nil: execs are observed only when something else adds their key.
+	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
+	// Changed is called when the journal of one exec may have changed, with internal ones included, such as hooks.
+	Changed func(sandboxID, execID string)
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Limits bound an exec.
+type Limits struct {
+	// LogBytes bounds each log of a command, AgentLogBytes that of a process of an agent, whose outbox has LogBytes; 0: no bound.
+	LogBytes, AgentLogBytes int64
+	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
+	KillAtLogLimit bool
+	// CancelGrace is the time between TERM and KILL.
+	CancelGrace time.Duration
+}
+
+// Store is what a Reconciler needs of the store.
+type Store interface {
+	Exec(ctx context.Context, execID string) (store.Exec, error)
+	ActiveExecs(sandboxID string) []string
+	EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	LiveIDs() []string
+}
+
+// Files are the files of execs: *execjournal.Dir. They need no engine.
+type Files interface {
+	AddWatch(sandboxID string) error
+	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
+	Start(sandboxID string, r execjournal.Request) error
+	Cancel(sandboxID, execID, nonce string) error
+	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
+	Forget(sandboxID, execID string) error
+}
+
+// Queue is a queue of keys: *queue.Loop.
+type Queue interface {
+	Add(id string)
+	Forget(id string)
+}
+
+// Reconciler carries out passes over execs. It keeps nothing in memory.
+type Reconciler struct{ cfg Options }
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler { return &Reconciler{cfg: o} }
+
+// Reconcile is one pass over one exec.
+func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
+	ex, err := r.cfg.Store.Exec(ctx, id)
+	if errdefs.IsNotFound(err) || err == nil && ex.End != nil {
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("load exec: %w", err)
+	}
+	rec, sb, err := r.cfg.Sandbox(ctx, ex.SandboxID)
+	if err != nil {
+		return queue.Result{}, err
+	}
+	status, err := r.cfg.Files.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("look at the journal: %w", err)
+	}
+	return r.act(ctx, ex, rec, sb, status)
+}
+
+func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
+	want := recordOf(ex, rec)
+	want.TurnLeft = r.cfg.TurnLeft(ctx, ex.ID, rec)
+	p := plan.DecideExec(want, sandbox.PhaseOf(status))
+	if p.Action == plan.ExecClose {
+		var err error
+		status, err = r.cfg.Files.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
+		if err != nil {
+			return queue.Result{}, fmt.Errorf("close the fence: %w", r.makeRoom(err))
+		}
+		p = plan.DecideExec(want, sandbox.PhaseOf(status)) // whoever made the journal first has decided
+	}
+	switch p.Action {
+	case plan.ExecRequest:
+		return queue.Result{}, r.cfg.Files.Start(ex.SandboxID, r.request(ex, sb.Spec))
+	case plan.ExecCancel:
+		return queue.Result{Next: p.Next}, r.makeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
+	case plan.ExecRecordEnd:
+		return queue.Result{}, r.recordEnd(ctx, ex, rec, EndOf(p.Outcome, status.Journal, want))
+	}
+	return queue.Result{Next: p.Next}, nil
+}
+
+// recordEnd removes the request before it records the end: no pass over the exec does anything afterwards.
+func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Record, end *storev1.ExecEnd) error {
+	if err := r.cfg.Files.Forget(ex.SandboxID, ex.ID); err != nil {
+		return fmt.Errorf("remove the request: %w", err)
+	}
+	if err := r.cfg.Store.EndExec(ctx, ex.ID, end); err != nil {
+		return fmt.Errorf("record the end: %w", err)
+	}
+	r.cfg.Metrics.LogDropped(end.GetStdoutDroppedBytes() + end.GetStderrDroppedBytes())
+	r.cfg.Logger.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
+		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
+	if !rec.Runs() {
+		r.cfg.Sandboxes.Add(ex.SandboxID) // a stop or a delete may wait for this
+		return nil
+	}
+	return r.scheduleIdle(ctx, ex.SandboxID)
+}
+
+// scheduleIdle enqueues the sandbox for when it may have been idle for too long. An exec costs no pass over its sandbox now.
+func (r *Reconciler) scheduleIdle(ctx context.Context, sandboxID string) error {
+	sb, err := r.cfg.Store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return fmt.Errorf("load record: %w", err)
+	}
+	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
+		r.cfg.Sandboxes.Add(sandboxID) // its stop came during this pass
+		return nil
+	}
+	if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
+		r.cfg.Sandboxes.AddAfter(sandboxID, ttl)
+	}
+	return nil
+}
+
+func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
+	l := r.cfg.Limits(ex.SandboxID)
+	q := execjournal.Request{
+		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
+		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
+		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
+	}
+	if _, _, agent := agentstate.OfExec(ex.ID); agent {
+		// The output of an agent is its conversation: nothing of it is dropped. The next process has a log of its own.
+		q.Inbox, q.LogLimitAction, q.OutboxLimitBytes = true, execjournal.LogLimitKill, q.LogLimitBytes
+		q.LogLimitBytes = l.AgentLogBytes
+	}
+	return q
+}
+
+func logLimitAction(spec *agboxv1.CreateSpec, kill bool) string {
+	switch {
+	case spec.GetOnLogLimit() != "":
+		return spec.GetOnLogLimit()
+	case kill:
+		return execjournal.LogLimitKill
+	}
+	return execjournal.LogLimitDrop
+}
+
+func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
+	return plan.ExecRecord{
+		CancelRequested: ex.Desired.GetCancelRequestedAt() != 0,
+		SandboxRuns:     rec.Standing == plan.Live && rec.Runs(),
+		SandboxWaits: rec.Standing == plan.Live && rec.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
+			(rec.Desired == storev1.RunState_RUN_STATE_PAUSE || rec.Desired == storev1.RunState_RUN_STATE_RUN),
+		TakenByDeath: plan.IsDeath(rec.Reason),
+		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
+			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
+	}
+}
+
+// EndOf returns the terminal record of an exec: that of the outcome if it has a state, or else what the journal says of the end.
+func EndOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
+	end := &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
+	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
+		return end
+	}
+	end.ExitCode, end.EndedAt, end.OomKilled, end.OomKills = int32(j.ExitCode), j.EndedAtNanos, j.OOM, j.OOMKills
+	end.StdoutDroppedBytes, end.StderrDroppedBytes = j.StdoutDroppedBytes, j.StderrDroppedBytes
+	fail := func(code, message string) {
+		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
+	}
+	switch {
+	case j.ErrorCode != "":
+		fail(plan.CodeExecStartFailed, j.Error)
+	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+	case j.LogLimit:
+		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill"+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
+	case j.ExitCode == 0:
+		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
+	default:
+		fail(plan.CodeExecRunFailed, runFailure(j))
+	}
+	return end
+}
+
+func runFailure(j execjournal.Journal) string {
+	switch {
+	case j.OOM:
+		return plan.OutOfMemory(j.OOMLimitBytes)
+	case j.Stopped:
+		return "the command was ended: its container was stopped from outside, or the main process ended" + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
+	case j.Signal != 0:
+		return fmt.Sprintf("the command was ended by signal %d", j.Signal) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
+	}
+	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
+}
+
+// makeRoom releases disk space if err says that there was none to end an exec, and returns err. The pass is repeated with back-off: with a
+// used-up quota on btrfs, not even the forms of a cancel and a fence that need no block find room.
+func (r *Reconciler) makeRoom(err error) error {
+	if r.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		r.cfg.MakeRoom()
+	}
+	return err
+}

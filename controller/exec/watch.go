@@ -1,0 +1,75 @@
+package exec
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/wait"
+)
+
+// Adopt watches the journals that an earlier daemon left, and adds the keys of its execs.
+func (r *Reconciler) Adopt() {
+	for _, id := range r.cfg.Store.LiveIDs() {
+		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
+			r.cfg.Logger.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
+		}
+	}
+	r.EnqueueAll()
+}
+
+// EnqueueAll adds the keys of all execs without a recorded end.
+func (r *Reconciler) EnqueueAll() { r.EnqueueOf("") }
+
+// EnqueueOf adds the keys of the execs of a sandbox without a recorded end.
+func (r *Reconciler) EnqueueOf(sandboxID string) {
+	for _, id := range r.cfg.Store.ActiveExecs(sandboxID) {
+		r.cfg.Queue.Add(id)
+	}
+}
+
+// RetryAll resets the back-off of all execs without a recorded end, and adds their keys.
+func (r *Reconciler) RetryAll() {
+	for _, id := range r.cfg.Store.ActiveExecs("") {
+		r.cfg.Queue.Forget(id)
+		r.cfg.Queue.Add(id)
+	}
+}
+
+// watchRetry is the pause before a lost watch is set up again.
+const watchRetry = 5 * time.Second
+
+// Watch adds the keys of execs whose journals change until ctx ends. Without a watch, execs are late until the next resync at most.
+func (r *Reconciler) Watch(ctx context.Context) {
+	if r.cfg.Watch == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		err := r.cfg.Watch(ctx, r.changed)
+		if ctx.Err() != nil {
+			return
+		}
+		r.cfg.Logger.Error("exec journals are not watched", "err", err)
+		if wait.For(ctx, watchRetry) != nil {
+			return
+		}
+		r.EnqueueAll()
+	}
+}
+
+func (r *Reconciler) changed(sandboxID, execID string) {
+	switch {
+	case strings.HasPrefix(execID, "_"): // internal: it has no key of its own
+	case execID != "":
+		r.cfg.Queue.Add(execID)
+	case sandboxID != "":
+		r.EnqueueOf(sandboxID)
+	default:
+		r.EnqueueAll()
+	}
+	if execID != "" {
+		r.cfg.Changed(sandboxID, execID)
+	}
+}

@@ -1,0 +1,46 @@
+package controller
+
+import (
+	"strings"
+	"time"
+
+	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/exec"
+	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/store"
+)
+
+// newExecs wires the room of execs to the other rooms.
+func (c *Controller) newExecs() *exec.Reconciler {
+	return exec.New(exec.Options{
+		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
+		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.cfg.MakeRoom,
+		Queue: execQueue{c}, Sandboxes: c.sandboxes, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
+		Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// execQueue is the queue of execs, which is made after their Reconciler.
+type execQueue struct{ c *Controller }
+
+func (q execQueue) Add(id string)    { q.c.execLoop.Add(id) }
+func (q execQueue) Forget(id string) { q.c.execLoop.Forget(id) }
+
+func (c *Controller) execLimits(sandboxID string) exec.Limits {
+	s := c.inForce()
+	return exec.Limits{
+		LogBytes: c.logLimitOf(sandboxID, s), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
+	}
+}
+
+// journalChanged adds the keys of what else waits for an exec: agents for their processes and commands, sandboxes for their hooks.
+func (c *Controller) journalChanged(sandboxID, execID string) {
+	switch {
+	case agent.IsHelper(execID):
+		c.agents.EnqueueOf(sandboxID)
+	case strings.HasPrefix(execID, "_"): // a hook
+		c.sandboxes.Add(sandboxID)
+	default:
+		c.agents.EnqueueExec(execID)
+	}
+}
