@@ -167,6 +167,7 @@ func TestTurnOutcome(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if err := turnOutcome(agent, &agboxv1.AgentResult{Outcome: "done_for_today"}); err != nil {
