@@ -135,7 +135,7 @@ func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
 func TestACancelThatIsALinkToTheRequest(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
-	for _, r := range []execjournal.Request{b.sh("echo up; sleep 1000"), b.agent("echo up; sleep 1000")} {
+	for _, r := range []execjournal.Request{b.sh("echo up; exec sleep 1000"), b.agent("echo up; exec sleep 1000")} {
 		r = b.start(r)
 		b.says(r, "up\n")
 		exec := filepath.Join(b.paths.Ctl, execjournal.ExecDir)
