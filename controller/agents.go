@@ -16,7 +16,7 @@ func (c *Controller) newAgents() *agent.Reconciler {
 		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
 			return c.reader.Record(ctx, id)
 		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
-		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxes.Add(id) },
+		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxLoop.Add(id) },
 		Limits: c.agentLimits, NoRoom: c.noRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
@@ -29,7 +29,7 @@ func (q agentQueue) AddAfter(id string, d time.Duration) { q.c.agentLoop.AddAfte
 
 func (c *Controller) agentLimits(sandboxID string) agent.Limits {
 	s := c.inForce()
-	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.logLimitOf(sandboxID, s), CancelGrace: s.CancelGrace}
+	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), CancelGrace: s.CancelGrace}
 }
 
 // AgentStatus says in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.

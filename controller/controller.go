@@ -14,7 +14,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
-	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/exec"
@@ -22,6 +21,7 @@ import (
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/hostfiles"
@@ -84,31 +84,22 @@ type Controller struct {
 	clock    *clock.Clock
 	started  time.Time
 
-	sandboxes      *queue.Loop
+	sandboxLoop    *queue.Loop
+	sandboxes      *sandbox.Reconciler
 	execLoop       *queue.Loop
 	execs          *exec.Reconciler
 	agentLoop      *queue.Loop
 	agents         *agent.Reconciler
 	drainer        *agent.Drainer
 	link           *enginelink.Link
-	ops            *queue.Operations[plan.Kind]
-	removals       removals
-	odd            *oddities
 	absences       *absence.Keeper
-	hooks          *hookClock
-	proofs         *hookClock // of runtimes; the index is the process ID of the container
-	quotas         *quotas
-	status         *statusBoard
-	published      *portBoard
-	kills          *killBoard
+	quotas         *quota.Watcher
 	objects        owned.Objects
 	reader         *sandbox.Reader
 	explainer      *inspect.Explainer
 	agentExplainer *inspect.AgentExplainer
 	garbage        *inspect.Collector
-	// parked are the keys whose pass found no engine to judge by.
-	parked    *keySet
-	resyncNow chan struct{}
+	resyncNow      chan struct{}
 }
 
 // The names of the queues, which are metric labels.
@@ -122,26 +113,18 @@ const (
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
-		status:    newStatusBoard(),
-		published: newPortBoard(),
-		kills:     newKillBoard(),
-		parked:    newKeySet(),
-		odd:       newOddities(),
-		removals:  newRemovals(),
-		quotas:    newQuotas(),
 		resyncNow: make(chan struct{}, 1),
 		objects:   owned.New(cfg.Store, cfg.Engine),
 	}
 	c.settings.Store(&cfg.Settings)
+	c.quotas = quota.New(quota.Options{
+		Store: cfg.Store, Files: cfg.Execs, Quota: func() int64 { return c.inForce().SandboxQuota }, Logger: cfg.Logger,
+	})
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
-	c.hooks = newHookClock(c.clock.Now)
-	c.proofs = newHookClock(time.Now) // monotonic: a step of the clock refuses no runtime
 	c.started = c.clock.Now()
-	c.sandboxes = c.newLoop(LoopSandboxes, c.reconcileSandbox)
 	c.agents = c.newAgents()
 	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
 	c.drainer = agent.NewDrainer(c.agents, cfg.Store, cfg.Drained)
-	c.ops = queue.NewOperations(c.sandboxes.Add, shownByNothingElse)
 	c.link = enginelink.New(enginelink.Options{
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
 		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
@@ -151,14 +134,11 @@ func New(cfg Config) *Controller {
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Look,
 		Record:     func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
 		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
-		Enqueue: c.sandboxes.Add, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,
+		Enqueue: func(id string) { c.sandboxLoop.Add(id) }, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,
 	})
-	c.reader = sandbox.NewReader(sandbox.Options{
-		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Files: cfg.Execs, Link: c.link, Absences: c.absences,
-		Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Now: c.clock.Now,
-		Tries: c.sandboxes.Tries, Turns: c.agents.Observer().Turns, Killed: c.kills.has, Hook: c.hooks.get,
-		Stopping: func(id string) []string { return c.ops.Subjects(id, plan.StopContainer) },
-	})
+	c.sandboxes = c.newSandboxes()
+	c.sandboxLoop = c.newLoop(LoopSandboxes, c.sandboxes.Reconcile)
+	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
 	c.execLoop = c.newLoop(LoopExecs, c.execs.Reconcile)
 	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
@@ -172,14 +152,6 @@ func (c *Controller) newLoop(name string, reconcile func(context.Context, string
 	return queue.NewLoop(queue.Options{Name: name, Workers: c.cfg.Workers, Reconcile: reconcile, Logger: c.log, Metrics: c.cfg.Metrics})
 }
 
-// operation names what is done for a sandbox, and to what: an image or a container.
-func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation[plan.Kind] {
-	return queue.Operation[plan.Kind]{ID: sandboxID, Kind: kind, Subject: subject}
-}
-
-// shownByNothingElse reports whether an operation leaves nothing that a later pass could observe.
-func shownByNothingElse(k plan.Kind) bool { return k == plan.EnsureImage || k == plan.CopyFiles }
-
 // Run works until ctx ends, and returns when every goroutine of the controller has.
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -190,8 +162,8 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() {
 		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
-	wg.Go(func() { c.watchQuotas(ctx) })
-	wg.Go(func() { c.sandboxes.Run(ctx) })
+	wg.Go(func() { c.quotas.Run(ctx) })
+	wg.Go(func() { c.sandboxLoop.Run(ctx) })
 	wg.Go(func() { c.execLoop.Run(ctx) })
 	wg.Go(func() { c.agents.Watch(ctx) })
 	wg.Go(func() { c.drainer.Run(ctx) })
@@ -200,16 +172,7 @@ func (c *Controller) Run(ctx context.Context) {
 		c.agentLoop.Run(ctx)
 	})
 	wg.Wait()
-	c.ops.Wait()
-}
-
-// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
-func (c *Controller) Status(sandboxID string) string {
-	line := c.status.get(sandboxID)
-	if line == engineAway {
-		return c.link.Problem()
-	}
-	return line
+	c.sandboxes.Wait()
 }
 
 // EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
@@ -247,13 +210,13 @@ func (c *Controller) committed(sandboxID, execID string) {
 		c.agents.EnqueueExec(execID)
 		return
 	}
-	c.sandboxes.Add(sandboxID)
+	c.sandboxLoop.Add(sandboxID)
 	c.agents.EnqueueOf(sandboxID)
 }
 
 func (c *Controller) wakeAll() {
 	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxes.Add(id)
+		c.sandboxLoop.Add(id)
 	}
 }
 

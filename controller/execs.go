@@ -15,7 +15,7 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
 		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.cfg.MakeRoom,
-		Queue: execQueue{c}, Sandboxes: c.sandboxes, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
+		Queue: execQueue{c}, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
@@ -29,7 +29,7 @@ func (q execQueue) Forget(id string) { q.c.execLoop.Forget(id) }
 func (c *Controller) execLimits(sandboxID string) exec.Limits {
 	s := c.inForce()
 	return exec.Limits{
-		LogBytes: c.logLimitOf(sandboxID, s), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
+		LogBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
 	}
 }
 
@@ -39,7 +39,7 @@ func (c *Controller) journalChanged(sandboxID, execID string) {
 	case agent.IsHelper(execID):
 		c.agents.EnqueueOf(sandboxID)
 	case strings.HasPrefix(execID, "_"): // a hook
-		c.sandboxes.Add(sandboxID)
+		c.sandboxLoop.Add(sandboxID)
 	default:
 		c.agents.EnqueueExec(execID)
 	}

@@ -12,7 +12,7 @@ func (c *Controller) newExplainer() *inspect.Explainer {
 	return inspect.NewExplainer(inspect.ExplainOptions{
 		Sandbox:   c.cfg.Store.Sandbox,
 		Sandboxes: func() inspect.Sandboxes { return c.reader.With(c.link.Checker(), c.absences.Reader()) },
-		Engine:    c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Look, Queue: c.sandboxes, Status: c.Status,
+		Engine:    c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Look, Queue: c.sandboxLoop, Status: c.Status,
 	})
 }
 

@@ -34,8 +34,8 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 // everything is looked at soon. It ends what a pending rebuild holds up.
 func (c *Controller) TakeUp() {
 	c.execs.Adopt()
-	for _, id := range c.parked.take() {
-		c.sandboxes.Add(id)
+	for _, id := range c.sandboxes.Parked() {
+		c.sandboxLoop.Add(id)
 	}
 	c.askResync()
 }

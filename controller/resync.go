@@ -15,13 +15,13 @@ import (
 
 // engineEvent adds the key of the sandbox that an engine event is about.
 func (c *Controller) engineEvent(e dockerx.Event) {
-	c.kills.note(e)
+	c.sandboxes.Note(e)
 	c.absences.Note(e)
 	id := e.Labels[naming.SandboxID]
 	if id == "" || e.Action == dockerx.ActionDisconnect && !c.reconnects(id) {
 		return
 	}
-	c.sandboxes.Add(id)
+	c.sandboxLoop.Add(id)
 	if e.Action == dockerx.ActionDie {
 		c.execs.EnqueueOf(id) // their locks are free now
 	}
@@ -32,17 +32,17 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 // delete needs no further pass, and at each failed start, whose retry waits for its back-off.
 func (c *Controller) reconnects(id string) bool {
 	sb, err := c.cfg.Store.Sandbox(context.Background(), id)
-	return err == nil && runs(c.reader.RecordOf(sb)) && c.sandboxes.Tries(id) == 0
+	return err == nil && c.reader.RecordOf(sb).Runs() && c.sandboxLoop.Tries(id) == 0
 }
 
 // engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever
 // had its pass in vain for certain.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxes.Forget(id)
+		c.sandboxLoop.Forget(id)
 	}
-	for _, id := range c.parked.take() {
-		c.sandboxes.Add(id)
+	for _, id := range c.sandboxes.Parked() {
+		c.sandboxLoop.Add(id)
 	}
 	c.askResync()
 }
@@ -104,10 +104,10 @@ func (c *Controller) resync(ctx context.Context) error {
 		case p.Unknown:
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
-		case err != nil, !p.Idle(), c.status.get(id) != p.Waiting:
-			c.sandboxes.Add(id) // its own pass says what is wrong, or that nothing is any more
+		case err != nil, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
+			c.sandboxLoop.Add(id) // its own pass says what is wrong, or that nothing is any more
 		case p.Next > 0:
-			c.sandboxes.AddAfter(id, p.Next)
+			c.sandboxLoop.AddAfter(id, p.Next)
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
@@ -123,7 +123,7 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clo
 	if p.InDoubt || c.absences.HasConfirmation(id) {
 		p.Next = time.Nanosecond // only a pass looks closer, or takes the confirmation off the record
 	}
-	if runs(rec) && c.published.unseen(id, sb.Spec) {
+	if rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) {
 		p.Next = time.Nanosecond // only a pass looks at ports
 	}
 	return p, nil

@@ -59,27 +59,76 @@ const (
 	Cleanup Kind = "cleanup"
 )
 
+// traits are the properties of a step; see the methods of Kind.
+type traits struct {
+	Kind
+	engine, background, unseen, parallel, makes bool
+}
+
+// kinds is the table of steps.
+var kinds = []traits{
+	{Kind: MakeInputs},
+	{Kind: EnsureImage, engine: true, background: true, unseen: true, parallel: true, makes: true},
+	{Kind: CreateNetwork, engine: true},
+	{Kind: ConnectNetwork, engine: true},
+	{Kind: CreatePrimary, engine: true, makes: true},
+	{Kind: CreateService, engine: true, makes: true},
+	{Kind: CopyFiles, engine: true, background: true, unseen: true, makes: true},
+	{Kind: StartContainer, engine: true, makes: true},
+	{Kind: Release, makes: true},
+	{Kind: RunHook},
+	{Kind: CancelHook},
+	{Kind: EndHook},
+	{Kind: CancelExecs},
+	{Kind: UpdateLimits, engine: true},
+	{Kind: StopContainer, engine: true, background: true, parallel: true},
+	{Kind: PauseContainer, engine: true},
+	{Kind: UnpauseContainer, engine: true},
+	{Kind: RemoveContainer, engine: true, background: true},
+	{Kind: RemoveNetwork, engine: true},
+	{Kind: RemoveInputs},
+	{Kind: RemoveFiles},
+	{Kind: StopIdle},
+	{Kind: Expire},
+	{Kind: Demote},
+	{Kind: StopDead},
+	{Kind: PauseCleanup},
+	{Kind: Cleanup},
+}
+
 // Kinds lists every step.
 func Kinds() []Kind {
-	return []Kind{
-		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release, RunHook, CancelHook,
-		EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork,
-		RemoveInputs, RemoveFiles, StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
+	all := make([]Kind, 0, len(kinds))
+	for _, row := range kinds {
+		all = append(all, row.Kind)
 	}
+	return all
 }
 
 // OnEngine reports whether the step acts on the engine; those are audited.
-func (k Kind) OnEngine() bool {
-	switch k {
-	case EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, UpdateLimits, StopContainer,
-		PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork:
-		return true
-	}
-	return false
-}
+func (k Kind) OnEngine() bool { return k.row().engine }
+
+// InBackground reports whether a background operation takes the step. It leaves the audit line at its end; a pass observes only the
+// outcome, maybe more than once.
+func (k Kind) InBackground() bool { return k.row().background }
+
+// Unseen reports whether no later pass can observe what the step did.
+func (k Kind) Unseen() bool { return k.row().unseen }
 
 // Waits reports whether the step may go on in the background. Several such steps in a row go on side by side.
-func (k Kind) Waits() bool { return k == EnsureImage || k == StopContainer }
+func (k Kind) Waits() bool { return k.row().parallel }
+
+// Makes reports whether the step is part of making a container run. Only those can fail: what stops or removes is retried without end.
+func (k Kind) Makes() bool { return k.row().makes }
+
+func (k Kind) row() traits {
+	for _, t := range kinds {
+		if t.Kind == k {
+			return t
+		}
+	}
+	return traits{}
+}
 
 // Reason is why a step is taken. The set is closed; it is for operators, and no part of the API.
 type Reason string

@@ -1,6 +1,5 @@
-// Package sandbox reads sandboxes: their records, what there is of them in the engine and on the host, and what is decided about them.
-// Nothing in it changes anything: its ports only read. The passes of package controller act on its decisions, and package inspect
-// explains them.
+// Package sandbox is the room of sandboxes: Reconciler makes one pass over one sandbox, and Reader is its observing half. Nothing
+// that the reader does changes anything: its ports only read. Package inspect explains sandboxes by it.
 package sandbox
 
 import (
@@ -59,8 +58,8 @@ type Absences interface {
 	Judge(ctx context.Context, s absence.Sandbox, w *plan.World) error
 }
 
-// Options are what a reader works with. All are required.
-type Options struct {
+// readerOptions are what a reader works with. All are required.
+type readerOptions struct {
 	Store    Store
 	Engine   Engine
 	Objects  owned.Objects
@@ -89,10 +88,7 @@ type Options struct {
 }
 
 // Reader reads sandboxes and decides about them.
-type Reader struct{ o Options }
-
-// NewReader returns a reader.
-func NewReader(o Options) *Reader { return &Reader{o} }
+type Reader struct{ o readerOptions }
 
 // With returns a reader that asks another link and other absences.
 func (r *Reader) With(l Link, a Absences) *Reader {

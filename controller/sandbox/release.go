@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // that was replaced by a new version looks the same. One that was released in this run is not looked at again: what runs in
 // it by now is the sandbox's own.
 func (p *pass) release(ctx context.Context, s plan.Step) error {
-	if done, err := p.cfg.Execs.Released(p.rec.ID); done || err != nil {
+	if done, err := p.o.Files.Released(p.rec.ID); done || err != nil {
 		return err
 	}
 	id := s.ID
@@ -37,7 +37,7 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if err := p.proveRuntime(ctx, s, id); err != nil {
 		return err
 	}
-	return p.cfg.Execs.Release(p.rec.ID)
+	return p.o.Files.Release(p.rec.ID)
 }
 
 // turnDown ends a primary that was not released. It counts as one that was never started, on record before it ends: otherwise
@@ -51,7 +51,7 @@ func (p *pass) turnDown(ctx context.Context, id string) error {
 		}
 	}
 	begun := time.Now()
-	err := p.cfg.Engine.StopContainer(ctx, id, 0)
+	err := p.o.Engine.StopContainer(ctx, id, 0)
 	p.audit(plan.Step{Kind: plan.StopContainer, Reason: plan.BecauseMountSwapped}, id, time.Since(begun), err)
 	return err
 }
@@ -69,14 +69,14 @@ func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err e
 	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
 		mounts = append(mounts, hostfiles.Mounted{Source: p.coverSource(c), Target: c.GetTarget()})
 	}
-	if len(mounts) == 0 || p.cfg.CheckMounted == nil {
+	if len(mounts) == 0 || p.o.CheckMounted == nil {
 		return false, nil
 	}
-	paths, err := p.cfg.Execs.Prepare(p.rec.ID)
+	paths, err := p.o.Files.Prepare(p.rec.ID)
 	if err != nil {
 		return false, err
 	}
-	d, err := p.cfg.Engine.InspectContainer(ctx, id)
+	d, err := p.o.Engine.InspectContainer(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +84,7 @@ func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err e
 		return false, fmt.Errorf("the container ended while its mounts were looked at: %w", errdefs.ErrUnavailable)
 	}
 	known := hostfiles.Mounted{Source: paths.Ctl, Target: execjournal.ContainerCtl}
-	seen, err := p.cfg.CheckMounted(d.Pid, known, mounts)
+	seen, err := p.o.CheckMounted(d.Pid, known, mounts)
 	if err == nil && !seen {
 		p.log.Debug("mounts can't be seen from here and are not checked", "sandbox_id", p.rec.ID)
 	}

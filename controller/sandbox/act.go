@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/store"
@@ -31,7 +30,7 @@ func waits(err error) bool {
 
 // pass carries what earlier steps of the same pass have made and recorded.
 type pass struct {
-	*Controller
+	*Reconciler
 	rec plan.Record
 	sb  store.Sandbox
 	w   plan.World
@@ -47,16 +46,16 @@ type pass struct {
 	networkID string
 }
 
-func newPass(c *Controller, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) *pass {
+func newPass(r *Reconciler, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) *pass {
 	return &pass{
-		Controller: c, rec: rec, sb: sb, w: w, set: c.inForce(), at: l.Moment, progress: rec.Progress,
+		Reconciler: r, rec: rec, sb: sb, w: w, set: r.o.Settings(), at: l.Moment, progress: rec.Progress,
 		images: map[string]dockerx.Image{}, made: map[string]string{},
 	}
 }
 
 // report records r and keeps what is recorded by now.
 func (p *pass) report(ctx context.Context, r plan.Report) error {
-	err := p.Controller.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, sandbox.Timeout(p.sb, p.set))
+	err := p.Reconciler.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, Timeout(p.sb, p.set))
 	if err == nil && r.Progress != nil {
 		p.progress = r.Progress
 	}
@@ -88,20 +87,14 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 	if waits(err) {
 		return err // its end leaves the line
 	}
-	p.cfg.Metrics.Step(string(s.Kind), err)
-	if s.Kind.OnEngine() && !inBackground(s.Kind) {
+	p.o.Metrics.Step(string(s.Kind), err)
+	if s.Kind.OnEngine() && !s.Kind.InBackground() {
 		p.audit(s, p.objectOf(s), time.Since(begun), err)
 	}
-	if err == nil && s.Reason == plan.BecauseOrphan && !inBackground(s.Kind) {
-		p.cfg.Metrics.OrphanRemoved()
+	if err == nil && s.Reason == plan.BecauseOrphan && !s.Kind.InBackground() {
+		p.o.Metrics.OrphanRemoved()
 	}
 	return err
-}
-
-// inBackground reports whether the step is taken by a background operation, which leaves the line at its end; here only its
-// outcome is seen, maybe more than once.
-func inBackground(k plan.Kind) bool {
-	return k == plan.EnsureImage || k == plan.CopyFiles || k == plan.StopContainer || k == plan.RemoveContainer
 }
 
 func (p *pass) objectOf(s plan.Step) string {
@@ -139,7 +132,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 		if waits(err) {
 			return err
 		}
-		if !p.making(s.Kind) || !p.hopeless(s, err, p.rec.ID+"/"+a.Service, patience) {
+		if !p.making(s.Kind) || !p.hopeless(s, err, a.Service, patience) {
 			return about(s.Service, err)
 		}
 		a = a.GivenUp(p.progress, message.Of(err))
@@ -148,7 +141,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 	if a.LimitsApplied {
 		return settled(p.report(ctx, plan.Report{LimitsApplied: true}))
 	}
-	p.odd.forget(p.rec.ID + "/" + a.Service)
+	p.scratch.fine(p.rec.ID, a.Service)
 	progress := &storev1.Progress{}
 	proto.Merge(progress, p.progress)
 	if progress.Services == nil {

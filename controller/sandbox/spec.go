@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
@@ -27,7 +26,7 @@ func (p *pass) labels(component string) map[string]string {
 	l := map[string]string{
 		naming.SandboxID: p.rec.ID,
 		naming.Component: component,
-		naming.Instance:  p.cfg.Store.InstanceID(),
+		naming.Instance:  p.o.Store.InstanceID(),
 		naming.SpecHash:  plan.SpecHash(p.sb.Spec),
 	}
 	for k, v := range p.sb.Spec.GetLabels() {
@@ -41,7 +40,7 @@ func (p *pass) profile() string { return p.sb.Desired.GetConfinement().GetProfil
 
 func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
 	if service != "" {
-		return p.serviceSpec(sandbox.ServiceSpec(p.sb.Spec, service), networkID)
+		return p.serviceSpec(ServiceSpec(p.sb.Spec, service), networkID)
 	}
 	return p.primarySpec(networkID)
 }
@@ -106,7 +105,7 @@ func (p *pass) entrypoint() []string {
 		args = append(args, "--hardened")
 	}
 	if p.doubtsRuntime() {
-		args = append(args, sandbox.ProbeFlag)
+		args = append(args, ProbeFlag)
 	}
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
@@ -120,12 +119,12 @@ func (p *pass) entrypoint() []string {
 
 // mounts are our own, those of the spec and those of its tools.
 func (p *pass) mounts() ([]dockerx.Mount, error) {
-	paths, err := p.cfg.Execs.Prepare(p.rec.ID)
+	paths, err := p.o.Files.Prepare(p.rec.ID)
 	if err != nil {
 		return nil, err
 	}
 	mounts := []dockerx.Mount{
-		{Source: p.cfg.ShimDir, Target: path.Dir(execjournal.ContainerShim)},
+		{Source: p.o.ShimDir, Target: path.Dir(execjournal.ContainerShim)},
 		{Source: paths.Logs, Target: execjournal.ContainerLogs, Writable: true},
 		{Source: paths.Ctl, Target: execjournal.ContainerCtl},
 		{Source: paths.Out, Target: execjournal.ContainerOut, Writable: true},
@@ -145,9 +144,9 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 // coverSource is the empty directory or file of a cover.
 func (p *pass) coverSource(c *storev1.Cover) string {
 	if c.GetFile() {
-		return path.Join(p.cfg.CoverDir, "file")
+		return path.Join(p.o.CoverDir, "file")
 	}
-	return path.Join(p.cfg.CoverDir, "dir")
+	return path.Join(p.o.CoverDir, "dir")
 }
 
 // verifySources looks at the host paths again before each start: a path that was swapped for a link since gains nothing.
@@ -168,8 +167,8 @@ func (p *pass) verifySources() error {
 // env is that of the primary.
 func (p *pass) env() []string {
 	env := map[string]string{
-		"HOST_UID": fmt.Sprint(p.cfg.HostUID),
-		"HOST_GID": fmt.Sprint(p.cfg.HostGID),
+		"HOST_UID": fmt.Sprint(p.o.HostUID),
+		"HOST_GID": fmt.Sprint(p.o.HostGID),
 	}
 	if slices.Contains(p.sb.Spec.GetBuiltinTools(), "git") {
 		env["SSH_AUTH_SOCK"] = sshAgent
@@ -193,7 +192,7 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 	if svc == nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("a step for a service that is not in the spec")
 	}
-	env := map[string]string{"HOST_UID": fmt.Sprint(p.cfg.HostUID), "HOST_GID": fmt.Sprint(p.cfg.HostGID)}
+	env := map[string]string{"HOST_UID": fmt.Sprint(p.o.HostUID), "HOST_GID": fmt.Sprint(p.o.HostGID)}
 	maps.Copy(env, svc.GetEnvs())
 	labels := p.labels(naming.ComponentService)
 	labels[naming.ServiceName], labels[naming.Template] = svc.GetName(), svc.GetImage()
@@ -202,7 +201,7 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
 		Cmd: svc.GetCommand(), Env: envList(env), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
 		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
-		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(sandbox.LimitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
+		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(LimitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
 		Security: profile.Service(p.profile()),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package controller
+package quota
 
 import (
 	"testing"
@@ -56,7 +56,7 @@ func TestALogHasWhatIsLeftOfTheQuota(t *testing.T) {
 }
 
 func TestQuotasForgetWhatIsGone(t *testing.T) {
-	q := newQuotas()
+	q := New(Options{})
 	if full, changed := q.note("a", execjournal.Usage{Bytes: 10}, 5); !full || !changed {
 		t.Error("it is used up")
 	}
@@ -65,7 +65,7 @@ func TestQuotasForgetWhatIsGone(t *testing.T) {
 	}
 	q.note("b", execjournal.Usage{Bytes: 1}, 5)
 	q.keep(map[string]bool{"b": true})
-	if len(q.full) != 0 || len(q.seen) != 1 || len(q.due) != 1 {
-		t.Errorf("%v, %v", q.full, q.seen)
+	if q.Full() != 0 || len(q.of) != 1 {
+		t.Errorf("%v", q.of)
 	}
 }

@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"fmt"
@@ -8,18 +8,13 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 )
 
 // EngineRefuses says what of a spec the engine, as it was last seen, cannot honour: a limit is refused, never dropped.
 // While no engine has been seen yet nothing is refused here; the create looks again.
-func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
-	return c.engineRefuses(spec, confinement)
-}
-
-func (c *Controller) engineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
-	info := c.link.Info()
+func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	info := r.o.Link.Info()
 	if info.Version == "" {
 		return nil
 	}
@@ -62,7 +57,7 @@ func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors
 	return errs
 }
 
-func refuseLimits(refuse func(field, format string, args ...any), at string, spec sandbox.Limited, info dockerx.Info) {
+func refuseLimits(refuse func(field, format string, args ...any), at string, spec Limited, info dockerx.Info) {
 	const why = "cannot be honoured: the engine's kernel does not support it"
 	if spec.GetCpuLimit() > 0 && !info.CPULimit {
 		refuse(at+"cpu_limit", why)

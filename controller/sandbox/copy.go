@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 		w.CloseWithError(err) // nil is the end of the stream
 		packed <- err
 	}()
-	sent := p.cfg.Engine.WriteTar(ctx, id, "/", copyTimeout, r)
+	sent := p.o.Engine.WriteTar(ctx, id, "/", copyTimeout, r)
 	r.CloseWithError(io.ErrClosedPipe)
 	source := <-packed
 	if source != nil && !errors.Is(source, io.ErrClosedPipe) && !errors.Is(source, context.Canceled) {
@@ -88,7 +88,7 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, error) {
 	dirs := append(hostfiles.Parents(target), target)
 	for i, dir := range dirs {
-		info, err := p.cfg.Engine.StatPath(ctx, id, dir)
+		info, err := p.o.Engine.StatPath(ctx, id, dir)
 		switch {
 		case errdefs.IsNotFound(err):
 			return dirs[i:], nil // below one that is missing all are
@@ -114,7 +114,7 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	}
 	user := p.sb.Spec.GetUser()
 	if user == "" {
-		image, err := p.cfg.Engine.InspectImage(ctx, p.sb.Spec.GetImage())
+		image, err := p.o.Engine.InspectImage(ctx, p.sb.Spec.GetImage())
 		if err != nil && !errdefs.IsNotFound(err) {
 			return passwd.Identity{}, err
 		}
@@ -129,7 +129,7 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 
 // containerFile reads a file of the image that need not be there. What is no file, or too large, stays so.
 func (p *pass) containerFile(ctx context.Context, id, name string) ([]byte, error) {
-	data, err := p.cfg.Engine.ReadContainerFile(ctx, id, name, maxPasswdBytes)
+	data, err := p.o.Engine.ReadContainerFile(ctx, id, name, maxPasswdBytes)
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil, nil

@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/sandboxstate"
@@ -22,7 +21,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	id := p.rec.ID
 	switch s.Kind {
 	case plan.MakeInputs:
-		_, err := p.cfg.Execs.Prepare(id)
+		_, err := p.o.Files.Prepare(id)
 		return err
 	case plan.EnsureImage:
 		return p.ensureImage(ctx, s)
@@ -43,27 +42,27 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.CancelHook:
 		return p.cancelHook(ctx, s.Index)
 	case plan.EndHook:
-		return p.cfg.Execs.Forget(id, plan.HookID(s.Index))
+		return p.o.Files.Forget(id, plan.HookID(s.Index))
 	case plan.CancelExecs:
-		p.execs.EnqueueOf(id)
-		p.agents.EnqueueOf(id)
+		p.o.EnqueueExecs(id)
+		p.o.EnqueueAgents(id)
 		return nil
 	case plan.UpdateLimits:
 		return p.updateLimits(ctx, s)
 	case plan.StopContainer:
 		return p.stop(ctx, s)
 	case plan.PauseContainer:
-		return p.cfg.Engine.PauseContainer(ctx, s.ID)
+		return p.o.Engine.PauseContainer(ctx, s.ID)
 	case plan.UnpauseContainer:
-		return p.cfg.Engine.UnpauseContainer(ctx, s.ID)
+		return p.o.Engine.UnpauseContainer(ctx, s.ID)
 	case plan.RemoveContainer:
 		return p.removeContainer(ctx, s)
 	case plan.RemoveNetwork:
-		return p.cfg.Engine.RemoveNetwork(ctx, s.ID)
+		return p.o.Engine.RemoveNetwork(ctx, s.ID)
 	case plan.RemoveInputs:
-		return p.removeFiles(ctx, s, p.cfg.Execs.RemoveInputs)
+		return p.removeFiles(ctx, s, p.o.Files.RemoveInputs)
 	case plan.RemoveFiles:
-		return p.removeFiles(ctx, s, p.cfg.Execs.Remove)
+		return p.removeFiles(ctx, s, p.o.Files.Remove)
 	}
 	return p.ask(ctx, s)
 }
@@ -74,17 +73,17 @@ func (p *pass) ask(ctx context.Context, s plan.Step) error {
 	var err error
 	switch s.Kind {
 	case plan.StopIdle:
-		_, err = p.cfg.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)
+		_, err = p.o.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)
 	case plan.Cleanup:
-		_, err = p.cfg.Store.RequestCleanup(ctx, id, p.set.CleanupTTL, p.at)
+		_, err = p.o.Store.RequestCleanup(ctx, id, p.set.CleanupTTL, p.at)
 	case plan.Expire:
-		_, err = p.cfg.Store.RequestExpire(ctx, id, p.at)
+		_, err = p.o.Store.RequestExpire(ctx, id, p.at)
 	case plan.Demote:
-		_, err = p.cfg.Store.Demote(ctx, id)
+		_, err = p.o.Store.Demote(ctx, id)
 	case plan.PauseCleanup:
-		_, err = p.cfg.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)
+		_, err = p.o.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)
 	case plan.StopDead:
-		if _, err = p.cfg.Store.RequestStop(ctx, id, s.Words); errdefs.IsFailedPrecondition(err) {
+		if _, err = p.o.Store.RequestStop(ctx, id, s.Words); errdefs.IsFailedPrecondition(err) {
 			err = nil // it was resumed meanwhile
 		}
 	default:
@@ -97,7 +96,7 @@ func (p *pass) createNetwork(ctx context.Context) error {
 	spec := dockerx.NetworkSpec{
 		Name: naming.Network(p.rec.ID), Labels: p.labels(naming.ComponentNetwork), PrefixBits: prefixBits(len(p.rec.Wanted.Services)),
 	}
-	n, err := p.cfg.Engine.CreateNetwork(ctx, spec)
+	n, err := p.o.Engine.CreateNetwork(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
 		return taken("network", spec.Name)
 	}
@@ -111,7 +110,7 @@ func (p *pass) connect(ctx context.Context, s plan.Step) error {
 	if s.Service != "" {
 		aliases = []string{s.Service}
 	}
-	return p.cfg.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
+	return p.o.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
 }
 
 // objects returns the engine's IDs of the parts if r must record them: when the sandbox has come up and they differ from those on
@@ -159,7 +158,7 @@ func taken(what, name string) error {
 }
 
 func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
-	if err := p.engineRefuses(p.sb.Spec, p.sb.Desired.GetConfinement()).Err(); err != nil {
+	if err := p.EngineRefuses(p.sb.Spec, p.sb.Desired.GetConfinement()).Err(); err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	networkID := s.ID
@@ -170,7 +169,7 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		return err
 	}
-	p.made[s.Service], err = p.cfg.Engine.CreateContainer(ctx, spec)
+	p.made[s.Service], err = p.o.Engine.CreateContainer(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
 		return taken("container", spec.Name)
 	}
@@ -186,18 +185,18 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 		if err := p.verifySources(); err != nil {
 			return err
 		}
-		if err := p.cfg.Execs.Withhold(p.rec.ID); err != nil {
+		if err := p.o.Files.Withhold(p.rec.ID); err != nil {
 			return err
 		}
 	}
-	if err := p.cfg.Engine.StartContainer(ctx, id); err != nil || !publishesFrom(p.sb.Spec, s.Service) {
+	if err := p.o.Engine.StartContainer(ctx, id); err != nil || !publishesFrom(p.sb.Spec, s.Service) {
 		return err
 	}
-	d, err := p.cfg.Engine.InspectContainer(ctx, id)
+	d, err := p.o.Engine.InspectContainer(ctx, id)
 	if err != nil {
 		return nil // it has started; the next pass learns its ports
 	}
-	p.published.learn(p.rec.ID, s.Service, sandbox.PortsOf(plan.Container{Service: s.Service}, d))
+	p.scratch.addPorts(p.rec.ID, s.Service, PortsOf(plan.Container{Service: s.Service}, d))
 	return nil
 }
 
@@ -208,7 +207,7 @@ func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
 			want = svc.Limits
 		}
 	}
-	return p.cfg.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(want))
+	return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(want))
 }
 
 func (p *pass) stop(ctx context.Context, s plan.Step) error {
@@ -218,7 +217,7 @@ func (p *pass) stop(ctx context.Context, s plan.Step) error {
 	}
 	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
-		err := p.cfg.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
+		err := p.o.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
 		p.audit(s, s.ID, time.Since(begun), err)
 		return err
 	})

@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"fmt"
@@ -17,10 +17,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/enginelink"
-	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -29,8 +27,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// namedStore is a store of which nothing but its name is asked.
-type namedStore struct{ Store }
+// namedStore is a store that has nothing but a name.
+type namedStore struct{ RecordStore }
 
 // drawConfinement draws also none, as a sandbox has that was accepted before there was any.
 func drawConfinement(t *rapid.T) *storev1.Confinement {
@@ -54,11 +52,11 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 	files := execjournal.New(filepath.Join(root, "logs"), filepath.Join(root, "s"))
 	set := Settings{PidsLimit: 4096}
 	p := &pass{
-		Controller: &Controller{
-			link: &enginelink.Link{},
-			cfg:  Config{Store: namedStore{}, Execs: files, ShimDir: "/shim", HostUID: 1, HostGID: 2}, log: slog.New(slog.DiscardHandler),
+		Reconciler: &Reconciler{
+			o:   Options{Link: &enginelink.Link{}, Store: namedStore{}, Files: files, ShimDir: "/shim", HostUID: 1, HostGID: 2},
+			log: slog.New(slog.DiscardHandler),
 		},
-		rec: plan.Record{ID: sb.ID, Wanted: sandbox.WantedOf(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
+		rec: plan.Record{ID: sb.ID, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},
 	}
 	network, err := engine.CreateNetwork(t.Context(), dockerx.NetworkSpec{
 		Name: naming.Network(sb.ID), Labels: p.labels(naming.ComponentNetwork), PrefixBits: 24,
@@ -197,25 +195,4 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A record that is rebuilt tells of an end what the pass of its exec would have told.
-func TestARebuiltExecEndsAsItsPassWouldHaveSaid(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		j := execjournal.Journal{
-			State: execjournal.StateEnded, StartedAtNanos: 1, EndedAtNanos: 2, ExitCode: rapid.IntRange(0, 2).Draw(t, "code"),
-			Signal: rapid.SampledFrom([]int{0, 9}).Draw(t, "signal"), OOM: rapid.Bool().Draw(t, "oom"), Cancelled: rapid.Bool().Draw(t, "cancelled"),
-			Stopped: rapid.Bool().Draw(t, "stopped"), LogLimit: rapid.Bool().Draw(t, "log limit"),
-			ErrorCode: rapid.SampledFrom([]string{"", execjournal.ErrorStartFailed}).Draw(t, "error"), StdoutDroppedBytes: 3,
-		}
-		want := plan.ExecRecord{SandboxEnding: true}
-		p := plan.DecideExec(want, plan.Ended)
-		if got, want := recovery.EndOf(j), exec.EndOf(p.Outcome, j, want); !proto.Equal(got, want) {
-			t.Fatalf("got  %v\nwant %v", got, want)
-		}
-	})
-	closed := plan.DecideExec(plan.ExecRecord{SandboxEnding: true}, plan.Closed)
-	if got, want := recovery.EndOf(execjournal.Journal{State: execjournal.StateClosed}), exec.EndOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
-		t.Errorf("closed: got %v, want %v", got, want)
-	}
 }

@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 )
 
@@ -25,7 +24,7 @@ const (
 
 // imageOf returns the image and the pull policy of the primary, or of a service.
 func (p *pass) imageOf(service string) (ref, policy string) {
-	if svc := sandbox.ServiceSpec(p.sb.Spec, service); svc != nil {
+	if svc := ServiceSpec(p.sb.Spec, service); svc != nil {
 		return svc.GetImage(), svc.GetPullPolicy()
 	}
 	return p.sb.Spec.GetImage(), p.sb.Spec.GetPullPolicy()
@@ -38,7 +37,7 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
 		return &waitingError{"pulling image " + ref} // also when it is there by now: its end has something to tell
 	}
-	image, err := p.cfg.Engine.InspectImage(ctx, ref)
+	image, err := p.o.Engine.InspectImage(ctx, ref)
 	ended, failure := p.ops.Outcome(key)
 	switch {
 	case err == nil && (policy != pullAlways || ended && failure == nil): // also when somebody brought it after a failed pull
@@ -59,7 +58,7 @@ func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.K
 	teller := &pullTeller{p: p, ref: key.Subject, service: s.Service}
 	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
-		_, err := p.cfg.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
+		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
 			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
 		})
 		if err == nil {
@@ -94,7 +93,7 @@ func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress
 	}
 	t.mu.Unlock()
 	if t.p.rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
-		t.p.status.set(t.p.rec.ID, fmt.Sprintf("pulling image %s%s", t.ref, share(progress)))
+		t.p.scratch.setStatus(t.p.rec.ID, fmt.Sprintf("pulling image %s%s", t.ref, share(progress)))
 	}
 	if due {
 		t.tell(ctx, "pulling", progress)
@@ -128,9 +127,9 @@ func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProg
 			Image: t.ref, ServiceName: t.service, CurrentBytes: p.Current, TotalBytes: p.Total, Status: status,
 		}},
 	}
-	sb, err := t.p.cfg.Store.Sandbox(ctx, t.p.rec.ID)
+	sb, err := t.p.o.Store.Sandbox(ctx, t.p.rec.ID)
 	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN {
-		err = t.p.Controller.report(ctx, sb.ID, sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}}, 0)
+		err = t.p.Reconciler.report(ctx, sb.ID, sb.Desired.GetGeneration(), plan.Report{Events: []*agboxv1.SandboxEvent{e}}, 0)
 	}
 	if err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
 		t.p.log.Warn("progress of a pull is not recorded", "sandbox_id", t.p.rec.ID, "err", err)

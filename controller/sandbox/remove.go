@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 				return err
 			}
 			removed += unfinished.Removed
-			p.status.set(id, removing(removed))
+			p.scratch.setStatus(id, removing(removed))
 			err = p.removals.files.do(ctx, func() error { return slice(id) })
 		}
 		return nil // the next pass goes on
@@ -73,10 +73,10 @@ func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	ended, err := p.ops.Await(ctx, operation(p.rec.ID, s.Kind, s.ID), removePatience, func(ctx context.Context) error {
 		return p.removals.containers.do(ctx, func() error {
 			begun := time.Now()
-			err := p.cfg.Engine.RemoveContainer(ctx, s.ID)
+			err := p.o.Engine.RemoveContainer(ctx, s.ID)
 			p.audit(s, s.ID, time.Since(begun), err)
 			if err == nil && s.Reason == plan.BecauseOrphan {
-				p.cfg.Metrics.OrphanRemoved()
+				p.o.Metrics.OrphanRemoved()
 			}
 			return err
 		})

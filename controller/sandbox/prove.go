@@ -1,4 +1,4 @@
-package controller
+package sandbox
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -23,7 +22,7 @@ const trustedRuntime = "runc"
 // doubtsRuntime reports whether the runtime of a new primary has to be proven. While the engine has not told its default, it is not
 // doubted: no container is made then.
 func (p *pass) doubtsRuntime() bool {
-	byDefault := p.link.Info().DefaultRuntime
+	byDefault := p.o.Link.Info().DefaultRuntime
 	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
 }
 
@@ -35,16 +34,17 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 	if !p.probes(s) {
 		return nil
 	}
-	before, err := p.cfg.Engine.InspectContainer(ctx, id)
+	before, err := p.o.Engine.InspectContainer(ctx, id)
 	if err != nil {
 		return err
 	}
 	if !before.Running || before.Pid <= 0 {
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
-	p.proofs.begin(p.rec.ID, before.Pid)
-	proof, err := p.cfg.Execs.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
-		_, err := p.cfg.Engine.StatPath(ctx, before.ID, path)
+	now := time.Now()
+	p.scratch.change(p.rec.ID, func(s *scratch) { s.proof.begin(before.Pid, now) })
+	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
+		_, err := p.o.Engine.StatPath(ctx, before.ID, path)
 		if errdefs.IsNotFound(err) {
 			return false, nil
 		}
@@ -54,24 +54,24 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		return err
 	}
 	if proof.Proven {
-		p.proofs.forget(p.rec.ID)
+		p.scratch.change(p.rec.ID, func(s *scratch) { s.proof = HookWait{} })
 		return nil
 	}
-	if took := time.Since(p.proofs.since(p.rec.ID, before.Pid)); proof.Refused == "" && took > proofTimeout {
+	if took := time.Since(p.scratch.get(p.rec.ID).proof.since(before.Pid)); proof.Refused == "" && took > proofTimeout {
 		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
 	}
 	if proof.Refused == "" {
-		p.sandboxes.AddAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
+		p.o.Queue.AddAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
 		return fmt.Errorf("runtime %s is not proven yet: %s: %w", before.Runtime, proof.Awaited, errdefs.ErrUnavailable)
 	}
-	after, err := p.cfg.Engine.InspectContainer(ctx, id)
+	after, err := p.o.Engine.InspectContainer(ctx, id)
 	switch {
 	case err != nil:
 		return err
 	case !after.Running || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt):
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
-	p.proofs.forget(p.rec.ID)
+	p.scratch.change(p.rec.ID, func(s *scratch) { s.proof = HookWait{} })
 	return fmt.Errorf("runtime %s can't be used: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
 }
 
@@ -83,7 +83,7 @@ func (p *pass) hasServices() bool {
 // probes reports whether the primary of the step was made to prove its runtime.
 func (p *pass) probes(s plan.Step) bool {
 	if s.ID == "" {
-		return slices.Contains(p.entrypoint(), sandbox.ProbeFlag) // made in this pass
+		return slices.Contains(p.entrypoint(), ProbeFlag) // made in this pass
 	}
 	for _, c := range p.w.Containers {
 		if c.ID == s.ID {

@@ -1,0 +1,180 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
+)
+
+// RecordStore is what a pass reads of the store, its reports, and the changes of the desired state that time brings about.
+type RecordStore interface {
+	Store
+	RebuildPending() bool
+	Report(ctx context.Context, id string, r store.Report) error
+	RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (bool, error)
+	RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
+	RequestStop(ctx context.Context, id, reason string) (bool, error)
+	RequestExpire(ctx context.Context, id string, m clockjump.Moment) (bool, error)
+	Demote(ctx context.Context, id string) (bool, error)
+	RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
+}
+
+// ContainerEngine is what a pass asks the engine for.
+type ContainerEngine interface {
+	Engine
+	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	PauseContainer(ctx context.Context, id string) error
+	UnpauseContainer(ctx context.Context, id string) error
+	RemoveContainer(ctx context.Context, id string) error
+	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
+	RemoveNetwork(ctx context.Context, id string) error
+	ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error
+	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
+	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
+	StatPath(ctx context.Context, id, path string) (dockerx.PathInfo, error)
+	ReadContainerFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
+	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
+}
+
+// HostFiles are the files of a sandbox on the host.
+type HostFiles interface {
+	Files
+	Prepare(sandboxID string) (execjournal.Paths, error)
+	RemoveInputs(sandboxID string) error
+	Remove(sandboxID string) error
+	DropLogs(sandboxID string, keep func(execID string) bool) (freed int64, err error)
+	Start(sandboxID string, r execjournal.Request) error
+	Cancel(sandboxID, execID, nonce string) error
+	Forget(sandboxID, execID string) error
+	Release(sandboxID string) error
+	Released(sandboxID string) (bool, error)
+	Prove(sandboxID string, c execjournal.Container) (execjournal.Proof, error)
+	Withhold(sandboxID string) error
+}
+
+// EngineLink is *enginelink.Link.
+type EngineLink interface {
+	Link
+	Life() (run *storev1.EngineRun, problem string)
+	Info() dockerx.Info
+	Problem() string
+}
+
+// AbsenceKeeper is *absence.Keeper.
+type AbsenceKeeper interface {
+	Absences
+	Forget(id string, o *storev1.Objects)
+}
+
+// Queue is the queue of sandboxes.
+type Queue interface {
+	Add(sandboxID string)
+	AddAfter(sandboxID string, d time.Duration)
+	Tries(sandboxID string) int
+}
+
+// Options are what a Reconciler works with. All are required, but for CheckMounted.
+type Options struct {
+	Store    RecordStore
+	Engine   ContainerEngine
+	Objects  owned.Objects
+	Files    HostFiles
+	Link     EngineLink
+	Absences AbsenceKeeper
+	Clock    *clock.Clock
+	Queue    Queue
+
+	// Settings are those of the next pass, and Started is when the daemon was.
+	Settings func() Settings
+	Started  time.Time
+	// ParkGrace is what the stop of a sandbox waits for its agents, and Turns the number of agents whose turns it waits for.
+	ParkGrace time.Duration
+	Turns     func(ctx context.Context, rec plan.Record) int
+	// EnqueueExecs and EnqueueAgents add the keys of those of a sandbox.
+	EnqueueExecs, EnqueueAgents func(sandboxID string)
+	// NoRoom says in one sentence why the disk has no room, or "". It does not block.
+	NoRoom func() string
+
+	// ShimDir is the host directory that holds the agbox-shim to mount into new containers, CoverDir the one with the empty
+	// directory "dir" and the empty file "file" that cover agboxd's own in mounts.
+	ShimDir, CoverDir string
+	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil: they are
+	// not checked.
+	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
+	// HostUID and HostGID are told to every container.
+	HostUID, HostGID int
+
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
+}
+
+// Reconciler makes passes over sandboxes. What it remembers of them is derived, and is gone with the process.
+type Reconciler struct {
+	o        Options
+	log      *slog.Logger
+	reader   *Reader
+	scratch  *scratchpad
+	kills    *killBoard
+	ops      *queue.Operations[plan.Kind]
+	removals removals
+}
+
+// New returns a reconciler.
+func New(o Options) *Reconciler {
+	r := &Reconciler{o: o, log: o.Logger, scratch: newScratchpad(), kills: newKillBoard(), removals: newRemovals()}
+	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
+	r.reader = &Reader{readerOptions{
+		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
+		Settings: o.Settings, Started: o.Started, ParkGrace: o.ParkGrace, Now: o.Clock.Now, Tries: o.Queue.Tries, Turns: o.Turns,
+		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.get(id).hook },
+		Stopping: func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
+	}}
+	return r
+}
+
+// Reader returns the observing half.
+func (r *Reconciler) Reader() *Reader { return r.reader }
+
+// Note takes note of an event of the engine.
+func (r *Reconciler) Note(e dockerx.Event) { r.kills.note(e) }
+
+// Wait returns when all background operations have ended. Their contexts are those of the passes that started them.
+func (r *Reconciler) Wait() { r.ops.Wait() }
+
+// operation names what is done for a sandbox, and to what: an image or a container.
+func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation[plan.Kind] {
+	return queue.Operation[plan.Kind]{ID: sandboxID, Kind: kind, Subject: subject}
+}
+
+// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
+func (r *Reconciler) Status(sandboxID string) string {
+	line := r.scratch.get(sandboxID).status
+	if line == engineAway {
+		return r.o.Link.Problem()
+	}
+	return line
+}
+
+// Recorded is the status as a pass has set it, for a comparison with plan.Plan.Waiting.
+func (r *Reconciler) Recorded(sandboxID string) (status string) {
+	return r.scratch.get(sandboxID).status
+}
+
+// Parked returns the sandboxes whose pass found no engine to judge by, and forgets them.
+func (r *Reconciler) Parked() []string { return r.scratch.takeParked() }

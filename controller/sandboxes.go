@@ -1,0 +1,45 @@
+package controller
+
+import (
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/sandbox"
+)
+
+// newSandboxes wires the room of sandboxes to the other rooms.
+func (c *Controller) newSandboxes() *sandbox.Reconciler {
+	return sandbox.New(sandbox.Options{
+		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
+		Queue: sandboxQueue{c}, Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Turns: c.agents.Observer().Turns,
+		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.noRoom,
+		ShimDir: c.cfg.ShimDir, CoverDir: c.cfg.CoverDir, CheckMounted: c.cfg.CheckMounted, HostUID: c.cfg.HostUID, HostGID: c.cfg.HostGID,
+		Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// sandboxQueue is the queue of sandboxes, which is made after their Reconciler.
+type sandboxQueue struct{ c *Controller }
+
+func (q sandboxQueue) Add(id string)                       { q.c.sandboxLoop.Add(id) }
+func (q sandboxQueue) AddAfter(id string, d time.Duration) { q.c.sandboxLoop.AddAfter(id, d) }
+func (q sandboxQueue) Tries(id string) int                 { return q.c.sandboxLoop.Tries(id) }
+
+// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
+func (c *Controller) Status(sandboxID string) string { return c.sandboxes.Status(sandboxID) }
+
+// Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
+func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
+	return c.sandboxes.Ports(sandboxID)
+}
+
+// OverQuota returns how many sandboxes have used up their quota, as last measured.
+func (c *Controller) OverQuota() int { return c.quotas.Full() }
+
+// EngineRefuses is sandbox.Reconciler.EngineRefuses.
+func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	return c.sandboxes.EngineRefuses(spec, confinement)
+}
