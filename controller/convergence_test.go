@@ -20,8 +20,8 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
-	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
@@ -493,7 +493,7 @@ func (p *player) loseHooks() {
 	defer p.shim.mu.Unlock()
 	for _, id := range p.boxes {
 		for hook := range 2 {
-			key := id + plan.HookID(hook)
+			key := id + execid.ForHook(hook)
 			if _, ended := p.shim.ends[key]; p.shim.ran[key] > 0 && !ended {
 				p.harmIf(id, true)
 			}
@@ -694,7 +694,7 @@ func (p *player) checkSettings(id string, sb store.Sandbox) error {
 	}
 	for hook := range 2 {
 		p.shim.mu.Lock()
-		ran := p.shim.ran[id+plan.HookID(hook)]
+		ran := p.shim.ran[id+execid.ForHook(hook)]
 		p.shim.mu.Unlock()
 		if ran > 1 || ran == 0 && p.served(id) {
 			return fmt.Errorf("hook %d ran %d times", hook, ran)

@@ -1,12 +1,11 @@
 package controller
 
 import (
-	"strings"
 	"time"
 
-	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -36,9 +35,9 @@ func (c *Controller) execLimits(sandboxID string) exec.Limits {
 // journalChanged adds the keys of what else waits for an exec: agents for their processes and commands, sandboxes for their hooks.
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
-	case agent.IsHelper(execID):
+	case execid.KindOf(execID) == execid.Helper:
 		c.agents.EnqueueOf(sandboxID)
-	case strings.HasPrefix(execID, "_"): // a hook
+	case execid.Internal(execID): // a hook
 		c.sandboxLoop.Add(sandboxID)
 	default:
 		c.agents.EnqueueExec(execID)

@@ -20,6 +20,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
@@ -448,7 +449,7 @@ func (s *fakeShim) scan(b *fakeBox) {
 
 // key names an exec among those of all sandboxes: hooks have the same IDs in each.
 func (b *fakeBox) key(execID string) string {
-	if strings.HasPrefix(execID, "_") {
+	if execid.Internal(execID) {
 		return b.sandbox + execID
 	}
 	return execID

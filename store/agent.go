@@ -1,13 +1,13 @@
 package store
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // Agent is what the store knows of one agent. It is a copy: changing it changes nothing in the store.
@@ -44,7 +44,7 @@ const (
 )
 
 // ExecID is the ID of the exec that is the given life of an agent's process. No client can choose such a one.
-func (a Agent) ExecID(incarnation uint64) string { return agentExecID(a.ID, incarnation) }
+func (a Agent) ExecID(incarnation uint64) string { return execid.ForAgent(a.ID, incarnation) }
 
 func (a *Agent) copied() Agent {
 	c := *a
@@ -88,8 +88,8 @@ type AgentFilter struct {
 	Labels map[string]string
 }
 
-// agentOfExec returns the agent that an exec can be a life of; "": of none.
+// agentOfExec returns the agent whose process an exec is; empty: it is no agent's.
 func agentOfExec(execID string) string {
-	i := strings.LastIndexByte(execID, '.')
-	return execID[:max(i, 0)]
+	agentID, _, _ := execid.OfAgent(execID)
+	return agentID
 }

@@ -10,6 +10,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // loadAgents finds all agents and returns the sorted IDs of those of each sandbox. Both buckets of what is written at the
@@ -99,7 +100,7 @@ func (l loader) agentStatus(a *Agent) *agentStatus {
 // that has not ended runs, and is not failed by an upgrade.
 func (l loader) fillState(a *Agent, st *agentStatus) {
 	status, activity := agentstate.StatusPending, ""
-	switch execID := agentExecID(a.ID, st.GetIncarnation()); {
+	switch execID := execid.ForAgent(a.ID, st.GetIncarnation()); {
 	case st.GetIncarnation() == 0:
 	case get(l.tx, prefixExecConfig+a.SandboxID, []byte(execID)) == nil, get(l.tx, prefixExecStatus+a.SandboxID, []byte(execID)) != nil:
 		status = agentstate.StatusStopped

@@ -5,7 +5,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // agentsIn returns the sorted IDs of the agents that say that they are in a sandbox.
@@ -58,7 +58,7 @@ func (t *txn) newestProcess(a *Agent) (newest uint64) {
 	}
 	c := b.Cursor()
 	for k, _ := c.Seek([]byte(a.ID + ".")); k != nil; k, _ = c.Next() {
-		id, n, ok := agentstate.OfExec(string(k))
+		id, n, ok := execid.OfAgent(string(k))
 		if !ok || id != a.ID {
 			return newest
 		}

@@ -11,6 +11,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func (m *agentMachine) trigger() {
@@ -183,7 +184,7 @@ func (m *agentMachine) endExec() {
 		return
 	}
 	for n := range a.active {
-		must(m.tb, m.s.EndExec(ctx, agentExecID(id, n), finished()))
+		must(m.tb, m.s.EndExec(ctx, execid.ForAgent(id, n), finished()))
 		delete(a.active, n)
 		m.execEnded()
 		return

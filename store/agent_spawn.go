@@ -1,12 +1,11 @@
 package store
 
 import (
-	"strconv"
-
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // spawn begins the next incarnation.
@@ -21,7 +20,7 @@ func (d *agentDraft) spawn(tr Transition) error {
 	// What was wanted of the last turn of the process before is not wanted of this one.
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	req := proto.CloneOf(tr.Spawn)
-	req.SandboxId, req.ExecId = d.SandboxID, agentExecID(d.ID, st.GetIncarnation())
+	req.SandboxId, req.ExecId = d.SandboxID, execid.ForAgent(d.ID, st.GetIncarnation())
 	e, err := newExec(req)
 	if err != nil {
 		return err
@@ -52,8 +51,4 @@ func (d *agentDraft) gate() error {
 		return notReadyToExec(d.SandboxID)
 	}
 	return nil
-}
-
-func agentExecID(id string, incarnation uint64) string {
-	return id + "." + strconv.FormatUint(incarnation, 10)
 }

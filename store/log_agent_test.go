@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // cutLog takes the last byte of the log away: it holds all transactions, and is not complete.
@@ -67,7 +69,7 @@ func TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow(t *testing.T) {
 		if a.Status.GetState() != agentFailed || a.Status.GetIncarnation() != want || lives != (a.Queued == 1) {
 			t.Errorf("lives %t: it is %v with %d prompts", lives, a.Status, a.Queued)
 		}
-		must(t, back.EndExec(ctx, agentExecID("agent", want), finished()))
+		must(t, back.EndExec(ctx, execid.ForAgent("agent", want), finished()))
 		if a := spawn(t, back, "agent"); a.Status.GetIncarnation() != want+1 {
 			t.Errorf("the next one is %d", a.Status.GetIncarnation())
 		}

@@ -11,7 +11,7 @@
 //
 //	--gated                of init: nothing is started before the daemon's release (see internal/host/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none
-//	--probe                of init: the request of execjournal.ProofID is handled before the release
+//	--probe                of init: the request of execid.Runtime is handled before the release
 //	--run=TEXT             of exec and main: what their journals say of the run of the container
 //	--user=USER            whom commands run as: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--default-user=USER    whom without --user, where the image has no user agbox

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -14,7 +15,7 @@ func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
 	d.logLimit.Store(int64(d.cfg.Artifacts.ExecLogMaxBytes))
 	return &backup.Maker{
 		Records: d.store, DataDir: paths.DataDir, LogRoot: d.cfg.Artifacts.ExecOutputRoot, LogLimit: d.logLimit.Load,
-		MainFiles: []string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)},
+		MainFiles: []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)},
 		ExecFiles: func(id string) []string {
 			return []string{execjournal.JournalName(id), execjournal.StdoutName(id), execjournal.StderrName(id)}
 		},

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -159,7 +159,7 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 		return nil // its sandbox is not up any more; its next state adds the key
 	}
 	if err == nil {
-		p.r.scratch.change(p.a.ID, func(s *scratch) { s.started = agentstate.ExecID(p.a.ID, n) })
+		p.r.scratch.change(p.a.ID, func(s *scratch) { s.started = execid.ForAgent(p.a.ID, n) })
 		p.r.cfg.Logger.Info("agent is started", "agent_id", p.a.ID, "incarnation", n, "rung", rung.String())
 	}
 	return err
@@ -168,7 +168,7 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 // environment is that of the programs of an incarnation.
 func environment(a store.Agent, n uint64) map[string]string {
 	env := map[string]string{
-		"AGBOX_AGENT_ID": a.ID, "AGBOX_AGENT_NAME": a.Name, "AGBOX_EXEC_ID": agentstate.ExecID(a.ID, n),
+		"AGBOX_AGENT_ID": a.ID, "AGBOX_AGENT_NAME": a.Name, "AGBOX_EXEC_ID": execid.ForAgent(a.ID, n),
 		"AGBOX_INCARNATION": fmt.Sprint(n),
 	}
 	maps.Copy(env, a.Spec.GetEnvs())
@@ -194,7 +194,7 @@ func (v *Observation) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchPar
 		l.SessionID, l.Resume = v.a.Status.GetSessionId(), true
 		return l
 	}
-	l.SessionID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(agentstate.ExecID(v.a.ID, n))).String()
+	l.SessionID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(execid.ForAgent(v.a.ID, n))).String()
 	return l
 }
 

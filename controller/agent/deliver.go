@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/agent/conversation"
 	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -91,7 +91,7 @@ func (p *pass) deliver(ctx context.Context) error {
 
 // noteGiven notes that the prompt was given, and reports whether that is news.
 func (p *pass) noteGiven() (news bool) {
-	key := agentstate.ExecID(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
+	key := execid.ForAgent(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
 	p.r.scratch.change(p.a.ID, func(s *scratch) { news, s.given = s.given != key, key })
 	return news
 }

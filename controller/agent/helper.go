@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
@@ -21,7 +21,8 @@ import (
 // key, without a record of its own.
 type helper struct {
 	agentID, sandboxID string
-	kind, key          string
+	purpose            execid.Purpose
+	key                string
 	limit              time.Duration // since this daemon began to wait for it
 	request            execjournal.Request
 	stdin              []byte // with request.Inbox
@@ -41,22 +42,10 @@ const (
 // errMoot says that a helper found nothing to do.
 var errMoot = errors.New("there was nothing to do")
 
-// What helpers are for: how their exec IDs begin.
-const (
-	helperSave    = "_save."
-	helperSummary = "_summary."
-)
-
-// IsHelper reports whether an exec is a command that the daemon runs for an agent.
-func IsHelper(execID string) bool {
-	return strings.HasPrefix(execID, helperSave) || strings.HasPrefix(execID, helperSummary)
-}
-
 // name gives the helper its exec ID and its nonce, which a container cannot know: the store's UUID is not seen there.
 func (h helper) name(instanceID string) (execID, nonce string) {
-	sum := sha256.Sum256([]byte(instanceID + " " + h.kind + h.key))
-	id := sha256.Sum256([]byte(h.key))
-	return h.kind + hex.EncodeToString(id[:8]), hex.EncodeToString(sum[:16])
+	sum := sha256.Sum256([]byte(instanceID + " " + string(h.purpose) + h.key))
+	return execid.ForHelper(h.purpose, h.key), hex.EncodeToString(sum[:16])
 }
 
 // settledHelper is a helper whose outcome is known and whose files are to be settled.
@@ -209,7 +198,7 @@ func saveHelper(a store.Agent, occasion string, limit time.Duration) helper {
 		command, moot = gitSave, exitNoWorkTree
 	}
 	return helper{
-		agentID: a.ID, sandboxID: a.SandboxID, kind: helperSave, key: execOf(a) + " " + occasion, limit: limit, moot: moot,
+		agentID: a.ID, sandboxID: a.SandboxID, purpose: execid.ToSave, key: execOf(a) + " " + occasion, limit: limit, moot: moot,
 		request: execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: environment(a, a.Status.GetIncarnation())},
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -120,7 +120,7 @@ func (v *Observation) memory() scratch { return v.o.memory(v.a.ID) }
 
 // execOf is the exec of an agent's newest incarnation.
 func execOf(a store.Agent) string {
-	return agentstate.ExecID(a.ID, a.Status.GetIncarnation())
+	return execid.ForAgent(a.ID, a.Status.GetIncarnation())
 }
 
 func (v *Observation) observeSandbox() {

@@ -10,8 +10,8 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -108,7 +108,7 @@ func nudged(a store.Agent) bool {
 // TurnLeft is how long the turn that an exec is in may last although its sandbox is to end; 0: no longer, or the exec is no process of an
 // agent.
 func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record) time.Duration {
-	agentID, n, ok := agentstate.OfExec(execID)
+	agentID, n, ok := execid.OfAgent(execID)
 	if !ok || !rec.Ending() {
 		return 0
 	}

@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -89,7 +90,7 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 // summaryHelper is the summary command, once for an incarnation.
 func (v *Observation) summaryHelper(stdin []byte) helper {
 	return helper{
-		agentID: v.a.ID, sandboxID: v.a.SandboxID, kind: helperSummary, key: v.ExecID, limit: summaryTime, stdin: stdin,
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: execid.ToSummarize, key: v.ExecID, limit: summaryTime, stdin: stdin,
 		request: execjournal.Request{
 			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation()),
 			Inbox: true,

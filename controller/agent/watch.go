@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -72,7 +72,7 @@ func (r *Reconciler) EnqueueOf(sandboxID string) {
 
 // EnqueueExec adds the key of the agent whose process an exec is, if it is one.
 func (r *Reconciler) EnqueueExec(execID string) {
-	if id, _, ok := agentstate.OfExec(execID); ok {
+	if id, _, ok := execid.OfAgent(execID); ok {
 		r.cfg.Queue.Add(id)
 	}
 }

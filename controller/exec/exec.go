@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/controller/sandbox"
-	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
@@ -179,7 +179,7 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
 		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
 	}
-	if _, _, agent := agentstate.OfExec(ex.ID); agent {
+	if _, _, agent := execid.OfAgent(ex.ID); agent {
 		// The output of an agent is its conversation: nothing of it is dropped. The next process has a log of its own.
 		q.Inbox, q.LogLimitAction, q.OutboxLimitBytes = true, execjournal.LogLimitKill, q.LogLimitBytes
 		q.LogLimitBytes = l.AgentLogBytes

@@ -2,11 +2,11 @@ package exec
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -61,7 +61,7 @@ func (r *Reconciler) Watch(ctx context.Context) {
 
 func (r *Reconciler) changed(sandboxID, execID string) {
 	switch {
-	case strings.HasPrefix(execID, "_"): // internal: it has no key of its own
+	case execid.Internal(execID): // internal: it has no key of its own
 	case execID != "":
 		r.cfg.Queue.Add(execID)
 	case sandboxID != "":

@@ -8,9 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// HookID is the exec ID of a hook. Clients' IDs begin with a letter or a digit, so no client's exec can be one.
-func HookID(index int) string { return fmt.Sprintf("_hook.%d", index) }
-
 // Hooks is the number of all hooks.
 func (w Wanted) Hooks() int {
 	n := 0

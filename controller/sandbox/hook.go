@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -81,7 +82,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	}
 	h := &plan.Hook{Index: index, Service: hook.Service.GetName(), Number: hook.Number}
 	saw.World.Hook = h
-	status, err := r.o.Files.Look(sb.ID, plan.HookID(index), HookNonce(r.o.Store.InstanceID(), sb, index))
+	status, err := r.o.Files.Look(sb.ID, execid.ForHook(index), HookNonce(r.o.Store.InstanceID(), sb, index))
 	if errdefs.IsNotFound(err) {
 		return nil // its directories are not there yet
 	}
@@ -107,7 +108,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 		h.Since = begun.At
 	}
 	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = message.Redact(r.hookOutput(sb.ID, plan.HookID(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
+		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
 	}
 	return nil
 }

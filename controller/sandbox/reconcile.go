@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
-	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -200,7 +200,7 @@ func (r *Reconciler) freeSpace(rec plan.Record) {
 		return
 	}
 	freed, err := r.o.Files.DropLogs(rec.ID, func(execID string) bool {
-		_, _, agent := agentstate.OfExec(execID)
+		_, _, agent := execid.OfAgent(execID)
 		return agent
 	})
 	switch {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -18,12 +18,12 @@ func (p *pass) runHook(index int) error {
 	now := p.o.Clock.Now()
 	p.scratch.change(p.rec.ID, func(s *scratch) { s.hook.begin(index, now) })
 	return p.o.Files.Start(p.rec.ID, execjournal.Request{
-		ExecID: plan.HookID(index), Nonce: HookNonce(p.o.Store.InstanceID(), p.sb, index), Command: []string{"sh", "-c", hook.Line},
+		ExecID: execid.ForHook(index), Nonce: HookNonce(p.o.Store.InstanceID(), p.sb, index), Command: []string{"sh", "-c", hook.Line},
 		Env: hook.Service.GetEnvs(), LogLimitBytes: p.set.LogLimit, LogLimitAction: execjournal.LogLimitDrop,
 		CancelGraceMillis: p.set.CancelGrace.Milliseconds(),
 	})
 }
 
 func (p *pass) cancelHook(_ context.Context, index int) error {
-	return p.o.Files.Cancel(p.rec.ID, plan.HookID(index), HookNonce(p.o.Store.InstanceID(), p.sb, index))
+	return p.o.Files.Cancel(p.rec.ID, execid.ForHook(index), HookNonce(p.o.Store.InstanceID(), p.sb, index))
 }

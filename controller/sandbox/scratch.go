@@ -135,7 +135,8 @@ func (p *scratchpad) setPorts(id string, ports []*agboxv1.PublishedPort) {
 // addPorts replaces the ports of one container.
 func (p *scratchpad) addPorts(id, service string, ports []*agboxv1.PublishedPort) {
 	p.change(id, func(s *scratch) {
-		others := slices.DeleteFunc(slices.Clone(s.ports), func(p *agboxv1.PublishedPort) bool { return p.GetServiceName() == service })
-		s.ports = append(others, ports...)
+		s.ports = slices.Concat(slices.DeleteFunc(slices.Clone(s.ports), func(p *agboxv1.PublishedPort) bool {
+			return p.GetServiceName() == service
+		}), ports)
 	})
 }

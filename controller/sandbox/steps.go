@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
@@ -42,7 +43,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	case plan.CancelHook:
 		return p.cancelHook(ctx, s.Index)
 	case plan.EndHook:
-		return p.o.Files.Forget(id, plan.HookID(s.Index))
+		return p.o.Files.Forget(id, execid.ForHook(s.Index))
 	case plan.CancelExecs:
 		p.o.EnqueueExecs(id)
 		p.o.EnqueueAgents(id)

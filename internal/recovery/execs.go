@@ -9,14 +9,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
-	"github.com/agbox/agbox/internal/agent/agentstate"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // execOf builds the record of an exec from its files; nil for an internal one. While its request exists, its end was not
 // recorded: the exec's reconciliation will inspect it and record its end, or its loss. The store sets the sequences.
 func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecRecord {
-	if execjournal.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil && !isAgents(t) {
+	if execid.Internal(t.ExecID) || validate.ExecID(t.ExecID) != nil && !isAgents(t) {
 		return nil
 	}
 	r := &storev1.ExecRecord{
@@ -43,7 +43,7 @@ func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecR
 // isAgents reports whether an exec is an agent's process. Clients cannot choose such IDs, so only a request, which
 // no process in the container can write, proves one.
 func isAgents(t execjournal.Trace) bool {
-	_, _, ok := agentstate.OfExec(t.ExecID)
+	_, _, ok := execid.OfAgent(t.ExecID)
 	return ok && t.Request != nil
 }
 

@@ -2,12 +2,12 @@ package recovery
 
 import (
 	"fmt"
-	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -196,12 +196,12 @@ func (r *rebuild) hooks() hookState {
 	}
 	traces := map[string]execjournal.Trace{}
 	for _, t := range r.f.Traces {
-		if strings.HasPrefix(t.ExecID, "_") {
+		if execid.KindOf(t.ExecID) == execid.Hook {
 			traces[t.ExecID] = t
 		}
 	}
 	for h.done < h.total {
-		t, ok := traces[plan.HookID(int(h.done))]
+		t, ok := traces[execid.ForHook(int(h.done))]
 		if !ok {
 			return h
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -133,7 +134,7 @@ func TestContainerWhoseMainProcessCannotStart(t *testing.T) {
 			if code := c.exited(); code != run.code {
 				t.Errorf("exit code %s", code)
 			}
-			tail, err := c.dir.Tail(sandbox, execjournal.MainID, true, 4096)
+			tail, err := c.dir.Tail(sandbox, execid.Main, true, 4096)
 			if err != nil || !strings.Contains(string(tail), run.want) {
 				t.Errorf("the log: %q, %v", tail, err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -56,7 +57,7 @@ func (s *mainSupervisor) prepare(at places) error {
 	if s.logDir, err = openDir(at.logs); err != nil {
 		return err
 	}
-	names := [2]string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)}
+	names := [2]string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)}
 	for i, name := range names {
 		if s.streams[i], err = continueLog(s.logDir, name, s.logLimit); err != nil {
 			return err

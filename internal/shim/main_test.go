@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -242,7 +243,7 @@ func TestMainProcessMeetsAHostileLog(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	must(t, os.WriteFile(victim, []byte("precious"), 0o644))
 	b := newBox(t)
-	must(t, os.Symlink(victim, filepath.Join(b.paths.Logs, execjournal.StderrName(execjournal.MainID))))
+	must(t, os.Symlink(victim, filepath.Join(b.paths.Logs, execjournal.StderrName(execid.Main))))
 	if code := b.mainSh("echo x >&2").boot().exitCode(); code != 126 {
 		t.Errorf("exit code %d", code)
 	}

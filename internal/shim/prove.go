@@ -10,12 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // proves reports whether PID 1 handles the file called name before its release: those of the command that proves the runtime.
 func (p *initProcess) proves(name string) bool {
-	return p.probe && (name == execjournal.RequestName(execjournal.ProofID) || name == execjournal.CancelName(execjournal.ProofID))
+	return p.probe && (name == execjournal.RequestName(execid.Runtime) || name == execjournal.CancelName(execid.Runtime))
 }
 
 // unwoken reports whether inotify may not tell of files that the host writes: that is so in a container with a kernel of its own, and

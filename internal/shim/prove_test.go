@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -15,7 +16,7 @@ func TestOnlyTheProofRunsBeforeTheRelease(t *testing.T) {
 	b.args = []string{"--gated", "--probe"}
 	early := b.start(b.sh("exit 4"))
 	proof := b.request("/bin/sh", "-c", "echo proof; exec sleep 1000")
-	proof.ExecID = execjournal.ProofID
+	proof.ExecID = execid.Runtime
 	b.boot()
 	b.start(proof)
 	b.says(proof, "proof\n")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // ValidExecID reports whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. It accepts more
@@ -87,8 +89,8 @@ func DecodeJournal(data []byte, execID string) (Journal, error) {
 // problem returns the reason why r cannot be run, or "". It includes no value: values may be secrets.
 func (r Request) problem() string {
 	switch {
-	case r.ExecID == MainID:
-		return "exec ID " + MainID + " is the main process's"
+	case r.ExecID == execid.Main:
+		return "exec ID " + execid.Main + " is the main process's"
 	case len(r.Command) == 0 || r.Command[0] == "":
 		return "command is empty"
 	case !all2(r.Command, cleanString):

@@ -30,8 +30,7 @@
 //   - A journal appears complete and durable (temporary file, fsync, link or rename, fsync of the directory).
 //   - The end is recorded in the journal before the lock is released. So "started, lock free, still no end" means that the
 //     exec's supervisor was killed; the lock is released only when no process of its tree is left.
-//   - IDs of clients start with a letter or a digit, those of internal execs (hooks: "_hook.0") with "_". The latter are
-//     handled like any other.
+//   - Internal execs, such as hooks, are handled like any other; package execid has their IDs.
 //   - Where locks in the container are not visible to the host, a started exec counts as alive while the container's process lives
 //     and the .lost marker is absent. PID 1 creates the marker when no process of the tree is left, and never for an exec
 //     without a journal.

@@ -2,7 +2,6 @@ package execjournal
 
 import (
 	"fmt"
-	"strings"
 )
 
 // Version is the version of journals, cancels and plain requests. Readers refuse a higher one.
@@ -51,13 +50,6 @@ const (
 func DroppedMarker(limit int64) string {
 	return fmt.Sprintf("\n[agbox: output limit of %d bytes reached; what follows was dropped]\n", limit)
 }
-
-// MainID names the logs of the container's main process. It is not an exec: it has no request, lock or journal.
-const MainID = "_main"
-
-// Internal reports whether id names an exec of the daemon, such as a hook, or is MainID. Clients' IDs start with a letter
-// or a digit.
-func Internal(id string) bool { return strings.HasPrefix(id, "_") }
 
 // ErrorStartFailed is the Journal.ErrorCode of a command that could not be started.
 const ErrorStartFailed = "EXEC_START_FAILED"

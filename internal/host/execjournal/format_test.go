@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 const testNonce = "0123456789abcdef0123456789abcdef"
@@ -127,7 +128,7 @@ func TestDecodeRequestRejectsInvalidRequests(t *testing.T) {
 		"NUL in a value":    func(r *Request) { r.Env = map[string]string{"A": "\x00"} },
 		"negative limit":    func(r *Request) { r.LogLimitBytes = -1 },
 		"unknown action":    func(r *Request) { r.LogLimitAction = "rotate" },
-		"the main process":  func(r *Request) { r.ExecID = MainID },
+		"the main process":  func(r *Request) { r.ExecID = execid.Main },
 		"negative grace":    func(r *Request) { r.CancelGraceMillis = -1 },
 		"grace of a day":    func(r *Request) { r.CancelGraceMillis = 86400_000 },
 		"newline in user":   func(r *Request) { r.User = "a\nb" },
@@ -149,7 +150,7 @@ func TestDecodeRequestRejectsInvalidRequests(t *testing.T) {
 
 func TestFileNamesOfTwoExecsNeverCollide(t *testing.T) {
 	ids := []string{
-		"a", "a.lock", "a.journal", "a.stdout", "a.stdout.log", "a.lost", "b", MainID, "_hook.0", "_hook.0.end", "_hook.1", "_hook.10",
+		"a", "a.lock", "a.journal", "a.stdout", "a.stdout.log", "a.lost", "b", execid.Main, "_hook.0", "_hook.0.end", "_hook.1", "_hook.10",
 	}
 	seen := make(map[string]string)
 	for _, id := range ids {
@@ -184,13 +185,13 @@ func TestFileNamesOfTwoExecsNeverCollide(t *testing.T) {
 }
 
 func TestClientIDsAreNeverInternal(t *testing.T) {
-	for _, id := range []string{MainID, "_hook.0", "_hook.12.3", "_abc", "____"} {
-		if !Internal(id) || !ValidExecID(id) || len(validate.ExecID(id)) == 0 || len(validate.SandboxID(id)) == 0 {
+	for _, id := range []string{execid.Main, "_hook.0", "_hook.12.3", "_abc", "____"} {
+		if !execid.Internal(id) || !ValidExecID(id) || len(validate.ExecID(id)) == 0 || len(validate.SandboxID(id)) == 0 {
 			t.Errorf("%q is not an internal ID alone", id)
 		}
 	}
 	for _, id := range []string{"exec-1", "hook_0", "0000", "a_hook"} {
-		if Internal(id) || len(validate.ExecID(id)) != 0 {
+		if execid.Internal(id) || len(validate.ExecID(id)) != 0 {
 			t.Errorf("%q is not a client's ID", id)
 		}
 	}
@@ -200,7 +201,7 @@ func FuzzClientIDsAreNeverInternal(f *testing.F) {
 	f.Add("_hook.0")
 	f.Add("hook")
 	f.Fuzz(func(t *testing.T, id string) {
-		if len(validate.ExecID(id)) == 0 && (Internal(id) || !ValidExecID(id)) {
+		if len(validate.ExecID(id)) == 0 && (execid.Internal(id) || !ValidExecID(id)) {
 			t.Errorf("%q", id)
 		}
 	})

@@ -12,13 +12,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
-// ProofID is the internal exec that proves that a runtime can run commands. It uses the path of every exec, from its request
-// to its log and its end, before PID 1 is released.
-const ProofID = "_runtime"
-
-// ProofVerb is the shim's verb that the proof runs: it prints its argument and waits to be cancelled.
+// ProofVerb is the shim's verb that execid.Runtime runs, the exec that proves that a runtime can run commands: it prints its argument and
+// waits to be cancelled. It uses the path of every exec, from its request to its log and its end, before PID 1 is released.
 const ProofVerb = "probe"
 
 // ProofNames is the line that the proof's command prints once it reaches the engine's DNS server, or when there is none.
@@ -54,7 +53,7 @@ type Proof struct {
 // Prove advances the proof of a running container's runtime by one step: it starts the proof's command; waits until the host
 // sees that it has started and printed, and the engine sees the file that it created; determines whether its lock is visible to
 // the host; cancels it; and reads its end. When the lock is not visible, it records PrivateName; when the command does not reach
-// the engine's DNS server, NamelessName. All state is in the files: call it again after each change of ProofID's journal,
+// the engine's DNS server, NamelessName. All state is in the files: call it again after each change of execid.Runtime's journal,
 // also from another process. Withhold drops the proof. Errors: invalid argument; I/O, which is not a verdict.
 func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -72,14 +71,14 @@ func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 	}
 	defer unix.Close(logs)
 	nonce := fmt.Sprintf("runtime-proof-%d-%.64s", c.Pid, c.ID)
-	s, err := readStatus(logs, ProofID, nonce)
+	s, err := readStatus(logs, execid.Runtime, nonce)
 	if err != nil {
 		return Proof{}, err
 	}
 	switch s.Phase {
 	case None:
 		err := d.Start(sandboxID, Request{
-			ExecID: ProofID, Nonce: nonce, Command: []string{ContainerShim, ProofVerb, nonce}, Cwd: "/", User: "0:0", CancelGraceMillis: 1000,
+			ExecID: execid.Runtime, Nonce: nonce, Command: []string{ContainerShim, ProofVerb, nonce}, Cwd: "/", User: "0:0", CancelGraceMillis: 1000,
 		})
 		return Proof{Awaited: "the host does not see that the probe command has started"}, err
 	case Running:
@@ -98,11 +97,11 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 	if printed, _, err := printed(logs, nonce); err != nil || !printed {
 		return Proof{Awaited: "the host does not see the output of the probe command"}, err
 	}
-	if lost, err := Exists(logs, LostName(ProofID)); err != nil || lost {
+	if lost, err := Exists(logs, LostName(execid.Runtime)); err != nil || lost {
 		return Proof{Refused: "the supervisor of the probe command was killed"}, err
 	}
 	// A cancelled command has passed the other checks. It removes its file some time before its end is recorded.
-	if cancelled, err := d.cancelled(sandboxID, ProofID, nonce); err != nil || cancelled {
+	if cancelled, err := d.cancelled(sandboxID, execid.Runtime, nonce); err != nil || cancelled {
 		return Proof{Awaited: awaitsEnd}, err
 	}
 	if kept, err := c.HasFile(ProofFile(nonce)); err != nil || !kept {
@@ -114,17 +113,17 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 			return Proof{Awaited: "its network does not reach the engine's DNS server, which resolves the names of services; gVisor's runsc must " +
 				"be given --network=host among its arguments in the engine's configuration"}, err
 		}
-		if err := d.put(sandboxID, ProofID, "nameless", NamelessName, nil); err != nil {
+		if err := d.put(sandboxID, execid.Runtime, "nameless", NamelessName, nil); err != nil {
 			return Proof{}, err
 		}
 	}
-	held, err := lockHeld(logs, ProofID)
+	held, err := lockHeld(logs, execid.Runtime)
 	if err != nil {
 		return Proof{}, err
 	}
 	if !held {
 		// It may also have ended since its journal was read, although it was not cancelled.
-		if s, err := readStatus(logs, ProofID, nonce); err != nil || s.Phase != Running {
+		if s, err := readStatus(logs, execid.Runtime, nonce); err != nil || s.Phase != Running {
 			return Proof{Awaited: "the host does not see the end of the probe command"}, err
 		}
 		if proc.Pid == 0 || j.Run == "" {
@@ -133,13 +132,13 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 		}
 		data, err := json.Marshal(privateRun{Version: Version, Run: j.Run, Process: proc})
 		if err == nil {
-			err = d.put(sandboxID, ProofID, "private", PrivateName, data)
+			err = d.put(sandboxID, execid.Runtime, "private", PrivateName, data)
 		}
 		if err != nil {
 			return Proof{}, err
 		}
 	}
-	return Proof{Awaited: awaitsEnd}, d.Cancel(sandboxID, ProofID, nonce)
+	return Proof{Awaited: awaitsEnd}, d.Cancel(sandboxID, execid.Runtime, nonce)
 }
 
 // proveEnded checks the recorded end and removes the files of the proof.
@@ -160,7 +159,7 @@ func (d *Dir) proveEnded(sandboxID string, logs int, nonce string, j Journal) (P
 
 // printed reports whether the host sees the word that the command of the proof prints, and the line ProofNames.
 func printed(logs int, word string) (printed, names bool, err error) {
-	data, err := ReadFile(logs, StdoutName(ProofID), MaxJournalBytes)
+	data, err := ReadFile(logs, StdoutName(execid.Runtime), MaxJournalBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
 		return false, false, nil
 	}
@@ -183,7 +182,7 @@ func (d *Dir) Nameless(sandboxID string) bool {
 // forgetProof removes the files of a proof: the request first, since without a journal it would run again, then the journal,
 // and the other files, which are only valid together with it.
 func (d *Dir) forgetProof(sandboxID string) error {
-	if err := d.Forget(sandboxID, ProofID); err != nil {
+	if err := d.Forget(sandboxID, execid.Runtime); err != nil {
 		return err
 	}
 	logs, err := openDir(d.Paths(sandboxID).Logs)
@@ -194,7 +193,7 @@ func (d *Dir) forgetProof(sandboxID string) error {
 		return err
 	}
 	defer unix.Close(logs)
-	names := []string{JournalName(ProofID), StdoutName(ProofID), StderrName(ProofID), LostName(ProofID), LockName(ProofID)}
+	names := []string{JournalName(execid.Runtime), StdoutName(execid.Runtime), StderrName(execid.Runtime), LostName(execid.Runtime), LockName(execid.Runtime)}
 	for _, name := range names {
 		if err := unix.Unlinkat(logs, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return unavailablef("remove %s: %w", name, err)

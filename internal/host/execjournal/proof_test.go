@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // startedBy is a process that the test kills.
@@ -103,34 +105,34 @@ func TestProveResumesFromTheFiles(t *testing.T) {
 	for range 2 {
 		wants("asked", prove(), Proof{Awaited: "the host does not see that the probe command has started"})
 	}
-	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(ProofID)))
+	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(execid.Runtime)))
 	must(t, err)
-	r, err := DecodeRequest(data, ProofID)
+	r, err := DecodeRequest(data, execid.Runtime)
 	must(t, err)
 	write2 := func(j Journal) {
 		t.Helper()
-		j.Version, j.ExecID, j.Nonce = Version, ProofID, r.Nonce
+		j.Version, j.ExecID, j.Nonce = Version, execid.Runtime, r.Nonce
 		data, err := Encode(j)
 		must(t, err)
-		write(t, p.Logs, JournalName(ProofID), string(data))
+		write(t, p.Logs, JournalName(execid.Runtime), string(data))
 	}
 	write2(Journal{State: StateStarted})
 	wants("mute", prove(), Proof{Awaited: "the host does not see the output of the probe command"})
-	write(t, p.Logs, StdoutName(ProofID), ProofNames+"\n"+r.Command[2]+"\n")
+	write(t, p.Logs, StdoutName(execid.Runtime), ProofNames+"\n"+r.Command[2]+"\n")
 	if proof := prove(); !strings.Contains(proof.Refused, "a stop would lose them") {
 		t.Errorf("the file is not kept: %+v", proof)
 	}
 	kept = true
 	wants("unseen", prove(), Proof{Refused: "it keeps file locks inside the sandbox, and agboxd does not see the container's process, " +
 		"so it cannot determine whether a command is alive"})
-	lock, err := os.Create(filepath.Join(p.Logs, LockName(ProofID)))
+	lock, err := os.Create(filepath.Join(p.Logs, LockName(execid.Runtime)))
 	must(t, err)
 	defer lock.Close()
 	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
 	for range 2 {
 		wants("held", prove(), Proof{Awaited: "the host does not see the end of the cancelled probe command"})
 	}
-	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(ProofID))); err != nil {
+	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(execid.Runtime))); err != nil {
 		t.Error(err)
 	}
 	kept = false // the command removes its file before its end is recorded
@@ -159,31 +161,31 @@ func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
 		return proof
 	}
 	prove()
-	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(ProofID)))
+	data, err := os.ReadFile(filepath.Join(p.Ctl, "exec", RequestName(execid.Runtime)))
 	must(t, err)
-	r, err := DecodeRequest(data, ProofID)
+	r, err := DecodeRequest(data, execid.Runtime)
 	must(t, err)
-	lock, err := os.Create(filepath.Join(p.Logs, LockName(ProofID)))
+	lock, err := os.Create(filepath.Join(p.Logs, LockName(execid.Runtime)))
 	must(t, err)
 	defer lock.Close()
 	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
-	data, err = Encode(Journal{Version: Version, ExecID: ProofID, Nonce: r.Nonce, State: StateStarted})
+	data, err = Encode(Journal{Version: Version, ExecID: execid.Runtime, Nonce: r.Nonce, State: StateStarted})
 	must(t, err)
-	write(t, p.Logs, JournalName(ProofID), string(data))
-	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	write(t, p.Logs, JournalName(execid.Runtime), string(data))
+	write(t, p.Logs, StdoutName(execid.Runtime), r.Command[2]+"\n")
 	if proof := prove(); !strings.Contains(proof.Awaited, "DNS server") {
 		t.Errorf("without names: %+v", proof)
 	}
-	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(ProofID))); err == nil {
+	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", CancelName(execid.Runtime))); err == nil {
 		t.Error("the command was cancelled before it could reach the server")
 	}
-	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n"+ProofNames+"\n")
+	write(t, p.Logs, StdoutName(execid.Runtime), r.Command[2]+"\n"+ProofNames+"\n")
 	if proof := prove(); proof.Awaited != awaitsEnd || d.Nameless("box1") {
 		t.Errorf("with names: %+v, nameless %t", proof, d.Nameless("box1"))
 	}
 	c.NeedsNames = false
-	must(t, d.Forget("box1", ProofID))
-	write(t, p.Logs, StdoutName(ProofID), r.Command[2]+"\n")
+	must(t, d.Forget("box1", execid.Runtime))
+	write(t, p.Logs, StdoutName(execid.Runtime), r.Command[2]+"\n")
 	if proof := prove(); proof.Awaited != awaitsEnd || !d.Nameless("box1") {
 		t.Errorf("names are not needed: %+v, nameless %t", proof, d.Nameless("box1"))
 	}

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // Release lets PID 1 start the main process and execs, in this run. Idempotent. Errors: invalid argument; not found
@@ -13,7 +15,7 @@ func (d *Dir) Release(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
-	return d.put(sandboxID, MainID, "release", ReleaseName, nil)
+	return d.put(sandboxID, execid.Main, "release", ReleaseName, nil)
 }
 
 // Released reports whether PID 1 was released in this run. Errors: invalid argument; unavailable.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // MaxTailBytes is the most that Tail returns.
@@ -14,10 +16,10 @@ const MaxTailBytes = 1 << 20
 // MainLogPaths returns the host paths of the two logs of the container's main process. They need not exist; their content is
 // untrusted. They contain the output of all its starts, the oldest first.
 func (d *Dir) MainLogPaths(sandboxID string) (stdout, stderr string) {
-	return d.LogPaths(sandboxID, MainID)
+	return d.LogPaths(sandboxID, execid.Main)
 }
 
-// Tail returns the end of a log: at most limit bytes, and at most MaxTailBytes. execID may be MainID. It follows no symlink,
+// Tail returns the end of a log: at most limit bytes, and at most MaxTailBytes. execID may be execid.Main. It follows no symlink,
 // opens no device and waits for no FIFO. The bytes are the command's output, possibly starting inside a
 // character. Errors: invalid argument; not found; ErrMalformed for anything but a regular file; else the I/O error.
 func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error) {

@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func TestTail(t *testing.T) {
 	d, p := newDir(t)
 	write(t, p.Logs, StdoutName("_hook.0"), "first\nlast\n")
 	write(t, p.Logs, StderrName("_hook.0"), "")
-	write(t, p.Logs, StderrName(MainID), "main\n")
+	write(t, p.Logs, StderrName(execid.Main), "main\n")
 	big := filepath.Join(p.Logs, StdoutName("big"))
 	write(t, p.Logs, StdoutName("big"), "")
 	must(t, os.Truncate(big, 1<<40))
@@ -31,7 +33,7 @@ func TestTail(t *testing.T) {
 		{"_hook.0", false, 0, ""},
 		{"_hook.0", false, -1, ""},
 		{"_hook.0", true, 1000, ""},
-		{MainID, true, 1000, "main\n"},
+		{execid.Main, true, 1000, "main\n"},
 		{"big", false, 3, "\x00\x00\x00"},
 		{"big", false, 1 << 30, strings.Repeat("\x00", MaxTailBytes)},
 	} {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 // Bounds of Traces per directory: a container can fill its own directory with names.
@@ -133,7 +135,7 @@ func (t *traces) input(dirfd int, name string) error {
 // output reads a file of the log directory.
 func (t *traces) output(dirfd int, name string) error {
 	id, ok := strings.CutSuffix(name, journalSuffix)
-	if !ok || !ValidExecID(id) || id == MainID {
+	if !ok || !ValidExecID(id) || id == execid.Main {
 		return nil
 	}
 	one := t.trace(id)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -53,7 +54,7 @@ func (b *box) logMain(cmd *exec.Cmd) (done func(), err error) {
 		return func() {}, nil
 	}
 	var files []*os.File
-	for _, name := range []string{execjournal.StdoutName(execjournal.MainID), execjournal.StderrName(execjournal.MainID)} {
+	for _, name := range []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)} {
 		f, openErr := os.OpenFile(filepath.Join(b.logs, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		files, err = append(files, f), errors.Join(err, openErr)
 	}
