@@ -21,7 +21,7 @@ const (
 	agentFailed   = agboxv1.AgentState_AGENT_STATE_FAILED
 )
 
-// TestRecoveryAfterTheDaemonWasAway has a row for each that issue 5 lists: what was on record, and what happened meanwhile.
+// TestRecoveryAfterTheDaemonWasAway has a row for each pair of what was on record and what happened meanwhile.
 func TestRecoveryAfterTheDaemonWasAway(t *testing.T) {
 	const work = "SPAWN CONNECTED PROMPT_RECEIVED"
 	for _, row := range []struct {

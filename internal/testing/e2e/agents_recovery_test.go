@@ -37,7 +37,7 @@ type recovery struct {
 	given           int
 }
 
-// rows of the table, in the order of issue 5.
+// rows of the table of recoveries.
 var recoveries = []recovery{
 	{id: "pending-never-attempted", record: (*stage).accept, moves: reborn},
 	{id: "pending-spawned-and-nobody-told", record: (*stage).spawn, moves: " CONNECTED=IDLE"},
