@@ -10,8 +10,8 @@ import (
 )
 
 // GiveUp records an operator's confirmation that sandboxes are gone, by sandbox ID, all or none. A newer one replaces an older one;
-// what is not live, or was judged already, is left out. A report with Progress.Missing removes the confirmation in its own transaction, and so does the end
-// of the sandbox. It survives crashes, but not the loss of the database: then the operator is asked again. Errors: ErrUnavailable.
+// what is not live, or was judged already, is left out. A report with Progress.Missing removes the confirmation in its own transaction, and
+// so does the end of the sandbox. It survives crashes, and the loss of the database if the log is complete. Errors: ErrUnavailable.
 func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
 	copies := make(map[string]*storev1.GivenUp, len(confirmed))
 	for id, g := range confirmed {

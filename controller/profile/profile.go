@@ -17,7 +17,7 @@ const (
 var risky = []string{"MKNOD", "NET_RAW"}
 
 // forInit is what PID 1 of a hardened sandbox and the supervisors of its execs work with; no command inherits any of it. A test
-// of cmd/agbox-shim removes each in turn and shows what breaks.
+// of internal/shim removes each in turn and shows what breaks.
 //
 //	CHOWN         gives the working directory and pipes to the user of commands
 //	DAC_OVERRIDE  writes journals into a directory of the daemon's user, enters directories of commands' users, and sets OOM scores
