@@ -11,16 +11,16 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Resolved holds the properties of this host and its configuration that a create resolves at its accept, for the sandbox's whole life.
+// Resolved holds the host and configuration properties that CreateSandbox records for the sandbox's whole life.
 type Resolved struct {
 	Tools       []*storev1.ToolMount
 	Confinement *storev1.Confinement
 }
 
-// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. r is kept with the
-// intent; nil: nothing was resolved. A fixed host port of the spec is its own from here until it is FAILED or to be deleted. Errors:
-// Refusals SANDBOX_ID_ALREADY_EXISTS (also for IDs of the past), SANDBOX_NAME_ALREADY_EXISTS and
-// SANDBOX_PORT_ALREADY_IN_USE; ErrInvalidArgument; ErrUnavailable.
+// CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. r is recorded with the intent;
+// nil: nothing was resolved. The fixed host ports of spec are reserved until the sandbox is FAILED or its delete is requested. Errors:
+// Refusals SANDBOX_ID_ALREADY_EXISTS (also for the ID of a deleted sandbox), SANDBOX_NAME_ALREADY_EXISTS and SANDBOX_PORT_ALREADY_IN_USE;
+// ErrInvalidArgument; ErrUnavailable.
 func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *Resolved) (Sandbox, error) {
 	if err := checkID("sandbox ID", id); err != nil {
 		return Sandbox{}, err
@@ -40,8 +40,8 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 	return sb.copied(), nil
 }
 
-// CheckCreate refuses what CreateSandbox would refuse, and records nothing. A live sandbox with the ID without counts as gone
-// already; empty: none does. Errors: as CreateSandbox.
+// CheckCreate returns the error that CreateSandbox would return, and records nothing. It treats the live sandbox whose ID is without as
+// already deleted; empty: no sandbox. Errors: as CreateSandbox.
 func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error {
 	if err := checkID("sandbox ID", id); err != nil {
 		return err
@@ -50,14 +50,14 @@ func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.
 	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, without) })
 }
 
-// create records sb, whose spec and intent are given.
+// create stages the records of sb; the caller has set its spec and intent.
 func (t *txn) create(sb *Sandbox) error {
 	if err := t.mayCreate(sb, ""); err != nil {
 		return err
 	}
 	nanos := uint64(t.now.UnixNano())
 	sb.CreatedAt = fromNanos(nanos)
-	sb.Agents = t.agentsIn(sb.ID) // of one of that ID that was lost with a database
+	sb.Agents = t.agentsIn(sb.ID) // agents of a sandbox with this ID whose record was lost with a database
 	if err := t.putInt(bucketSandboxID, sb.ID, nanos); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (t *txn) create(sb *Sandbox) error {
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
 
-// mayCreate refuses an ID that was ever used, and a name or a host port that a live sandbox other than without has.
+// mayCreate refuses an ID that was ever used, and a name or a host port held by a live sandbox other than without.
 func (t *txn) mayCreate(sb *Sandbox, without string) error {
 	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
 		return sandboxExists(sb.ID)
@@ -91,8 +91,8 @@ func (t *txn) holdName(id, name string) error {
 	return t.put(bucketNames, name, &storev1.NameRef{SandboxId: id})
 }
 
-// intend stages the next generation of the desired state. A demotion belongs to the pause that is over with it, and a stop
-// forgets the deadline.
+// intend stages the next generation of the desired state. It clears a demotion, which ends with its pause; a stop also clears the
+// deadline.
 func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
 	d := proto.CloneOf(sb.Desired)
 	d.RunState, d.Reason, d.RequestedAt = run, reason, t.now.UnixNano()
@@ -105,7 +105,7 @@ func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
 	return t.put(bucketDesired, sb.ID, d)
 }
 
-// change is an accepted change of intent together with its event.
+// change stages an accepted change of intent together with its event.
 func (t *txn) change(sb *Sandbox, run storev1.RunState, typ agboxv1.EventType, state agboxv1.SandboxState, reason string) error {
 	if err := t.intend(sb, run, reason); err != nil {
 		return err

@@ -11,40 +11,41 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Rebuilt is what was found of one live sandbox that is not in the database.
+// Rebuilt is what recovery found of one live sandbox that is missing from the database.
 type Rebuilt struct {
-	// Record as it is to be. A last_sequence of 0 is one that is not known.
+	// Record is what Adopt records. A last_sequence of 0 is unknown.
 	Record *storev1.SandboxRecord
-	// Execs of the sandbox, active and ended. A sequence of 0 is one that is not known.
+	// Execs of the sandbox, active and ended. A sequence of 0 is unknown.
 	Execs []*storev1.ExecRecord
-	// Defaulted are the names of the fields that could not be known.
+	// Defaulted lists the names of the fields that recovery could not determine.
 	Defaulted []string
 }
 
-// What one transaction of Adopt takes: so many sandboxes, or execs of them, but at least one sandbox.
+// Limits of one transaction of Adopt, which adopts at least one sandbox.
 const (
 	adoptSandboxes = 64
 	adoptExecs     = 4096
 )
 
-// Adopt records sandboxes that were rebuilt without the database, each with its execs in one transaction, and returns the
-// IDs of those that it took, in order. Their history begins with SANDBOX_REHYDRATED, which follows the last sequence known;
-// what was before is gone as if the history limit had dropped it. Everything else is as the record says, but:
+// Adopt records sandboxes that recovery rebuilt without the database, each with its execs in one transaction, and returns the IDs of the
+// adopted ones, in order. Each history starts with SANDBOX_REHYDRATED, whose sequence follows the last known one; earlier events are gone
+// as if the history limit had dropped them. Everything else is recorded as given, except:
 //
-//   - A sandbox whose ID was ever used is left out, unless it is hidden (see Unproven), and then it is hidden no more: what is there is
-//     never changed. So Adopt may be repeated.
-//   - A name that another one holds is not taken; "name" is then among the defaulted fields.
-//   - An exec whose ID was ever used, that is of another sandbox, or has no nonce, is left out; "execs" is then defaulted.
-//   - Agents that are there and say that they are in it are in it.
+//   - A sandbox whose ID was ever used is skipped, unless it is hidden (see Unproven); adopting a hidden one reveals it. Adopt never
+//     changes existing records and may be repeated.
+//   - A name that another sandbox holds is dropped; "name" is added to the defaulted fields.
+//   - An exec is skipped if its ID was ever used, it belongs to another sandbox, or it has no nonce; "execs" is added to the defaulted
+//     fields.
+//   - Recorded agents whose sandbox ID is this one become its agents.
 //
-// Errors: ErrInvalidArgument for each record that is none of a live sandbox, after all others were adopted; ErrUnavailable,
-// and ctx's, with what was adopted all the same.
+// Errors: ErrInvalidArgument for each record that is not of a live sandbox, after all others were adopted; ErrUnavailable and ctx's,
+// together with the IDs adopted until then.
 func (s *Store) Adopt(ctx context.Context, list []Rebuilt) (adopted []string, err error) {
 	var refused []error
 	for len(list) > 0 {
 		n := adoptAtOnce(list)
 		var failed error
-		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) { // those after one that failed may have been taken
+		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) { // those after a failed one may have been adopted
 			switch {
 			case err == nil:
 				adopted = append(adopted, list[i].Record.GetSandboxId())
@@ -62,7 +63,7 @@ func (s *Store) Adopt(ctx context.Context, list []Rebuilt) (adopted []string, er
 	return adopted, errors.Join(refused...)
 }
 
-// adoptAtOnce returns how many of the list make one transaction.
+// adoptAtOnce returns how many sandboxes of the list go into one transaction.
 func adoptAtOnce(list []Rebuilt) int {
 	execs := 0
 	for i, r := range list {
@@ -88,7 +89,7 @@ func (s *Store) adoptions(list []Rebuilt) []func(*txn) error {
 	return out
 }
 
-// adoption is a Rebuilt that is known to be a live sandbox, in the store's own terms and nobody else's to change.
+// adoption is a validated private copy of a Rebuilt.
 type adoption struct {
 	sb        *Sandbox // without a state
 	state     agboxv1.SandboxState
@@ -97,7 +98,7 @@ type adoption struct {
 	idleSince int64
 }
 
-// adopt stages a: reservations, records and the event that its history begins with.
+// adopt stages a: reservations, records and the first event of its history.
 func (t *txn) adopt(a *adoption) error {
 	sb := a.sb
 	hidden := t.isHidden(sb.ID)
@@ -144,7 +145,7 @@ func (t *txn) adopt(a *adoption) error {
 	return nil
 }
 
-// adoptName lets go of a name that is taken.
+// adoptName drops a name that another sandbox holds.
 func (t *txn) adoptName(a *adoption) error {
 	sb := a.sb
 	switch {
@@ -157,7 +158,7 @@ func (t *txn) adoptName(a *adoption) error {
 	return t.holdName(sb.ID, sb.Name)
 }
 
-// adoptExecs stages those that can be taken.
+// adoptExecs stages the execs whose IDs are free, and skips the others.
 func (t *txn) adoptExecs(a *adoption) error {
 	sb := a.sb
 	seen := map[string]bool{}

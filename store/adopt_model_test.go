@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAdoptedSandboxesAreWhatTheirRecordsSay, whatever was asked of the store that was lost. The newest sequence, one more,
-// and that the record was rebuilt are the only differences.
+// TestAdoptedSandboxesAreWhatTheirRecordsSay checks adoption after random histories of the lost store. Only the newest sequence, which is
+// one higher, and the mark of a rebuilt record may differ.
 func TestAdoptedSandboxesAreWhatTheirRecordsSay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -37,7 +37,7 @@ func TestAdoptedSandboxesAreWhatTheirRecordsSay(t *testing.T) {
 	})
 }
 
-// openUnsynced: nothing dies here, and syncs are most of what the test would wait for.
+// openUnsynced opens a store that does not sync: nothing crashes here, and syncs would take most of the test's time.
 func openUnsynced(t *testing.T, o Options) *Store {
 	t.Helper()
 	s, err := Open(ctx, o)
@@ -46,7 +46,7 @@ func openUnsynced(t *testing.T, o Options) *Store {
 	return s
 }
 
-// adoptAndCompare returns the records of the store that has adopted the list.
+// adoptAndCompare returns the records of a new store that has adopted the list.
 func adoptAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Rebuilt) []Rebuilt {
 	o := c.options(testOptions(t))
 	s := openUnsynced(t, o)

@@ -56,7 +56,7 @@ func TestWhatIsThereIsNeverClobbered(t *testing.T) {
 	checkDatabase(t, s.o.Path)
 }
 
-// contentOf is every record of an open store by bucket and key.
+// contentOf returns every record of an open store by bucket and key.
 func contentOf(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -164,7 +164,7 @@ func TestAdoptionIsDoneInBoundedTransactionsAndGoesOnAfterOneFailed(t *testing.T
 	}
 }
 
-// TestAnOOMKilledExecOfBeforeTheRebuildStillExplainsTheContainersFlag, if it ended in the present run.
+// TestAnOOMKilledExecOfBeforeTheRebuildStillExplainsTheContainersFlag if it ended in the current run.
 func TestAnOOMKilledExecOfBeforeTheRebuildStillExplainsTheContainersFlag(t *testing.T) {
 	c := newClock()
 	s := lost(t, c, func(s *Store) {

@@ -34,7 +34,7 @@ func recordsOf(t testing.TB, s *Store) []Rebuilt {
 	return list
 }
 
-// record is one of a sandbox of which little is known.
+// record returns the record of a sandbox with only the required fields.
 func record(id string) *storev1.SandboxRecord {
 	return &storev1.SandboxRecord{
 		Version: recordVersion, SandboxId: id, Spec: spec(), State: int32(ready),
@@ -53,7 +53,7 @@ func adopt(t testing.TB, s *Store, list ...Rebuilt) []string {
 	return ids
 }
 
-// lost returns a store that has adopted the records of another one.
+// lost returns a store that has adopted the records of a lost one.
 func lost(t *testing.T, c *clock, fill func(s *Store)) *Store {
 	t.Helper()
 	before := open(t, c.options(testOptions(t)))
@@ -103,7 +103,7 @@ func TestAnAdoptedSandboxLivesOn(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// lifeAfter takes box from READY to its end.
+// lifeAfter runs box from READY to DELETED.
 func lifeAfter(t *testing.T, s *Store) {
 	t.Helper()
 	_, err := s.RequestStop(ctx, "box", "stop_requested")

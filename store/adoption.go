@@ -15,10 +15,10 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// maxSequence is beyond every true one, and leaves room for those to come.
+// maxSequence is the largest sequence accepted from a record; it leaves room for later events.
 const maxSequence = 1 << 62
 
-// newAdoption copies r. Errors: ErrInvalidArgument when it is not of a live sandbox.
+// newAdoption copies and validates r. Errors: ErrInvalidArgument when it is not of a live sandbox.
 func newAdoption(r Rebuilt) (*adoption, error) {
 	if err := adoptable(r.Record); err != nil {
 		return nil, fmt.Errorf("adopt sandbox %q: %w: %w", r.Record.GetSandboxId(), err, errdefs.ErrInvalidArgument)
@@ -39,7 +39,7 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 	}
 	a.details.Preparing = rec.GetPreparing() && a.state == agboxv1.SandboxState_SANDBOX_STATE_PENDING &&
 		d.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE
-	a.defaulted(d.GetRehydrated().GetDefaulted()...) // what was guessed once is no better known now
+	a.defaulted(d.GetRehydrated().GetDefaulted()...) // a field defaulted in an earlier rebuild is still unknown
 	a.defaulted(r.Defaulted...)
 	for _, e := range r.Execs {
 		a.takeExec(e)
@@ -47,7 +47,7 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 	return a, nil
 }
 
-// adoptable says why a record can't be of a live sandbox.
+// adoptable returns why a record cannot be of a live sandbox.
 func adoptable(rec *storev1.SandboxRecord) error {
 	d := rec.GetDesired()
 	state := agboxv1.SandboxState(rec.GetState())
@@ -76,7 +76,7 @@ func timestampOf(nanos int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.Unix(0, nanos))
 }
 
-// takeExec copies the record of an exec, if it is one of this sandbox.
+// takeExec copies the record of an exec if it belongs to this sandbox.
 func (a *adoption) takeExec(r *storev1.ExecRecord) {
 	r = proto.CloneOf(r)
 	e := Exec{ID: r.GetExecId(), SandboxID: a.sb.ID, Request: r.GetRequest(), Desired: r.GetDesired(), End: r.GetEnd()}
@@ -98,15 +98,15 @@ func (a *adoption) takeExec(r *storev1.ExecRecord) {
 	a.execs = append(a.execs, e)
 }
 
-// defaulted adds names of fields that could not be known.
+// defaulted adds names of fields that recovery could not determine.
 func (a *adoption) defaulted(fields ...string) {
 	all := append(a.details.GetDefaulted(), fields...)
 	slices.Sort(all)
 	a.details.Defaulted = slices.Compact(all)
 }
 
-// number gives the execs sequences that are no greater than the sandbox's last one, and that the last one if it is not
-// known. An exec of which the database or the mirror lost a part has none.
+// number sets the unknown sequences of the execs, none greater than the sandbox's last one, and that last one if it is unknown. A sequence
+// is unknown when the database or the mirror lost a part of the exec.
 func (a *adoption) number(now time.Time) {
 	last := a.sb.LastSequence
 	for _, e := range a.execs {
@@ -130,7 +130,7 @@ func (a *adoption) number(now time.Time) {
 	a.sb.LastSequence = last
 }
 
-// startHistory counts what was before the first event as gone, and tells in the intent what the event tells.
+// startHistory marks all events before the first one as dropped, and copies the details of the event into the intent.
 func (a *adoption) startHistory(now time.Time) {
 	sb := a.sb
 	sb.history = history{dropped: sb.LastSequence, trimmed: sb.LastSequence, scanned: sb.LastSequence}

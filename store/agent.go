@@ -10,40 +10,40 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
-// Agent is what the store knows of one agent. It is a copy: changing it changes nothing in the store.
+// Agent is a copy of the store's records of one agent; changing it does not change the store.
 type Agent struct {
 	ID string
-	// Name as given at creation, or empty. Unique among agents that nobody asked to delete.
+	// Name as given at creation, or empty. Unique among agents whose delete was not requested.
 	Name      string
 	SandboxID string
-	// Spec, Desired and Status are nil while Corrupt says that they do not decode.
+	// Spec, Desired and Status are nil if their record does not decode; Corrupt is then true.
 	Spec    *agboxv1.AgentSpec
 	Desired *storev1.AgentDesired
-	// Status.State is never unspecified: a record without one has that which its other fields mean.
+	// Status.State is never unspecified: for a record without a state, the store derives it from the other fields.
 	Status *storev1.AgentStatus
 	// CreatedAt is when the ID was reserved.
 	CreatedAt time.Time
-	// Queued is the number of prompts that wait and are not held; the one being worked on is not among them.
+	// Queued is the number of waiting prompts, without held ones and without the claimed one.
 	Queued int
-	// Corrupt is true when a record does not decode. Such an agent is served with what is readable, is not in LiveAgentIDs,
-	// and every write to it is ErrDataLoss.
+	// Corrupt is true when a record does not decode. Such an agent is returned with its readable parts, is not in LiveAgentIDs, and every
+	// write to it returns ErrDataLoss.
 	Corrupt bool
 }
 
-// Bounds of what is kept.
+// Limits on the stored records of agents.
 const (
 	// maxAgentIDBytes leaves room for ".<incarnation>" in an exec ID.
 	maxAgentIDBytes = 180
-	// maxAgents of one sandbox: all of them are asked to go in one transaction.
+	// maxAgents in one sandbox: one transaction requests the delete of all of them.
 	maxAgents = 1000
-	// maxPrompts that wait, and maxHeld that were cut off and are only shown.
+	// maxPrompts that wait, and maxHeld prompts that were cut off and are only listed.
 	maxPrompts = 1000
 	maxHeld    = 16
-	// maxTransitions kept of an agent.
+	// maxTransitions kept for one agent.
 	maxTransitions = 1000
 )
 
-// ExecID is the ID of the exec that is the given life of an agent's process. No client can choose such a one.
+// ExecID returns the ID of the exec of the given incarnation. Clients cannot choose such an ID.
 func (a Agent) ExecID(incarnation uint64) string { return execid.ForAgent(a.ID, incarnation) }
 
 func (a *Agent) copied() Agent {
@@ -60,7 +60,7 @@ func (a *Agent) copied() Agent {
 	return c
 }
 
-// lives reports whether the record says that there is a process.
+// lives reports whether the agent has a process according to its record.
 func (a *Agent) lives() bool {
 	switch a.Status.GetState() {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
@@ -84,11 +84,11 @@ func (a *Agent) matches(f AgentFilter) bool {
 // AgentFilter selects agents. Empty fields select everything.
 type AgentFilter struct {
 	SandboxID string
-	// Labels that the spec must have, all of them.
+	// Labels that the spec must all have.
 	Labels map[string]string
 }
 
-// agentOfExec returns the agent whose process an exec is; empty: it is no agent's.
+// agentOfExec returns the ID of the agent whose process the exec is; empty for other execs.
 func agentOfExec(execID string) string {
 	agentID, _, _ := execid.OfAgent(execID)
 	return agentID

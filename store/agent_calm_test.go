@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// calmLife is a life that nobody cuts off: what a record must be in each version.
+// calmLife is a life without crashes: it shows the correct record of each version.
 type calmLife struct {
 	mu       sync.Mutex
 	s        *Store
@@ -17,7 +17,7 @@ type calmLife struct {
 	newest   uint64
 }
 
-// at returns all that is recorded of an agent in a version.
+// at returns all records of an agent in a version.
 func (c *calmLife) at(t *testing.T, version uint64) string {
 	t.Helper()
 	c.mu.Lock()
@@ -34,7 +34,7 @@ func (c *calmLife) at(t *testing.T, version uint64) string {
 	return c.pictures[version]
 }
 
-// picture is all that is recorded of an agent, without its ID.
+// picture returns all records of an agent, without its ID.
 func picture(t *testing.T, s *Store, id string) string {
 	t.Helper()
 	a := agent1(t, s, id)

@@ -11,18 +11,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Claim says how a prompt is given.
+// Claim says how a prompt is delivered.
 type Claim struct {
-	// InboxOffset is where it goes in the inbox.
+	// InboxOffset is the prompt's offset in the inbox.
 	InboxOffset int64
-	// Past is what is told with it; empty: nothing is.
+	// Past is the context delivered with the prompt; empty: none.
 	Past string
 }
 
-// ClaimPrompt makes an IDLE agent BUSY with the first prompt that waits, in one transaction with the user's message: of
-// many callers with the same version one wins. Errors: ErrAborted when version, unless it is 0, is not the present one, or
-// the agent is not wanted to run, or something drains; ErrNotFound when no prompt waits; SANDBOX_NOT_READY;
-// *agentstate.IllegalError when it is not IDLE; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// ClaimPrompt makes an IDLE agent BUSY with its first waiting prompt, in one transaction with the user's message. Of several callers with
+// the same version one succeeds. Errors: ErrAborted when version, unless it is 0, is not the current one, when the agent is not wanted to
+// run, or during a drain; ErrNotFound when no prompt waits; SANDBOX_NOT_READY; *agentstate.IllegalError when the agent is not IDLE;
+// AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) ClaimPrompt(ctx context.Context, id string, version uint64, c Claim) (Agent, *storev1.AgentPrompt, error) {
 	var p *storev1.AgentPrompt
 	a, err := s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) {
@@ -59,7 +59,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
 	d.tellPrompt(n, p)
-	// What was wanted of the turn that was cut off is not wanted of this one.
+	// An interrupt or nudge requested for the turn that was cut off does not apply to this one.
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	st.PromptId, st.Parked = p.GetPromptId(), false
 	if err := d.transition(tr); err != nil {
@@ -71,7 +71,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	return p, d.save()
 }
 
-// tellPrompt appends the user's message.
+// tellPrompt appends the events of the user's message.
 func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
 	m := &agboxv1.AgentMessage{
 		MessageId: fmt.Sprintf("%s%d.%d", promptMessage, n, p.GetClaims()), Role: roleUser, PromptId: p.GetPromptId(),
@@ -92,6 +92,6 @@ func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
 
 const (
 	roleUser = "user"
-	// promptMessage begins the IDs of the user's messages, and of no other.
+	// promptMessage is the prefix of the message IDs of users, and of no others.
 	promptMessage = "prompt."
 )

@@ -9,10 +9,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Snapshots of a part are superseded by the next one. They go when their message is completed, or its turn is cut off.
+// A snapshot of a part is superseded by the next one. Superseded snapshots are dropped when their message is completed or its turn is cut
+// off.
 
-// compact drops the superseded snapshots of a message of the present incarnation: those appended in this request, then,
-// unless the message began in it, those that are stored.
+// compact drops the superseded snapshots of a message of the current incarnation: those that this request appended, then the stored ones,
+// unless this request also appended the start of the message.
 func (d *agentDraft) compact(messageID string) {
 	seen := map[uint32]bool{}
 	for i, ev := range slices.Backward(d.events) {
@@ -48,7 +49,7 @@ func (d *agentDraft) compactStored(c *bolt.Cursor, messageID string, seen map[ui
 	}
 }
 
-// superseded reports whether ev, looked at from the newest back, is a snapshot that a newer one replaces.
+// superseded reports whether a newer snapshot replaces ev. The caller walks the events from the newest to the oldest.
 func (d *agentDraft) superseded(ev *agboxv1.AgentEvent, seen map[uint32]bool) bool {
 	p := ev.GetPart()
 	if p == nil {
@@ -59,12 +60,12 @@ func (d *agentDraft) superseded(ev *agboxv1.AgentEvent, seen map[uint32]bool) bo
 	return known
 }
 
-// isOf reports whether ev is of a message of the present incarnation: others may have used the ID too.
+// isOf reports whether ev belongs to the message in the current incarnation; older incarnations may have used the same ID.
 func (d *agentDraft) isOf(ev *agboxv1.AgentEvent, messageID string) bool {
 	return ev != nil && ev.GetIncarnation() == d.Status.GetIncarnation() && messageOf(ev) == messageID
 }
 
-// messageOf is the ID of the message that ev is of; empty: of none.
+// messageOf returns the ID of the message that ev belongs to; empty: none.
 func messageOf(ev *agboxv1.AgentEvent) string {
 	if p := ev.GetPart(); p != nil {
 		return p.GetMessageId()
@@ -72,7 +73,7 @@ func messageOf(ev *agboxv1.AgentEvent) string {
 	return ev.GetMessage().GetMessageId()
 }
 
-// compactOpen compacts the message that was not completed, if there is one. It stays so: that marks it as interrupted.
+// compactOpen compacts the last message if it was never completed. It stays incomplete, which marks it as interrupted.
 func (d *agentDraft) compactOpen() {
 	last := d.lastOfMessages()
 	if last != nil && last.GetEventType() != agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED {
@@ -80,7 +81,7 @@ func (d *agentDraft) compactOpen() {
 	}
 }
 
-// lastOfMessages is the newest event of a message that the present incarnation has said: the user's may come in between.
+// lastOfMessages returns the newest message event of the current incarnation. It skips the user's messages, which can be interleaved.
 func (d *agentDraft) lastOfMessages() (last *agboxv1.AgentEvent) {
 	look := func(ev *agboxv1.AgentEvent) bool {
 		if id := messageOf(ev); id != "" && ev.GetIncarnation() == d.Status.GetIncarnation() && !strings.HasPrefix(id, promptMessage) {

@@ -16,8 +16,7 @@ import (
 
 var errKilled = errors.New("killed")
 
-// killer is a commit that at chosen moments does not return, as far as anybody can tell: the daemon is dead before or after
-// it. Nobody knows what came of the last write then.
+// killer simulates the death of the daemon before or after chosen commits: the commit fails, and its caller does not know its outcome.
 type killer struct {
 	decide func() (before, after bool)
 	kills  int
@@ -37,7 +36,7 @@ func (k *killer) commit(tx *bolt.Tx) error {
 	return err
 }
 
-// script is what a process says, an output an offset.
+// script returns the output of a process; an item's index is its offset.
 func script() []AgentOutput {
 	var out []AgentOutput
 	out = append(out, AgentOutput{Ready: true, SessionID: "session"})
@@ -52,8 +51,7 @@ func script() []AgentOutput {
 	return out
 }
 
-// drive does what comes next for the agent of a script, as a controller would, from what the store says alone. done: there is
-// nothing left.
+// drive takes the next step for the agent of a script, as a controller would, using only what the store returns. done: no step is left.
 func drive(s *Store, batch int) (done bool, err error) {
 	a, err := s.Agent(ctx, "agent")
 	if errdefs.IsNotFound(err) {
@@ -84,7 +82,7 @@ func drive(s *Store, batch int) (done bool, err error) {
 	return false, listen(s, batch)
 }
 
-// listen takes in some of the script from where the store is, no further than the end of a turn.
+// listen ingests a part of the script from the store's position, at most to the end of a turn.
 func listen(s *Store, batch int) error {
 	all := script()
 	from, err := s.AgentPosition(ctx, "agent")
@@ -102,7 +100,7 @@ func listen(s *Store, batch int) error {
 	return s.Ingest(ctx, "agent", 1, from, to, out)
 }
 
-// live drives the script to its end through all kills and returns the stored history.
+// live drives the script to its end across all kills and returns the stored history.
 func live(t *testing.T, k *killer, batch int, look func(*Store)) (history []byte) {
 	t.Helper()
 	o := newClock().options(testOptions(t))
@@ -131,8 +129,8 @@ func live(t *testing.T, k *killer, batch int, look func(*Store)) (history []byte
 	return history
 }
 
-// TestAKillAtEachCommitLeavesTheSameHistory: nothing is taken in twice, nothing is lost, and no transition is half written,
-// which the check of the database would find.
+// TestAKillAtEachCommitLeavesTheSameHistory: nothing is ingested twice, nothing is lost, and no transaction is half written, which the
+// check of the database would find.
 func TestAKillAtEachCommitLeavesTheSameHistory(t *testing.T) {
 	commits := 0
 	want := live(t, &killer{decide: func() (bool, bool) { commits++; return false, false }}, 4, func(*Store) {})
@@ -151,7 +149,7 @@ func TestAKillAtEachCommitLeavesTheSameHistory(t *testing.T) {
 	t.Logf("%d commits, %d kills", commits, kills)
 }
 
-// TestTwoHundredKillsLeaveTheSameHistory kills at random, several times in one life; forty kills with -short.
+// TestTwoHundredKillsLeaveTheSameHistory kills at random, several times per life; 40 kills with -short.
 func TestTwoHundredKillsLeaveTheSameHistory(t *testing.T) {
 	want := live(t, &killer{decide: func() (bool, bool) { return false, false }}, 3, func(*Store) {})
 	r := rand.New(rand.NewPCG(5, 200))

@@ -13,13 +13,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// InitialPromptID is the prompt ID of a spec's initial prompt. No client can choose it.
+// InitialPromptID is the prompt ID of a spec's initial prompt. Clients cannot choose it.
 const InitialPromptID = "initial.1"
 
-// CreateAgent reserves id, and name unless it is empty, and records spec, intent and a PENDING agent of a live sandbox,
-// with the initial prompt as the first in its queue. Errors: Refusals AGENT_ID_ALREADY_EXISTS (also for IDs of the past),
-// AGENT_NAME_ALREADY_EXISTS, SANDBOX_NOT_FOUND, AGENT_INVALID_STATE when the sandbox is deleted or to be, and AGENTS_FULL
-// beyond 1,000 agents of a sandbox; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+// CreateAgent reserves id, and name unless it is empty, and records spec, intent and a PENDING agent of a live sandbox, with the initial
+// prompt as the first in its queue. Errors: Refusals AGENT_ID_ALREADY_EXISTS (also for the ID of a removed agent),
+// AGENT_NAME_ALREADY_EXISTS, SANDBOX_NOT_FOUND, AGENT_INVALID_STATE when the sandbox is deleted or its delete was requested, and
+// AGENTS_FULL beyond 1,000 agents of a sandbox; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) CreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) (Agent, error) {
 	a, err := newAgent(id, name, spec)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Store) CreateAgent(ctx context.Context, id, name string, spec *agboxv1.
 	return s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) { return t.createAgent(a) })
 }
 
-// CheckCreateAgent refuses what CreateAgent would refuse, and records nothing. Errors: as CreateAgent.
+// CheckCreateAgent returns the error that CreateAgent would return, and records nothing. Errors: as CreateAgent.
 func (s *Store) CheckCreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) error {
 	a, err := newAgent(id, name, spec)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *txn) createAgent(a *Agent) (*agentDraft, error) {
 	return d, d.save()
 }
 
-// mayCreateAgent returns a draft of the sandbox.
+// mayCreateAgent returns a draft of the agent's sandbox if the agent can be created in it.
 func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
 	sb, err := t.mayHold(a.ID, a.SandboxID)
 	if err != nil {
@@ -118,8 +118,8 @@ func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
 	return sb, nil
 }
 
-// hasExecOf reports whether an exec of such an agent was ever recorded: agents are not rebuilt after a loss of the
-// database, their execs are.
+// hasExecOf reports whether an exec of an agent with this ID was ever recorded. After a loss of the database, recovery from Docker's
+// labels rebuilds execs but no agents.
 func (t *txn) hasExecOf(id string) bool {
 	b := t.tx.Bucket([]byte(bucketExecID))
 	if b == nil {

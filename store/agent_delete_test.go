@@ -60,7 +60,7 @@ func TestASandboxGoesWithItsAgents(t *testing.T) {
 	must(t, err)
 }
 
-// TestARemovalThatWasCutOffIsBegunAgain: the agent is found until the last transaction.
+// TestARemovalThatWasCutOffIsBegunAgain: the agent is readable until the last transaction of its removal.
 func TestARemovalThatWasCutOffIsBegunAgain(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")

@@ -18,15 +18,15 @@ type (
 	agentDesired = storev1.AgentDesired
 )
 
-// agentDraft is an agent that one request changes. What is appended to its history is staged by save: parts that are
-// superseded in the same request are never written.
+// agentDraft is an agent that one request changes. save stages the appended events; parts superseded within the same request are never
+// written.
 type agentDraft struct {
 	*txn
 	*Agent
-	events  []*agboxv1.AgentEvent // appended; nil for those that were superseded since
-	staged  int                   // how many of them were staged
-	dropped map[uint64]bool       // stored events that are staged to go
-	wake    bool                  // tell the hooks
+	events  []*agboxv1.AgentEvent // appended; superseded ones are set to nil
+	staged  int                   // number of appended events that were staged
+	dropped map[uint64]bool       // stored events whose removal is staged
+	wake    bool                  // call the agent hooks
 }
 
 // agent returns a draft. Errors: AGENT_NOT_FOUND; ErrDataLoss.
@@ -46,7 +46,7 @@ func (t *txn) draft(a *Agent) *agentDraft {
 	return &agentDraft{txn: t, Agent: &c, dropped: map[uint64]bool{}}
 }
 
-// append gives the event its place in the history.
+// append assigns the event its sequence and incarnation and adds it to the history.
 func (d *agentDraft) append(ev *agboxv1.AgentEvent) {
 	st := d.Status
 	st.LastSequence++
@@ -61,7 +61,7 @@ func (d *agentDraft) append(ev *agboxv1.AgentEvent) {
 	}
 }
 
-// save stages the draft with its history, and what follows for its sandbox.
+// save stages the draft with its history, and the resulting change of its sandbox.
 func (d *agentDraft) save() error {
 	if err := d.stageEvents(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (d *agentDraft) save() error {
 	return nil
 }
 
-// publish stages the draft as what the index holds.
+// publish stages the draft for the index.
 func (d *agentDraft) publish() {
 	d.changes.agents[d.ID] = d.Agent
 	if d.wake {
@@ -87,7 +87,7 @@ func (d *agentDraft) publish() {
 	d.settle(d.SandboxID)
 }
 
-// stageEvents writes what was appended and not superseded since.
+// stageEvents stages the appended events that were not superseded.
 func (d *agentDraft) stageEvents() error {
 	for _, ev := range d.events {
 		if ev == nil {
@@ -111,7 +111,7 @@ func (d *agentDraft) stageEvents() error {
 	return nil
 }
 
-// encodeEvent takes the words of programs as they come: what is no UTF-8 is made so.
+// encodeEvent encodes an event of program output: text that is not UTF-8 is converted first.
 func encodeEvent(ev *agboxv1.AgentEvent) ([]byte, error) {
 	b, err := encode(ev)
 	if err == nil {
@@ -134,14 +134,14 @@ func makeValid(m protoreflect.Message) {
 	})
 }
 
-// forget stages that a stored event goes.
+// forget stages the removal of a stored event.
 func (d *agentDraft) forget(key, value []byte) {
 	d.Status.Events -= min(d.Status.GetEvents(), 1)
 	d.Status.EventBytes -= min(d.Status.GetEventBytes(), uint64(len(value)))
 	d.ops = append(d.ops, op{kind: opDelete, bucket: prefixAgentEvents + d.ID, key: bytes.Clone(key)})
 }
 
-// putNumbered stages a record under a number.
+// putNumbered stages a record whose key is a number.
 func (t *txn) putNumbered(bucket string, n uint64, m proto.Message) error {
 	b, err := encode(m)
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// maxReadBytes is maxRead for events of agents, which can be large: one that is larger is read alone.
+// maxReadBytes limits one read of agent events, which can be large. A single larger event is returned alone.
 const maxReadBytes = 1 << 20
 
-// AgentEvents returns the events of an agent that are newer than sequence after, in order, at most limit or 256 (limit < 1:
-// 256), and fewer where those would be more than 1 MiB. Superseded snapshots are missing. Nothing newer: empty, no error, and
-// never empty otherwise. after 0 is valid always, and returns what is left.
-// Errors: Refusals AGENT_NOT_FOUND, and AGENT_EVENT_SEQUENCE_EXPIRED when after is beyond the newest, or events newer than
-// it were dropped; ErrDataLoss when the next event does not decode (the way past it is its own sequence as after);
-// ErrUnavailable.
+// AgentEvents returns the events of an agent with a sequence above after, in order: at most limit or 256 (limit < 1: 256), and fewer if
+// they would exceed 1 MiB. Superseded snapshots are missing. The result is empty, without an error, only if there is no newer event. after
+// 0 is always valid and returns the events that are kept. Errors: Refusals AGENT_NOT_FOUND, and AGENT_EVENT_SEQUENCE_EXPIRED when after is
+// beyond the newest event, or events above it were dropped; ErrDataLoss when the next event does not decode (pass its sequence as after to
+// skip it); ErrUnavailable.
 func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
 	if limit < 1 || limit > maxRead {
 		limit = maxRead
@@ -61,8 +60,8 @@ func (l loader) agentEventsAfter(id string, after uint64, limit int) ([]*agboxv1
 	return events, nil
 }
 
-// agentEventsBack calls fn with what is kept, from the newest on, until it returns false. What does not decode is noted and
-// left out.
+// agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
+// not decode.
 func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
 	b := l.tx.Bucket([]byte(prefixAgentEvents + a.ID))
 	if b == nil {
@@ -97,8 +96,8 @@ func (l loader) agentEvent(id string, key, value []byte) (*agboxv1.AgentEvent, e
 	return &ev, nil
 }
 
-// Transitions returns the changes of an agent's state with a number above after, in order, at most limit or 256 (limit < 1:
-// 256). The newest 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// Transitions returns the state changes of an agent with a number above after, in order, at most limit or 256 (limit < 1: 256). The newest
+// 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error) {
 	if limit < 1 || limit > maxRead {
 		limit = maxRead
@@ -134,22 +133,22 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 	return tr, l.noted(prefixAgentTransitions+id, fmt.Sprint(n), "", err)
 }
 
-// WatchAgent is Watch for the events of an agent; the channel is closed when the agent is removed.
+// WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
 func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
 	sub := &subscriber{ch: make(chan struct{}, 1)}
 	s.agents.add(id, sub)
 	return sub.ch, func() { s.agents.remove(id, sub) }
 }
 
-// OnAgentCommit adds a hook as OnCommit does: it is told the agents of which something was committed that a pass may act
-// upon: what is wanted, the queue, the state and what goes with it, that it was removed. Events alone only tick watchers.
+// OnAgentCommit adds a hook as OnCommit does. The store calls it with the ID of each agent whose committed change a pass may act on: its
+// intent, queue, state or removal. A commit of events alone only notifies watchers.
 func (s *Store) OnAgentCommit(fn func(agentID string)) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()
 	s.agentHooks = append(s.agentHooks[:len(s.agentHooks):len(s.agentHooks)], fn)
 }
 
-// publishAgents tells what a request has changed of agents.
+// publishAgents calls the hooks and notifies the watchers of the agents that a request changed.
 func (s *Store) publishAgents(t *txn) {
 	if t.drain != nil {
 		s.draining.Store(t.drain.record)
@@ -170,7 +169,7 @@ func (s *Store) publishAgents(t *txn) {
 	}
 }
 
-// hasAgent reports whether id is known: from its accept until its removal has ended.
+// hasAgent reports whether id is known: from its create until its removal is complete.
 func hasAgent(tx *bolt.Tx, id string) bool {
 	return get(tx, bucketAgentConfig, []byte(id)) != nil || get(tx, bucketAgentDesired, []byte(id)) != nil
 }

@@ -7,7 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// flood is what a program can bring in one transaction: so many messages, each of three events.
+// flood ingests many messages, of three events each, in one transaction.
 func flood(t testing.TB, s *Store, first, messages int) {
 	t.Helper()
 	var out []AgentOutput

@@ -35,7 +35,7 @@ func agentSpec(sandboxID string) *agboxv1.AgentSpec {
 	return &agboxv1.AgentSpec{SandboxId: sandboxID, Command: []string{"agent"}, Labels: map[string]string{"team": "a"}}
 }
 
-// withAgent makes a READY sandbox "box" with a PENDING agent in it.
+// withAgent creates a READY sandbox "box" with a PENDING agent in it.
 func withAgent(t testing.TB, s *Store, id string) Agent {
 	t.Helper()
 	if _, live := s.index.sandbox("box"); !live {
@@ -67,7 +67,7 @@ func spawning(a Agent) Transition {
 	}
 }
 
-// trigger applies one to the present incarnation.
+// trigger applies a trigger to the current incarnation.
 func trigger(t testing.TB, s *Store, id string, tr agboxv1.AgentTrigger) Agent {
 	t.Helper()
 	a, err := s.TransitionAgent(ctx, id, Transition{
@@ -105,7 +105,7 @@ func makeBusy(t testing.TB, s *Store, id, promptID string) Agent {
 	return a
 }
 
-// agentEvents pages through all events that are kept.
+// agentEvents pages through all kept events.
 func agentEvents(t testing.TB, s *Store, id string) []*agboxv1.AgentEvent {
 	t.Helper()
 	var all []*agboxv1.AgentEvent
@@ -125,7 +125,7 @@ func agentEvents(t testing.TB, s *Store, id string) []*agboxv1.AgentEvent {
 	}
 }
 
-// said makes the outputs of lines such as a decoder makes them.
+// said returns outputs with the given events, as a decoder would.
 func said(events ...*agboxv1.AgentEvent) []AgentOutput {
 	var out []AgentOutput
 	for _, ev := range events {
@@ -164,7 +164,7 @@ func resultOutput(outcome string) AgentOutput {
 	}}
 }
 
-// ingest takes outputs in at the next position.
+// ingest ingests outputs at the next position.
 func ingest(t testing.TB, s *Store, id string, out ...AgentOutput) {
 	t.Helper()
 	must(t, tryIngest(s, id, out...))
@@ -180,7 +180,7 @@ func tryIngest(s *Store, id string, out ...AgentOutput) error {
 	return s.Ingest(ctx, id, to.GetIncarnation(), from, to, out)
 }
 
-// kinds are the types of events, short.
+// kinds returns the types of events in short form.
 func kinds(events []*agboxv1.AgentEvent) (out []string) {
 	for _, ev := range events {
 		k := fmt.Sprint(ev.GetSequence(), " ", ev.GetEventType().String()[len("AGENT_"):])

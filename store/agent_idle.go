@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// execsOfNoAgent reports whether an exec is active that holds the idle clock whatever the agents do.
+// execsOfNoAgent reports whether an exec is active that no agent owns. Such an exec stops the idle clock.
 func (sb *Sandbox) execsOfNoAgent() bool {
 	return slices.ContainsFunc(sb.ActiveExecs, func(execID string) bool { return !sb.isAgentExec(execID) })
 }
@@ -21,7 +21,7 @@ func (sb *Sandbox) isAgentExec(execID string) bool {
 	return ok
 }
 
-// idle derives IdleSince from the events and from the agents that lookup returns.
+// idle derives IdleSince from the sandbox's events and the agents that lookup returns.
 func (sb *Sandbox) idle(lookup func(id string) *Agent) time.Time {
 	since := sb.idleFrom
 	if since.IsZero() {
@@ -46,8 +46,8 @@ func (a *Agent) statusOrNil() *agentStatus {
 	return a.Status
 }
 
-// settle stages what a change of an agent makes of its sandbox. The sandbox's pass is told when it became idle, or ceased
-// to be: later beginnings of the clock it finds when the earlier one is over.
+// settle stages the effect of an agent's change on its sandbox's idle time. It enqueues the sandbox when it became idle or stopped being
+// idle. A later start of the idle clock enqueues nothing: the pass reads it when the earlier deadline expires.
 func (t *txn) settle(sandboxID string) {
 	sb := t.sandboxNow(sandboxID)
 	if sb == nil || sb.Corrupt {
@@ -63,7 +63,7 @@ func (t *txn) settle(sandboxID string) {
 	}
 }
 
-// sandboxNow is a draft of a live sandbox with what this request has staged.
+// sandboxNow returns a draft of a live sandbox that includes the changes staged by this request.
 func (t *txn) sandboxNow(id string) *Sandbox {
 	if sb, changed := t.changes.sandboxes[id]; changed {
 		return sb
@@ -71,7 +71,7 @@ func (t *txn) sandboxNow(id string) *Sandbox {
 	return t.live(id)
 }
 
-// agentNow is an agent with what this request has staged. It is not to be changed.
+// agentNow returns an agent that includes the changes staged by this request. The caller must not change it.
 func (t *txn) agentNow(id string) *Agent {
 	if a, changed := t.changes.agents[id]; changed {
 		return a
@@ -79,7 +79,7 @@ func (t *txn) agentNow(id string) *Agent {
 	return t.agentBefore(id)
 }
 
-// agentBefore is an agent as earlier requests left it; nil when there is none. It is not to be changed.
+// agentBefore returns an agent as earlier requests left it; nil when there is none. The caller must not change it.
 func (t *txn) agentBefore(id string) *Agent {
 	if a, changed := t.group.agents[id]; changed {
 		return a

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// boxIdle wants the sandbox to be idle since then, now and after a reopen.
+// boxIdle checks the sandbox's idle time, now and after a reopen.
 func boxIdle(t *testing.T, s *Store, what string, want time.Time) *Store {
 	t.Helper()
 	if got := get1(t, s, "box").IdleSince; !got.Equal(want) {
@@ -47,7 +47,7 @@ func TestOnlyABusyAgentHoldsTheIdleClock(t *testing.T) {
 	}
 }
 
-// TestTheEventAtWhichTheIdleClockBeganStays also while the clock is held by an agent.
+// TestTheEventAtWhichTheIdleClockBeganStays even while an agent holds the idle clock.
 func TestTheEventAtWhichTheIdleClockBeganStays(t *testing.T) {
 	c := newClock()
 	o := c.options(testOptions(t))
@@ -59,7 +59,7 @@ func TestTheEventAtWhichTheIdleClockBeganStays(t *testing.T) {
 	c.pass(time.Hour)
 	endExec(t, s, "exec-1")
 	since := c.at
-	c.at = c.at.Add(-30 * time.Minute) // set back: only the event says since when
+	c.at = c.at.Add(-30 * time.Minute) // set back: only the event has the start of the idle time
 	makeBusy(t, s, "agent", "p-1")
 	for range 20 {
 		report(t, s, "box", serviceEvent())

@@ -12,24 +12,24 @@ import (
 	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
-// AgentOutput is one thing that an agent's process said.
+// AgentOutput is one decoded item of an agent's output.
 type AgentOutput struct {
-	// Event has a type and details: what was said, a result, a checkpoint, or that the past was forgotten. Sequence, agent,
-	// incarnation, time, and the prompt of a result are the store's. Nil: only the rest counts.
+	// Event has a type and details: a message, a result, a checkpoint or a reset. The store sets its sequence, agent, incarnation and
+	// time, and the prompt of a result. Nil: only the other fields apply.
 	Event *agboxv1.AgentEvent
-	// Ready and Result are CONNECTED and RESULT_RECEIVED, which come after the event. Where the table has no answer, as for
-	// what is read after an end was recorded, they change nothing.
+	// Ready and Result stand for the triggers CONNECTED and RESULT_RECEIVED, applied after the event. A trigger that is illegal in the
+	// current state, such as one from output read after the end was recorded, is ignored.
 	Ready, Result bool
-	// SessionID is the program's name of a session that it can resume; empty: nothing new.
+	// SessionID is the ID of a session that the program can resume; empty: unchanged.
 	SessionID string
-	// SessionLost: that session can't be resumed.
+	// SessionLost: the session cannot be resumed.
 	SessionLost bool
 }
 
-// Ingest takes in what the present incarnation has said between two positions, exactly once: from must be the position
-// as it is recorded. Events, what follows from them and the new position are one transaction. Errors: ErrAborted when from
-// is not the recorded position, or the incarnation is not the present one; ErrInvalidArgument for events that no process
-// can say; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// Ingest records the output of the current incarnation between two positions exactly once: from must equal the recorded position. The
+// events, their effects and the new position are committed in one transaction. Errors: ErrAborted when from is not the recorded position,
+// or the incarnation is not the current one; ErrInvalidArgument for events that no process can emit; AGENT_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) Ingest(ctx context.Context, id string, incarnation uint64, from, to *storev1.AgentPosition, out []AgentOutput) error {
 	to = proto.CloneOf(to)
 	if to.GetIncarnation() != incarnation || incarnation == 0 {
@@ -55,7 +55,7 @@ func (s *Store) Ingest(ctx context.Context, id string, incarnation uint64, from,
 	})
 }
 
-// ingestible copies the events, and refuses those that only the store writes.
+// ingestible copies the events, and refuses types that only the store writes.
 func ingestible(out []AgentOutput) ([]*agboxv1.AgentEvent, error) {
 	events := make([]*agboxv1.AgentEvent, len(out))
 	for i, o := range out {
@@ -126,13 +126,13 @@ func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
 	return nil
 }
 
-// knowsPast reports whether the present process was told what it is to know: one that is told its past with its first prompt knows
-// nothing before that, and a session without it is not worth to be resumed.
+// knowsPast reports whether the current process has received its context. A process that receives it with its first prompt knows nothing
+// before that, so its session is not worth resuming.
 func (d *agentDraft) knowsPast() bool {
 	return d.Status.GetRung() != agboxv1.AgentRung_AGENT_RUNG_CONTEXT || d.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
-// takeTrigger applies a trigger where the table has an answer.
+// takeTrigger applies a trigger if the state table allows it.
 func (d *agentDraft) takeTrigger(tr Transition) error {
 	_, changed, err := agentstate.Next(d.Status.GetState(), tr.Trigger, d.tableOptions())
 	if err != nil || !changed {
@@ -141,7 +141,7 @@ func (d *agentDraft) takeTrigger(tr Transition) error {
 	return d.transition(tr)
 }
 
-// position reads how far an agent was read. Errors: ErrDataLoss.
+// position reads how far an agent's output was ingested; empty: nothing was. Errors: ErrDataLoss.
 func (l loader) position(id string) (*storev1.AgentPosition, error) {
 	p := &storev1.AgentPosition{}
 	if get(l.tx, bucketAgentPosition, []byte(id)) == nil {

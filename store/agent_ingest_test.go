@@ -116,7 +116,7 @@ func TestSupersededSnapshotsOfSeveralTransactionsGo(t *testing.T) {
 			texts = append(texts, p.GetText())
 		}
 	}
-	if len(texts) != 5 { // an IDLE agent had no turn to cut off: what it said stays as it was
+	if len(texts) != 5 { // an IDLE agent had no turn to cut off: its output stays unchanged
 		t.Errorf("%q", texts)
 	}
 	must(t, s.Close())

@@ -7,9 +7,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// RequestAgentRun wants an agent to run, with a new count of attempts: one that is STOPPED or FAILED comes back by itself.
-// changed is false when nothing of that is new: it runs or is about to, and needs no attention. Errors: Refusals
-// AGENT_NOT_FOUND and AGENT_INVALID_STATE when it is to be deleted; ErrDataLoss; ErrUnavailable.
+// RequestAgentRun records the intent that an agent runs and resets its count of attempts; a STOPPED or FAILED agent restarts
+// automatically. changed is false when the agent already runs or is about to, and needs no attention. Errors: Refusals AGENT_NOT_FOUND,
+// and AGENT_INVALID_STATE when its delete was requested; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestAgentRun(ctx context.Context, id string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
 		st := d.Status
@@ -23,7 +23,8 @@ func (s *Store) RequestAgentRun(ctx context.Context, id string) (changed bool, e
 	})
 }
 
-// RequestAgentStop wants an agent's process gone. changed is false when that is so already. Errors: as RequestAgentRun.
+// RequestAgentStop records the intent that an agent has no process. changed is false when that was requested already. Errors: as
+// RequestAgentRun.
 func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
 		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_STOP {
@@ -35,8 +36,8 @@ func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, 
 	})
 }
 
-// RequestInterrupt wants the present turn of a BUSY agent to end: it is not given again then. changed is false when that was
-// asked for already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when it is not BUSY.
+// RequestInterrupt requests the end of the current turn of a BUSY agent; its prompt is not delivered again. changed is false when that was
+// requested already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when the agent is not BUSY.
 func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, err error) {
 	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
 		if d.Desired.GetInterruptPromptId() == prompt && !d.Desired.GetInterruptToSave() {
@@ -47,9 +48,9 @@ func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, 
 	})
 }
 
-// RequestFreeze is RequestInterrupt so that the agent's work can be saved: the prompt counts as cut off, also when the program
-// says that it has ended the turn for it. An interrupt that was asked for already stays what it is. An agent that is to be deleted
-// is frozen too: its sandbox waits for its work. Errors: as RequestInterrupt.
+// RequestFreeze is RequestInterrupt for saving the agent's work: the prompt counts as cut off even if the program reports that it
+// completed the turn because of the interrupt. An earlier interrupt request is not changed. An agent whose delete was requested is
+// interrupted too, because its sandbox waits for its work. Errors: as RequestInterrupt.
 func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
@@ -68,7 +69,7 @@ func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err
 	})
 }
 
-// prompt is the one that a BUSY agent works on; empty: it is not BUSY.
+// prompt returns the ID of the prompt that a BUSY agent works on; empty: the agent is not BUSY.
 func (d *agentDraft) prompt() string {
 	if d == nil || d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY {
 		return ""
@@ -76,13 +77,13 @@ func (d *agentDraft) prompt() string {
 	return d.Status.GetPromptId()
 }
 
-// RequestNudge wants a BUSY agent to be told the nudge of its spec, once in a turn. changed is false when that was asked for
-// already, or it has none. Errors: as RequestInterrupt.
+// RequestNudge requests that a BUSY agent receives the nudge of its spec, at most once in a turn. changed is false when that was requested
+// already or the spec has no nudge. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
 	return s.turnIntent(ctx, id, func(d *agentDraft, _ string) bool { return d.nudge() })
 }
 
-// nudge wants the present turn to be told the nudge; false: there is no turn, or nothing new to tell.
+// nudge requests the nudge for the current turn. It returns false if there is no turn, no nudge, or an earlier request.
 func (d *agentDraft) nudge() bool {
 	prompt := d.Status.GetPromptId()
 	if prompt == "" || d.Desired.GetNudgePromptId() == prompt || d.Spec.GetNudge() == "" {
@@ -92,7 +93,7 @@ func (d *agentDraft) nudge() bool {
 	return true
 }
 
-// turnIntent changes what is wanted of the present turn.
+// turnIntent changes the desired state of the current turn.
 func (s *Store) turnIntent(ctx context.Context, id string, fn func(d *agentDraft, promptID string) bool) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
 		switch {
@@ -106,8 +107,8 @@ func (s *Store) turnIntent(ctx context.Context, id string, fn func(d *agentDraft
 	})
 }
 
-// RequestAgentDelete wants an agent gone, with its conversation, and lets go of its name. changed is false when that is so
-// already. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestAgentDelete records the intent to delete an agent with its conversation, and releases its name. changed is false when that was
+// requested already. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestAgentDelete(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
@@ -130,8 +131,8 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
 	return true, d.save()
 }
 
-// deleteAgentsOf wants all agents of a sandbox gone, but for those that are on their way to another one. Who is busy is nudged:
-// what it can bring out of the sandbox in time is not lost. What does not decode stays as it is.
+// deleteAgentsOf requests the delete of all agents of a sandbox except those that move to another one. A busy agent is nudged, so that it
+// can still save work outside the sandbox. Corrupt agents are not changed.
 func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
@@ -155,7 +156,7 @@ func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 	return nil
 }
 
-// agentIntent changes what is wanted of an agent that is not to be deleted.
+// agentIntent changes the desired state of an agent whose delete was not requested.
 func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft) (bool, error)) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
@@ -173,7 +174,7 @@ func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft)
 	})
 }
 
-// intend is the next generation of what is wanted.
+// intend stages the next generation of the desired state.
 func (d *agentDraft) intend(run storev1.AgentRun) {
 	d.Desired.Run, d.Desired.RequestedAt = run, d.now.UnixNano()
 	d.Desired.Generation++

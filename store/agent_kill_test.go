@@ -20,10 +20,10 @@ import (
 
 func init() { children["agents"] = transitUntilKilled }
 
-// killedAgents are as many as write at once.
+// killedAgents is the number of agents that write concurrently.
 const killedAgents = 8
 
-// transitUntilKilled takes each agent on from where its record is, as fast as it can, and prints what was acknowledged.
+// transitUntilKilled advances each agent from its recorded state, as fast as it can, and prints what was acknowledged.
 func transitUntilKilled() int {
 	s, err := Open(context.Background(), newClock().options(Options{
 		Path: os.Getenv(pathEnv), InitialMmapSize: 64 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -52,8 +52,7 @@ func transitUntilKilled() int {
 	return 0
 }
 
-// goOn takes the next step of an agent's life, which is a function of its record alone: so any life is the beginning of one
-// and the same, wherever it was cut off.
+// goOn takes the next step of an agent's life, which depends only on its record. So every interrupted life is a prefix of the same life.
 func goOn(s *Store, id string) (Agent, error) {
 	a, err := s.Agent(ctx, id)
 	switch n := a.Status.GetPrompts(); {
@@ -73,11 +72,11 @@ func goOn(s *Store, id string) (Agent, error) {
 	default:
 		return s.TransitionAgent(ctx, id, spawning(a))
 	}
-	now, _ := s.Agent(ctx, id) // it is there
+	now, _ := s.Agent(ctx, id) // it exists
 	return now, err
 }
 
-// workOn says the first half of an answer, then the other half; or the process ends in between, in one way after the other.
+// workOn ingests the first half of an answer, then the other half; or the process ends in between, in each of several ways.
 func workOn(s *Store, a Agent) error {
 	from, err := s.AgentPosition(ctx, a.ID)
 	if err != nil {
@@ -105,13 +104,13 @@ func endIn(s *Store, a Agent, tr agboxv1.AgentTrigger) error {
 	return err
 }
 
-// TestTwoHundredKillsAroundTransitions kills a process with real signals, twenty times on each of ten files. What is found
-// is, in each agent's state, records of transitions, events, version and queue, what a life that was not cut off has in that
-// version, and never older than what was acknowledged. Twenty kills with -short.
+// TestTwoHundredKillsAroundTransitions kills a process with real signals, twenty times on each of ten files. After each kill, every
+// agent's state, transitions, events, version and queue equal those of an uninterrupted life in the same version, and are not older than
+// what was acknowledged. Twenty kills with -short.
 func TestTwoHundredKillsAroundTransitions(t *testing.T) {
 	calm := &calmLife{s: withBox(t, newClock().options(testOptions(t))), pictures: map[uint64]string{}}
 	var acked, kills atomic.Int64
-	t.Run("files", func(t *testing.T) { // returns when all have been through it
+	t.Run("files", func(t *testing.T) { // returns when all files are done
 		for i := range inShort(1, 10) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
@@ -137,7 +136,7 @@ func withBox(t *testing.T, o Options) *Store {
 	return s
 }
 
-// killAndLook returns how many steps were acknowledged before the kill.
+// killAndLook returns the number of steps acknowledged before the kill.
 func killAndLook(t *testing.T, o Options, calm *calmLife) int {
 	t.Helper()
 	lines := killAmid(t, o.Path)
@@ -167,18 +166,18 @@ func killAndLook(t *testing.T, o Options, calm *calmLife) int {
 	return len(lines)
 }
 
-// killAmid kills a child soon after some number of acknowledgements, or while it opens the file, and returns them.
+// killAmid kills a child after a random number of acknowledgements, or while it opens the file, and returns them.
 func killAmid(t *testing.T, path string) (acked []string) {
 	t.Helper()
 	cmd, lines := startWriter(t, "agents", path)
-	defer func() { _ = cmd.Process.Kill() }() // it was, unless something failed
+	defer func() { _ = cmd.Process.Kill() }() // already killed, unless the test failed
 	for range rand.IntN(120) {
 		if !lines.Scan() {
 			break
 		}
 		acked = append(acked, lines.Text())
 	}
-	time.Sleep(rand.N(2 * time.Millisecond)) // the moment of death is what is random here
+	time.Sleep(rand.N(2 * time.Millisecond)) // randomizes the moment of death
 	must(t, cmd.Process.Kill())
 	return append(acked, ackedUntilKilled(t, cmd, lines)...)
 }

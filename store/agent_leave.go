@@ -9,7 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// RequestDeleteKeepingAgents is RequestDelete, but the agents stay: see Destination for where they go.
+// RequestDeleteKeepingAgents is RequestDelete, but the sandbox's agents are kept: see Destination for where they move.
 func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -20,7 +20,7 @@ func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason strin
 	})
 }
 
-// keepAgentsOf has the agents of a sandbox leave it.
+// keepAgentsOf requests that the agents of a sandbox leave it.
 func (t *txn) keepAgentsOf(sb *Sandbox) error {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
@@ -34,7 +34,7 @@ func (t *txn) keepAgentsOf(sb *Sandbox) error {
 	return nil
 }
 
-// stay has an agent leave its sandbox, which is deleted: for where it is to move, else for the next sandbox of that name.
+// stay keeps an agent whose sandbox is deleted: it moves to its requested sandbox, else to the next sandbox with that name.
 func (d *agentDraft) stay(home string) error {
 	d.Desired.Home = home
 	d.nudge()
@@ -42,13 +42,13 @@ func (d *agentDraft) stay(home string) error {
 	return d.save()
 }
 
-// movesAway reports whether an agent was asked to move to a sandbox that is there.
+// movesAway reports whether the agent is requested to move to a live sandbox.
 func (d *agentDraft) movesAway() bool {
 	to := d.Desired.GetMoveTo()
 	return d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE && to != "" && d.destination(d.live, d.nameHolder) == to
 }
 
-// welcome has the agents looked at that wait for a sandbox of this name.
+// welcome enqueues the agents that wait for a sandbox with this name.
 func (t *txn) welcome(name string) {
 	if name == "" {
 		return
@@ -63,12 +63,12 @@ func (t *txn) welcome(name string) {
 	}
 }
 
-// Leaving is the number of agents of a sandbox that stay when it is deleted and still have something in it: a process, or words
-// that were not taken in. What it has of files is needed until then. Errors: ErrUnavailable; ctx's.
+// Leaving returns the number of agents of a sandbox that outlive it and still have a process in it or output that was not ingested. The
+// sandbox's files are needed until it is 0. Errors: ErrUnavailable; ctx's.
 func (s *Store) Leaving(ctx context.Context, sandboxID string) (n int, err error) {
 	for _, id := range s.AgentsOf(sandboxID) {
 		switch leaving, err := s.leaving(ctx, id); {
-		case errdefs.IsNotFound(err), errdefs.IsDataLoss(err): // there is nothing to wait for
+		case errdefs.IsNotFound(err), errdefs.IsDataLoss(err): // nothing to wait for
 		case err != nil:
 			return 0, fmt.Errorf("whether agent %s leaves: %w", id, err)
 		case leaving:

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
-// loadAgents finds all agents and returns the sorted IDs of those of each sandbox. Both buckets of what is written at the
-// accept are asked, so that a damaged one hides nothing.
+// loadAgents loads all agents and returns the sorted IDs of the agents of each sandbox. It reads the keys of both buckets that a create
+// writes, so that damage to one of them hides no agent.
 func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 	l := loader{tx, s.corrupt.add}
 	of := map[string][]string{}
@@ -44,7 +44,7 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 	return of
 }
 
-// agent reads one agent as far as it is readable, but for the number of its prompts.
+// agent reads the readable records of one agent, but not Queued.
 func (l loader) agent(id string) *Agent {
 	a := &Agent{ID: id, CreatedAt: l.time(bucketAgentID, id)}
 	var spec agboxv1.AgentSpec
@@ -75,7 +75,7 @@ func (l loader) agentDesired(id string) *agentDesired {
 		return nil
 	}
 	if d.GetRun() < storev1.AgentRun_AGENT_RUN_RUN || d.GetRun() > storev1.AgentRun_AGENT_RUN_DELETE || d.GetSandboxId() == "" {
-		_ = l.noted(bucketAgentDesired, id, "", fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss)) // it was told
+		_ = l.noted(bucketAgentDesired, id, "", fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss)) // noted already
 		return nil
 	}
 	return d
@@ -90,14 +90,14 @@ func (l loader) agentStatus(a *Agent) *agentStatus {
 		l.fillState(a, st)
 	}
 	if _, known := agboxv1.AgentState_name[int32(st.GetState())]; !known {
-		_ = l.noted(bucketAgentStatus, a.ID, "", fmt.Errorf("state %d is not known: %w", st.GetState(), errdefs.ErrDataLoss)) // it was told
+		_ = l.noted(bucketAgentStatus, a.ID, "", fmt.Errorf("state %d is not known: %w", st.GetState(), errdefs.ErrDataLoss)) // noted already
 		return nil
 	}
 	return st
 }
 
-// fillState gives a record from before there was a state the one that its coarse words would mean: one with a process
-// that has not ended runs, and is not failed by an upgrade.
+// fillState derives the state of a record that an older version wrote without one. An agent whose process has not ended is running, so
+// that an upgrade does not fail it.
 func (l loader) fillState(a *Agent, st *agentStatus) {
 	status, activity := agentstate.StatusPending, ""
 	switch execID := execid.ForAgent(a.ID, st.GetIncarnation()); {

@@ -51,7 +51,7 @@ func writesToAgent(s *Store, id string) map[string]error {
 	}
 }
 
-// TestARecordWithoutAStateGetsTheOneThatItsWordsMean: an upgrade fails no healthy agent.
+// TestARecordWithoutAStateGetsTheOneThatItsWordsMean: an upgrade must not fail a healthy agent.
 func TestARecordWithoutAStateGetsTheOneThatItsWordsMean(t *testing.T) {
 	s := open(t, testOptions(t))
 	want := map[string]agboxv1.AgentState{}
@@ -60,7 +60,7 @@ func TestARecordWithoutAStateGetsTheOneThatItsWordsMean(t *testing.T) {
 		inState(t, s, id, state)
 		want[id] = state
 	}
-	want["agent-2"] = agentIdle // one that is starting can't be told from one that runs
+	want["agent-2"] = agentIdle // a starting agent is indistinguishable from a running one
 	_ = inState(t, s, "ended", agentIdle)
 	endExec(t, s, "ended.1")
 	want["ended"] = agentStopped
@@ -123,7 +123,7 @@ func BenchmarkOpenWithAgents(b *testing.B) {
 	}
 }
 
-// BenchmarkLoadAgents is what 1,000 agents add to the opening of a file.
+// BenchmarkLoadAgents measures what 1,000 agents add to opening a file.
 func BenchmarkLoadAgents(b *testing.B) {
 	s := withAgents(b, 1000)
 	for b.Loop() {
@@ -138,7 +138,7 @@ func BenchmarkLoadAgents(b *testing.B) {
 	}
 }
 
-// BenchmarkTurn is what one turn costs the store: a prompt, its claim, and the answer with its result.
+// BenchmarkTurn measures the store's cost of one turn: a prompt, its claim, and the answer with its result.
 func BenchmarkTurn(b *testing.B) {
 	s := open(b, testOptions(b))
 	withAgent(b, s, "agent")

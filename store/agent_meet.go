@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
-// agentsIn returns the sorted IDs of the agents that say that they are in a sandbox.
+// agentsIn returns the sorted IDs of the agents whose record names this sandbox.
 func (t *txn) agentsIn(sandboxID string) (ids []string) {
 	add := func(id string) {
 		if a := t.agentBefore(id); a != nil && a.SandboxID == sandboxID && !slices.Contains(ids, id) {
@@ -25,8 +25,8 @@ func (t *txn) agentsIn(sandboxID string) (ids []string) {
 	return ids
 }
 
-// meetProcesses has a rebuilt agent go on behind the newest process that the execs of its sandbox know. A crash of the host may
-// cost the agent its last changes and leave the exec; its number is used up then, and what it was told is not known.
+// meetProcesses sets the incarnation of a rebuilt agent to that of its newest recorded exec. A crash of the host can lose the agent's last
+// changes but keep the exec; its number is then used, and which prompts the process received is unknown.
 func (t *txn) meetProcesses(id string) error {
 	a := t.agentBefore(id)
 	if a == nil || a.Corrupt {

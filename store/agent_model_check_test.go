@@ -8,7 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// check compares all that can be read.
+// check compares everything readable.
 func (m *agentMachine) check() {
 	if got := m.s.LiveAgentIDs(); len(got) != len(m.m.agents) || !slices.Equal(got, m.s.AgentsOf("box")) {
 		m.t.Fatalf("agents %v of %d, of the box %v", got, len(m.m.agents), m.s.AgentsOf("box"))

@@ -47,7 +47,7 @@ func (m *agentMachine) apply(id string, a *modelAgent, tr Transition, late bool)
 	}
 }
 
-// forward does what brings an agent nearer to the end of a turn.
+// forward takes the next step of an agent towards the end of a turn.
 func (m *agentMachine) forward() {
 	id, a := m.pick()
 	m.only = id
@@ -68,7 +68,7 @@ func (m *agentMachine) forward() {
 	}
 }
 
-// leaveTurn is what becomes of the turn of a BUSY agent.
+// leaveTurn ends the turn of a BUSY agent.
 func (m *agentMachine) leaveTurn(a *modelAgent, tr Transition) {
 	p := a.working
 	if a.state != agentBusy {
@@ -116,7 +116,7 @@ func (m *agentMachine) claim() {
 	m.enter(a, agentBusy, agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED)
 }
 
-// ingest says a few things in a row: pieces of messages, results, that it is ready, checkpoints.
+// ingest ingests several outputs at once: parts of messages, results, readiness, checkpoints.
 func (m *agentMachine) ingest() {
 	id, a := m.pick()
 	if a == nil || a.incarnation == 0 {
@@ -218,7 +218,7 @@ func (m *agentMachine) endPlain() {
 	}
 }
 
-// box moves the sandbox on: it is asked to stop, is stopped, comes back.
+// box advances the sandbox: a stop is requested, it is stopped, it is resumed.
 func (m *agentMachine) box() {
 	var err error
 	switch {
@@ -297,13 +297,13 @@ func (m *agentMachine) restart() {
 
 func (m *agentMachine) hour() { m.clock.pass(time.Hour) }
 
-// actions are what can happen.
+// actions returns the actions of the state machine.
 func (m *agentMachine) actions() map[string]func(*rapid.T) {
 	action := func(fn func()) func(*rapid.T) {
 		return func(rt *rapid.T) { m.t = rt; m.clock.pass(time.Second); fn() }
 	}
 	return map[string]func(*rapid.T){
-		// By name: rapid takes the first ones more often.
+		// The names set the order: rapid draws the first ones more often.
 		"1 forward": action(m.forward), "2 forward": action(m.forward), "3 forward": action(m.forward), "4 ingest": action(m.ingest),
 		"5 interrupt": action(m.interrupt), "6 trigger": action(m.trigger), "7 restart": action(m.restart),
 		"create": action(m.create), "run": action(m.run), "stop": action(m.stop),

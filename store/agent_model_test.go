@@ -14,9 +14,9 @@ import (
 	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
-// agentModel is one sandbox with a few agents, as lists of what happened.
+// agentModel models one sandbox with a few agents as lists of events.
 type agentModel struct {
-	up, stopping bool // READY and wanted so; READY and to be stopped; neither: STOPPED
+	up, stopping bool // READY and wanted to run; READY with a stop requested; neither: STOPPED
 	idleFrom     time.Time
 	plain        map[string]bool // active execs of no agent
 	plains       int
@@ -36,7 +36,7 @@ type modelAgent struct {
 	parked      bool
 	attention   bool
 	saved       string
-	active      map[uint64]bool // incarnations whose exec has not ended
+	active      map[uint64]bool // incarnations with an active exec
 	queue       []*modelPrompt
 	texts       map[string]string
 	working     *modelPrompt
@@ -44,7 +44,7 @@ type modelAgent struct {
 	transitions []string
 	events      []*modelAgentEvent
 	sequence    uint64
-	open        string // message that was begun and not completed
+	open        string // message that was started and not completed
 	messages    int
 	stdout      int64
 }
@@ -103,14 +103,14 @@ func (a *modelAgent) forget(p *modelPrompt) {
 	}
 }
 
-// agentMachine runs the store beside the model.
+// agentMachine runs the store and the model side by side.
 type agentMachine struct {
 	t      *rapid.T
 	tb     testing.TB
 	s      *Store
 	clock  *clock
 	m      agentModel
-	only   string // pick this one
+	only   string // pick this agent
 	opened func(*Store)
 }
 

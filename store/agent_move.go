@@ -7,9 +7,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// RequestMove wants an agent in another live sandbox; the one that it is in takes an older request back. changed is false
-// when that is wanted already. Errors: Refusals SANDBOX_NOT_FOUND, AGENTS_FULL, AGENT_INVALID_STATE also for a sandbox that is
-// deleted or to be; else as RequestAgentRun.
+// RequestMove records the intent that an agent moves to another live sandbox; naming its current sandbox withdraws an earlier request.
+// changed is false when the intent is the same. Errors: Refusals SANDBOX_NOT_FOUND, AGENTS_FULL, AGENT_INVALID_STATE also for a sandbox
+// that is deleted or whose delete was requested; else as RequestAgentRun.
 func (s *Store) RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
 		sb, err := d.mayHold(id, sandboxID)
@@ -31,7 +31,7 @@ func (s *Store) RequestMove(ctx context.Context, id, sandboxID string) (changed 
 	})
 }
 
-// mayHold returns a draft of a sandbox that may take an agent. Errors: SANDBOX_NOT_FOUND, AGENT_INVALID_STATE, ErrDataLoss.
+// mayHold returns a draft of a sandbox that can hold an agent. Errors: SANDBOX_NOT_FOUND, AGENT_INVALID_STATE, ErrDataLoss.
 func (t *txn) mayHold(agentID, sandboxID string) (*Sandbox, error) {
 	sb, err := t.sandbox(sandboxID, agentSandboxBeingDeleted(agentID, sandboxID))
 	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
@@ -40,8 +40,8 @@ func (t *txn) mayHold(agentID, sandboxID string) (*Sandbox, error) {
 	return sb, err
 }
 
-// Destination returns the sandbox to which an agent can move and is to: the one that somebody asked for, or, if its own is
-// deleted or about to be, the one that has that name now. Empty: none. From memory.
+// Destination returns the sandbox that an agent should move to now: the one requested by RequestMove, or, if its own sandbox is deleted or
+// its delete was requested, the one that holds that sandbox's name. Empty: none. From memory.
 func (s *Store) Destination(id string) string {
 	s.index.mu.RLock()
 	defer s.index.mu.RUnlock()
@@ -68,10 +68,10 @@ func (a *Agent) destination(live func(id string) *Sandbox, holder func(name stri
 	return ""
 }
 
-// MoveAgent gives an agent without a process to its Destination, with its conversation and its queue. One that is FAILED is
-// started there with a new count of attempts; any is told its past there, for what its program kept of it is left behind.
-// Errors: ErrAborted when version, unless it is 0, is not the present one, it has a process, or there is nowhere to go;
-// AGENTS_FULL; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// MoveAgent moves an agent without a process to its Destination, with its conversation and its queue. A FAILED agent restarts there with a
+// new count of attempts. Every moved agent receives its context again, because the files of its program's session are left behind. Errors:
+// ErrAborted when version, unless it is 0, is not the current one, the agent has a process, or it has no destination; AGENTS_FULL;
+// AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) MoveAgent(ctx context.Context, id string, version uint64) error {
 	return s.update(ctx, func(t *txn) error {
 		d, err := t.agent(id)
@@ -113,7 +113,7 @@ func (d *agentDraft) move(from, to *Sandbox) error {
 	to.Agents = withID(to.Agents, d.ID)
 	d.changes.sandboxes[to.ID] = to
 	d.wake = true
-	// Files of the old process are not in the new sandbox.
+	// The files of the old process are not in the new sandbox.
 	position := &storev1.AgentPosition{Incarnation: st.GetIncarnation(), Ended: true}
 	if err := d.put(bucketAgentPosition, d.ID, position); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (d *agentDraft) move(from, to *Sandbox) error {
 	return nil
 }
 
-// AdoptAgent records that a daemon which has just started has found the process of an incarnation alive. Once for each; later
-// ones change nothing. Errors: ErrAborted for another incarnation; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// AdoptAgent records that a restarted daemon observed the process of an incarnation alive. Repeated calls for an incarnation change
+// nothing. Errors: ErrAborted for another incarnation; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) AdoptAgent(ctx context.Context, id string, incarnation uint64) error {
 	return s.update(ctx, func(t *txn) error {
 		d, err := t.agent(id)

@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// moveIn are sandboxes "box" with an IDLE agent that knows something, and "there".
+// moveIn returns a store with two sandboxes: "box" with an IDLE agent that has a conversation, and "there".
 func moveIn(t *testing.T) *Store {
 	t.Helper()
 	s := open(t, testOptions(t))
@@ -22,7 +22,7 @@ func moveIn(t *testing.T) *Store {
 	return s
 }
 
-// park ends the process of the agent so that it comes back.
+// parkAgent ends the process of the agent and marks the agent for restart.
 func parkAgent(t *testing.T, s *Store) {
 	t.Helper()
 	endExec(t, s, "agent.1")
@@ -120,8 +120,8 @@ func TestMovesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnAgentWaitsForTheNextSandboxOfTheName: a delete that keeps it waits for its process only, and whoever takes the name is told
-// of it.
+// TestAnAgentWaitsForTheNextSandboxOfTheName: a delete that keeps the agent waits only for its process, and the create of the next sandbox
+// of that name enqueues the agent.
 func TestAnAgentWaitsForTheNextSandboxOfTheName(t *testing.T) {
 	s := open(t, testOptions(t))
 	_, err := s.CreateSandbox(ctx, "box", "home", spec(), nil)

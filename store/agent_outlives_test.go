@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// named makes a READY sandbox with a name.
+// named creates a READY sandbox with a name.
 func named(t testing.TB, s *Store, id, name string) {
 	t.Helper()
 	_, err := s.CreateSandbox(ctx, id, name, spec(), nil)
@@ -17,7 +17,7 @@ func named(t testing.TB, s *Store, id, name string) {
 	report(t, s, id, phase(agboxv1.EventType_SANDBOX_READY, ready))
 }
 
-// TestAnAgentOutlivesItsSandbox: each stage on a file that was closed and opened again, and that the check finds sound.
+// TestAnAgentOutlivesItsSandbox closes, checks and reopens the file at each stage.
 func TestAnAgentOutlivesItsSandbox(t *testing.T) {
 	o := testOptions(t)
 	s, err := Open(ctx, o)

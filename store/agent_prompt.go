@@ -14,19 +14,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Queued is the place of a prompt.
+// Queued is the position of a prompt in the queue.
 type Queued struct {
 	PromptID string
-	// Ahead is the number of prompts that are given before it, the one being worked on included.
+	// Ahead is the number of prompts delivered before it, including the claimed one.
 	Ahead int
-	// Sequence is an anchor behind which the events of this prompt come.
+	// Sequence: the events of this prompt have higher sequences.
 	Sequence uint64
 }
 
-// QueuePrompt puts a prompt behind all others of the agent, once: with the same ID and text again nothing is written, and the
-// answer says where it is now. Errors: Refusals AGENT_NOT_FOUND, AGENT_INVALID_STATE when the agent is to be deleted,
-// PROMPT_ID_ALREADY_EXISTS when the text was another one, and AGENT_PROMPTS_FULL beyond 1,000 that wait; ErrInvalidArgument;
-// ErrDataLoss; ErrUnavailable.
+// QueuePrompt appends a prompt to the agent's queue once: a repeat with the same ID and text writes nothing and returns the prompt's
+// current position. Errors: Refusals AGENT_NOT_FOUND, AGENT_INVALID_STATE when the agent's delete was requested, PROMPT_ID_ALREADY_EXISTS
+// when the text differs, and AGENT_PROMPTS_FULL beyond 1,000 waiting prompts; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) QueuePrompt(ctx context.Context, id, promptID, text string) (Queued, error) {
 	if err := checkID("prompt ID", promptID); err != nil || text == "" || !utf8.ValidString(text) {
 		return Queued{}, errors.Join(fmt.Errorf("prompt of %d bytes, which must be UTF-8: %w", len(text), errdefs.ErrInvalidArgument), err)
@@ -53,7 +52,7 @@ func (s *Store) QueuePrompt(ctx context.Context, id, promptID, text string) (Que
 	return q, err
 }
 
-// ahead is the number of prompts before one that comes now.
+// ahead returns the number of prompts that precede a new one.
 func (a *Agent) ahead() int {
 	if a.Status.GetPromptId() != "" {
 		return a.Queued + 1
@@ -85,7 +84,7 @@ func hashOf(text string) []byte {
 	return sum[:]
 }
 
-// queue stages a prompt that is new.
+// queue stages a new prompt.
 func (d *agentDraft) queue(promptID, text string) error {
 	if d.Queued >= maxPrompts {
 		return promptsFull(d.ID, d.Queued)
@@ -102,7 +101,7 @@ func (d *agentDraft) queue(promptID, text string) error {
 	)
 }
 
-// queued says where a prompt is that was accepted before.
+// queued returns the position of a prompt that was accepted before.
 func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error) {
 	q := Queued{PromptID: promptID}
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
@@ -135,7 +134,7 @@ func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error)
 	return q, err
 }
 
-// promptBegan is the sequence of the first event of a prompt that was given; 0: none is there.
+// promptBegan returns the sequence of the first kept event of a claimed prompt; 0: none is kept.
 func (l loader) promptBegan(a *Agent, promptID string) (seq uint64) {
 	l.agentEventsBack(a, func(ev *agboxv1.AgentEvent) bool {
 		if ev.GetMessage().GetPromptId() == promptID {

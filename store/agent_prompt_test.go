@@ -47,7 +47,7 @@ func TestARetriedPromptIsHarmless(t *testing.T) {
 	}
 }
 
-// TestWhatBecomesOfAPromptWhoseTurnIsCutOff: it is given once more, and then held.
+// TestWhatBecomesOfAPromptWhoseTurnIsCutOff: it is delivered once more, and then held.
 func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -121,7 +121,7 @@ func TestAQueueIsBounded(t *testing.T) {
 	if reasonOf(err) != "AGENT_PROMPTS_FULL" || agent1(t, s, "agent").Queued != maxPrompts {
 		t.Errorf("%v", err)
 	}
-	prompt(t, s, "agent", "p-7") // a retry is no prompt
+	prompt(t, s, "agent", "p-7") // a retry does not count
 }
 
 func TestTheGatesOfSpawnAndClaim(t *testing.T) {

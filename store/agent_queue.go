@@ -8,8 +8,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// NextPrompt returns the prompt that ClaimPrompt would give; nil: none waits. Errors: AGENT_NOT_FOUND; ErrDataLoss;
-// ErrUnavailable.
+// NextPrompt returns the prompt that ClaimPrompt would claim; nil: none waits. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) NextPrompt(ctx context.Context, id string) (*storev1.AgentPrompt, error) {
 	var next *storev1.AgentPrompt
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
@@ -30,7 +29,7 @@ func (l loader) nextPrompt(a *Agent) (n uint64, next *storev1.AgentPrompt) {
 	return n, next
 }
 
-// ClaimedPrompt returns the prompt that a BUSY agent works on; nil when it is not BUSY. Errors: as NextPrompt.
+// ClaimedPrompt returns the prompt that a BUSY agent works on; nil when the agent is not BUSY. Errors: as NextPrompt.
 func (s *Store) ClaimedPrompt(ctx context.Context, id string) (*storev1.AgentPrompt, error) {
 	var p *storev1.AgentPrompt
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
@@ -44,8 +43,8 @@ func (s *Store) ClaimedPrompt(ctx context.Context, id string) (*storev1.AgentPro
 	return p, nil
 }
 
-// QueuedPrompts returns the prompts that wait and those that are held, in order, at most limit unless that is 0; the one being
-// worked on is not among them. Errors: as NextPrompt.
+// QueuedPrompts returns the waiting and the held prompts, in order, at most limit unless limit is 0. The claimed prompt is not among them.
+// Errors: as NextPrompt.
 func (s *Store) QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error) {
 	var list []*storev1.AgentPrompt
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
@@ -60,7 +59,7 @@ func (s *Store) QueuedPrompts(ctx context.Context, id string, limit int) ([]*sto
 	return list, err
 }
 
-// viewAgent reads in one transaction, in which the agent is as its records are.
+// viewAgent calls fn with the agent's stored records in one read transaction.
 func (s *Store) viewAgent(ctx context.Context, id string, fn func(a *Agent, l loader) error) error {
 	return s.view(ctx, func(tx *bolt.Tx) error {
 		if !hasAgent(tx, id) {

@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Agent returns one agent. From memory. Errors: AGENT_NOT_FOUND; ErrDataLoss, together with what is readable; ctx's.
+// Agent returns one agent, from memory. Errors: AGENT_NOT_FOUND; ErrDataLoss, together with the readable parts; ctx's.
 func (s *Store) Agent(ctx context.Context, id string) (Agent, error) {
 	if err := ctx.Err(); err != nil {
 		return Agent{}, err
@@ -29,7 +29,7 @@ func (s *Store) Agent(ctx context.Context, id string) (Agent, error) {
 	return a.copied(), nil
 }
 
-// AgentByName returns the agent that holds a name: one that nobody asked to delete. Errors: as Agent.
+// AgentByName returns the agent that holds a name; an agent whose delete was requested holds none. Errors: as Agent.
 func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
 	s.index.mu.RLock()
 	id := s.index.agentNames[name]
@@ -40,7 +40,7 @@ func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
 	return s.Agent(ctx, id)
 }
 
-// Agents returns the agents that f selects, newest first, then by ID, those with Corrupt set included. From memory.
+// Agents returns the agents that f selects, corrupt ones included, newest first, then by ID. From memory.
 func (s *Store) Agents(f AgentFilter) []Agent {
 	var out []Agent
 	for _, a := range s.index.allAgents() {
@@ -64,7 +64,7 @@ func (x *index) allAgents() []*Agent {
 	return out
 }
 
-// LiveAgentIDs returns the sorted IDs of all agents whose records decode, those that are to be deleted included. From memory.
+// LiveAgentIDs returns the sorted IDs of all agents whose records decode, also of those whose delete was requested. From memory.
 func (s *Store) LiveAgentIDs() []string {
 	var ids []string
 	for _, a := range s.index.allAgents() {
@@ -94,8 +94,8 @@ func (s *Store) CountAgentsByState() map[agboxv1.AgentState]int {
 	return n
 }
 
-// AgentPosition returns how far the output of the present incarnation was taken in; an empty one when there was none.
-// Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// AgentPosition returns how far the output of the current incarnation was ingested; empty when none was. Errors: AGENT_NOT_FOUND;
+// ErrDataLoss; ErrUnavailable.
 func (s *Store) AgentPosition(ctx context.Context, id string) (*storev1.AgentPosition, error) {
 	var p *storev1.AgentPosition
 	err := s.view(ctx, func(tx *bolt.Tx) error {

@@ -64,7 +64,7 @@ func corruptAgent(id string) error {
 	return fmt.Errorf("record of agent %s does not decode: %w", id, errdefs.ErrDataLoss)
 }
 
-// agentMoved refuses a report that is of an older incarnation or version, or that came too late for what is wanted now.
+// agentMoved refuses a report of an older incarnation or version, or one that a newer intent overrides.
 func agentMoved(id, format string, args ...any) error {
 	return fmt.Errorf("agent %s: %s: %w", id, fmt.Sprintf(format, args...), errdefs.ErrAborted)
 }

@@ -9,11 +9,11 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// RemoveAgent forgets an agent that is to be deleted and has no active exec: all its records go, the ID stays reserved, and
-// watchers see their channel closed. It takes several transactions; the last one removes what the agent is found by, so one
-// that was cut off is begun again. Errors: ErrFailedPrecondition; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RemoveAgent removes all records of an agent whose delete was requested and that has no active exec. The ID stays reserved, and the store
+// closes the channels of its watchers. It takes several transactions; only the last one removes the records that identify the agent, so a
+// caller can repeat an interrupted removal. Errors: ErrFailedPrecondition; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RemoveAgent(ctx context.Context, id string) error {
-	for done := false; !done; { // each round but the last removes at least one key
+	for done := false; !done; { // each iteration but the last removes at least one key
 		err := s.update(ctx, func(t *txn) error {
 			var err error
 			done, err = t.removeAgent(id)
@@ -53,7 +53,7 @@ func (t *txn) removeAgent(id string) (done bool, err error) {
 	return true, t.forgetAgent(id, sb)
 }
 
-// forgetAgent stages the end of what an agent is found by.
+// forgetAgent stages the removal of the records that identify an agent.
 func (t *txn) forgetAgent(id string, sb *Sandbox) error {
 	for _, bucket := range []string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition} {
 		if err := t.delete(bucket, id); err != nil {
@@ -70,7 +70,7 @@ func (t *txn) forgetAgent(id string, sb *Sandbox) error {
 	return nil
 }
 
-// activeExecOf is an exec of an agent that has not ended; empty: there is none.
+// activeExecOf returns the ID of an active exec of an agent; empty: there is none.
 func (sb *Sandbox) activeExecOf(agentID string) string {
 	if sb == nil {
 		return ""
@@ -83,8 +83,8 @@ func (sb *Sandbox) activeExecOf(agentID string) string {
 	return ""
 }
 
-// readableAgents is the number of agents that keep their sandbox from being DELETED: those that go with it, and those that still
-// have a process in it. One that does not decode is kept as it is, and keeps nobody.
+// readableAgents returns the number of agents that keep their sandbox from being DELETED: those whose delete was requested and those that
+// still have a process. A corrupt agent is kept and does not count.
 func (t *txn) readableAgents(sb *Sandbox) (n int) {
 	for _, id := range sb.Agents {
 		a := t.agentNow(id)

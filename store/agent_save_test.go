@@ -19,7 +19,7 @@ func withBusy(t *testing.T, nudge string) *Store {
 	return s
 }
 
-// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt that somebody asked for ends the prompt, one that saves work does not.
+// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt requested by a client ends the prompt, one for saving work does not.
 func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -56,7 +56,7 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 	}
 }
 
-// TestTheNextTurnIsNotInterrupted: what was wanted of a turn that was cut off is not wanted of the one that repeats it.
+// TestTheNextTurnIsNotInterrupted: an interrupt or nudge of the turn that was cut off does not apply to its repetition.
 func TestTheNextTurnIsNotInterrupted(t *testing.T) {
 	s := withBusy(t, "finish")
 	for _, ask := range []func() (bool, error){
@@ -88,7 +88,7 @@ func TestANudgeIsWantedOnceInATurn(t *testing.T) {
 	}
 }
 
-// TestOnlyTheDeleteOfASandboxNudges: whoever deletes the agent itself wants nothing of it any more.
+// TestOnlyTheDeleteOfASandboxNudges: deleting the agent itself does not nudge it.
 func TestOnlyTheDeleteOfASandboxNudges(t *testing.T) {
 	s := withBusy(t, "finish")
 	_, err := s.RequestDelete(ctx, "box", "")

@@ -6,7 +6,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// A process that is told its past with its first prompt has a session worth resuming from then on.
+// A process that receives its context with its first prompt has a session worth resuming from then on.
 func TestASessionWithoutThePastIsNotResumed(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
-// spawn begins the next incarnation.
+// spawn starts the next incarnation.
 func (d *agentDraft) spawn(tr Transition) error {
 	if err := d.gate(); err != nil {
 		return err
@@ -17,7 +17,7 @@ func (d *agentDraft) spawn(tr Transition) error {
 	st.Incarnation++
 	st.Attempts, st.LastStartAt, st.ReadyAt = tr.Attempts, d.now.UnixNano(), 0
 	st.Parked, st.Saved, st.NeedsAttention = false, "", false
-	// What was wanted of the last turn of the process before is not wanted of this one.
+	// An interrupt or nudge requested for the previous process does not apply to this one.
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	req := proto.CloneOf(tr.Spawn)
 	req.SandboxId, req.ExecId = d.SandboxID, execid.ForAgent(d.ID, st.GetIncarnation())
@@ -28,14 +28,14 @@ func (d *agentDraft) spawn(tr Transition) error {
 	if get(d.tx, bucketExecID, []byte(e.ID)) != nil {
 		return execExists(e.ID)
 	}
-	sb := d.sandboxNow(d.SandboxID) // the gate knows that it is there
+	sb := d.sandboxNow(d.SandboxID) // gate has checked that it exists
 	if err := d.startExec(sb, e); err != nil {
 		return err
 	}
 	return d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
 }
 
-// gate refuses to begin anything that is not wanted, while something drains, and in a sandbox that does not run.
+// gate returns an error unless the agent is wanted to run, no drain is in progress, and its sandbox is READY.
 func (d *agentDraft) gate() error {
 	if run := d.Desired.GetRun(); run != storev1.AgentRun_AGENT_RUN_RUN {
 		return agentMoved(d.ID, "wanted is %s", run)

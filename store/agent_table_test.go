@@ -19,7 +19,7 @@ import (
 	"github.com/agbox/agbox/internal/agent/agentstate"
 )
 
-// inState makes a new agent that is in a state.
+// inState creates an agent in a state.
 func inState(t testing.TB, s *Store, id string, state agboxv1.AgentState) Agent {
 	t.Helper()
 	withAgent(t, s, id)
@@ -40,7 +40,7 @@ func inState(t testing.TB, s *Store, id string, state agboxv1.AgentState) Agent 
 	return agent1(t, s, id)
 }
 
-// TestTheWholeTableIsWhatTheStoreDoes: 6 states by 10 triggers.
+// TestTheWholeTableIsWhatTheStoreDoes checks 6 states with 10 triggers each.
 func TestTheWholeTableIsWhatTheStoreDoes(t *testing.T) {
 	s := open(t, testOptions(t))
 	cells := 0
@@ -82,7 +82,7 @@ func fire(t *testing.T, s *Store, a Agent, tr agboxv1.AgentTrigger) (Agent, erro
 	switch tr {
 	case spawned:
 		return s.TransitionAgent(ctx, a.ID, spawning(a))
-	case agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED: // a prompt waits, or there would be another reason
+	case agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED: // a prompt must wait; otherwise the refusal has another reason
 		if _, err := s.QueuePrompt(ctx, a.ID, "p-2", "text"); err != nil {
 			t.Fatal(err)
 		}
@@ -143,8 +143,8 @@ func TestOfSixtyFourClaimsOneWins(t *testing.T) {
 	}
 }
 
-// TestOneFunctionWritesTheState looks at the source: the state of an agent is assigned where the table was asked, where an
-// agent is made, and where an old record is read.
+// TestOneFunctionWritesTheState parses the source: the state of an agent is assigned only after a look-up in the state table, at its
+// creation, and when an old record is read.
 func TestOneFunctionWritesTheState(t *testing.T) {
 	files, err := fs.Glob(os.DirFS("."), "*.go")
 	must(t, err)

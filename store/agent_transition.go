@@ -15,37 +15,35 @@ import (
 
 // Transition is a state change requested for an agent.
 type Transition struct {
-	// Incarnation must be the present one, for SPAWN the next.
+	// Incarnation must be the current one; for SPAWN, the next one.
 	Incarnation uint64
-	// Version must be the present one; 0: any.
+	// Version must be the current one; 0: any.
 	Version uint64
 	Trigger agboxv1.AgentTrigger
 	Reason  string
 	// Rung is recorded unless it is unspecified.
 	Rung agboxv1.AgentRung
-	// Spawn is the exec that a SPAWN starts; exec_id and sandbox_id are the store's. Attempts is the new count.
+	// Spawn is the exec that a SPAWN starts; the store sets exec_id and sandbox_id. Attempts is the new count.
 	Spawn    *agboxv1.CreateExecRequest
 	Attempts uint32
-	// Parked, Saved and NeedsAttention are recorded when they are set, also where the trigger changes no state. A SPAWN
-	// takes them back.
+	// Parked, Saved and NeedsAttention are recorded if set, even if the trigger changes no state. A SPAWN clears them.
 	Parked         bool
 	Saved          string
 	NeedsAttention bool
-	// SessionLost is recorded when it is set: no later process resumes the program's own session.
+	// SessionLost is recorded if set: no later process resumes the program's own session.
 	SessionLost bool
-	// Hold: the prompt whose turn is cut off is held.
+	// Hold: the prompt of the turn that is cut off is held.
 	Hold bool
 
 	outcome string // of a RESULT_RECEIVED
 }
 
-// TransitionAgent applies a trigger, by the table of package agentstate, in one transaction with everything that follows:
-// state, version, the record of the transition, AGENT_STATE_CHANGED; with SPAWN the exec, recorded as CreateExec does; and at
-// the end of a turn that was cut off, AGENT_ASSISTANT_COMPLETED with outcome interrupted and the prompt's way back to the
-// head of the queue, unless it was given twice, is held, or was to be interrupted. It returns the agent after it. A
-// trigger that changes nothing is no error. Errors: *agentstate.IllegalError; ErrAborted when incarnation or version is
-// another one, or a SPAWN is not wanted any more, or something drains; SANDBOX_NOT_READY; AGENT_NOT_FOUND;
-// ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+// TransitionAgent applies a trigger by the table of package agentstate, in one transaction with all its effects: state, version, the
+// transition record, AGENT_STATE_CHANGED; with SPAWN the exec, recorded as CreateExec does; and when a turn is cut off,
+// AGENT_ASSISTANT_COMPLETED with outcome interrupted. The prompt of that turn returns to the head of the queue unless it was delivered
+// twice, is held, or its interrupt was requested. TransitionAgent returns the changed agent. A trigger that changes nothing is not an
+// error. Errors: *agentstate.IllegalError; ErrAborted when incarnation or version is not the current one, a SPAWN is no longer wanted, or
+// during a drain; SANDBOX_NOT_READY; AGENT_NOT_FOUND; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (Agent, error) {
 	if tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED ||
 		(tr.Spawn != nil) != (tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN) {
@@ -71,7 +69,7 @@ func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (
 	})
 }
 
-// fence refuses what was found out about another incarnation, or decided on an older record.
+// fence refuses a report about another incarnation or based on an older version.
 func (d *agentDraft) fence(tr Transition) error {
 	st := d.Status
 	want := st.GetIncarnation()
@@ -87,7 +85,7 @@ func (d *agentDraft) fence(tr Transition) error {
 	return nil
 }
 
-// transition applies a trigger to the draft. Nothing else changes a state.
+// transition applies a trigger to the draft. No other function changes the state of an existing agent.
 func (d *agentDraft) transition(tr Transition) error {
 	st := d.Status
 	to, changed, err := agentstate.Next(st.GetState(), tr.Trigger, d.tableOptions())
@@ -123,12 +121,12 @@ func (d *agentDraft) tableOptions() agentstate.Options {
 	return agentstate.Options{ReadyIsProcess: d.Spec.GetReady() == "process"}
 }
 
-// begin is the state of an agent that is made now.
+// begin sets the state of a new agent.
 func (d *agentDraft) begin() {
 	d.Status.State, d.Status.StateChangedAt = agboxv1.AgentState_AGENT_STATE_PENDING, d.now.UnixNano()
 }
 
-// enter writes a state that the table gave, with its record, of which it fills in the rest, and its event.
+// enter stages the state given by the table, its transition record, which enter completes, and its event.
 func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransition) error {
 	st := d.Status
 	st.Transitions++
@@ -149,7 +147,7 @@ func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransitio
 	return d.putNumbered(bucket, record.GetNumber(), record)
 }
 
-// remark takes what goes with a trigger, whether it changes the state or not.
+// remark stages the other fields of a transition, whether or not its trigger changes the state.
 func (d *agentDraft) remark(tr Transition) error {
 	st := d.Status
 	if tr.Rung != agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {

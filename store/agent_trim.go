@@ -9,19 +9,20 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The bound on an agent's history. Beyond it the oldest turns go, whole, as far as the present turn leaves any; then the
-// oldest part of that turn. A cut is decided in one transaction: truncated_through says up to where nothing is readable
-// any more, and AGENT_TRUNCATED tells. What is below leaves the file with the next transactions of the agent.
+// Limits on an agent's history. Beyond them the oldest turns are dropped whole, as long as the current turn is not reached; then the
+// oldest part of the current turn. One transaction decides a cut: truncated_through is the highest unreadable sequence, and
+// AGENT_TRUNCATED records the cut. The agent's next transactions remove the dropped events from the file.
 const (
 	maxAgentEvents = 10_000
 	maxAgentBytes  = 32 << 20
-	// cutInTurn: when the present turn is too large by itself, so much of the bound is left, so that the next cut is far.
+	// cutInTurn is the share of the limits kept by a cut inside the current turn. Below 1, so that cuts are rare.
 	cutInTurn = 0.875
-	// sweepBatch bounds the events that leave the file in one transaction, unless more come in: then twice as many go.
+	// sweepBatch limits the events removed from the file in one transaction, unless the transaction adds more than half as many: then it
+	// removes twice as many as it adds.
 	sweepBatch = 1000
 )
 
-// trimHistory cuts when there is too much, tells it, and sweeps. All that was appended is staged.
+// trimHistory cuts a history that exceeds the limits, appends the event about it, and sweeps. The caller has staged all appended events.
 func (d *agentDraft) trimHistory() error {
 	b := d.tx.Bucket([]byte(prefixAgentEvents + d.ID))
 	if b == nil {
@@ -35,18 +36,18 @@ func (d *agentDraft) trimHistory() error {
 	return d.sweep(b.Cursor())
 }
 
-// tooMuch reports whether more is kept than a share of the bounds.
+// tooMuch reports whether the history exceeds the given share of the limits.
 func (d *agentDraft) tooMuch(share float64) bool {
 	return float64(d.Status.GetEvents()) > share*maxAgentEvents || float64(d.Status.GetEventBytes()) > share*maxAgentBytes
 }
 
-// cutWalk looks for the place of a cut, from the oldest event up.
+// cutWalk finds the place of a cut, from the oldest event to the newest.
 type cutWalk struct {
 	*agentDraft
-	events, bytes uint64 // looked at so far
+	events, bytes uint64 // walked so far
 	turns         uint64
-	last          uint64    // sequence of the newest event looked at
-	inTurn        *cutPlace // where the oldest part of the present turn would end
+	last          uint64    // sequence of the newest event walked
+	inTurn        *cutPlace // where a cut inside the current turn would end
 }
 
 type cutPlace struct{ through, events, bytes, turns uint64 }
@@ -55,7 +56,7 @@ func (d *agentDraft) cut(c *bolt.Cursor) error {
 	w := cutWalk{agentDraft: d}
 	place := w.find(c)
 	if place == nil {
-		return nil // everything is new: the next transaction cuts
+		return nil // all events are new: the next transaction cuts
 	}
 	st := d.Status
 	st.TruncatedThrough = place.through
@@ -75,12 +76,12 @@ func (d *agentDraft) cut(c *bolt.Cursor) error {
 	return d.stageEvents()
 }
 
-// repeatCheckpoint appends the newest checkpoint, which would be cut off, again.
+// repeatCheckpoint appends a copy of the newest checkpoint, which the cut drops.
 func (d *agentDraft) repeatCheckpoint(seq uint64) error {
 	key := encodeInt(seq)
 	ev, err := d.stored(key, get(d.tx, prefixAgentEvents+d.ID, key))
 	if err != nil {
-		d.Status.CheckpointSequence = 0 // it was noted, and nothing can be repeated
+		d.Status.CheckpointSequence = 0 // stored has noted the damage, and there is nothing to repeat
 		return nil                      //nolint:nilerr // as said
 	}
 	d.append(&agboxv1.AgentEvent{
@@ -90,8 +91,8 @@ func (d *agentDraft) repeatCheckpoint(seq uint64) error {
 	return nil
 }
 
-// find returns the first place before a turn from which on what is left is within the bounds; else one in the present turn;
-// else, for what comes in one transaction may be too much by itself, the end of all that was stored before.
+// find returns the first place before a turn where the rest is within the limits; else a place in the current turn; else, because one
+// transaction alone can exceed the limits, the end of all events stored before it.
 func (w *cutWalk) find(c *bolt.Cursor) *cutPlace {
 	for k, v := c.Seek(encodeInt(w.Status.GetTruncatedThrough() + 1)); k != nil; k, v = c.Next() {
 		seq, err := decodeInt(k)
@@ -115,7 +116,7 @@ func (w *cutWalk) find(c *bolt.Cursor) *cutPlace {
 	return w.inTurn
 }
 
-// fits reports whether a cut here leaves no more than a share of the bounds.
+// fits reports whether a cut here leaves at most the given share of the limits.
 func (w *cutWalk) fits(share float64) bool {
 	st := w.Status
 	return float64(st.GetEvents()-w.events) <= share*maxAgentEvents && float64(st.GetEventBytes()-w.bytes) <= share*maxAgentBytes
@@ -123,12 +124,12 @@ func (w *cutWalk) fits(share float64) bool {
 
 func (w *cutWalk) place() *cutPlace { return &cutPlace{w.last, w.events, w.bytes, w.turns} }
 
-// beginsTurn: a turn begins with the user's message.
+// beginsTurn reports whether ev is the user's message that starts a turn.
 func beginsTurn(ev *agboxv1.AgentEvent) bool {
 	return ev.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && ev.GetMessage().GetRole() == roleUser
 }
 
-// sweep stages that some of what was cut leaves the file.
+// sweep stages the removal of some dropped events from the file.
 func (d *agentDraft) sweep(c *bolt.Cursor) error {
 	n, most := 0, max(sweepBatch, 2*d.staged)
 	for k, _ := c.First(); k != nil && n < most; k, _ = c.Next() {

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// turn is one whole turn with a message of so many parts.
+// turn runs a whole turn with a message of the given number of parts.
 func turn(t testing.TB, s *Store, n, parts int, text string) {
 	t.Helper()
 	makeBusy(t, s, "agent", fmt.Sprintf("p-%d", n))
@@ -23,7 +23,7 @@ func turn(t testing.TB, s *Store, n, parts int, text string) {
 	ingest(t, s, "agent", append(out, resultOutput("end_turn"))...)
 }
 
-// bounded wants the history within its bounds and beginning with a turn.
+// bounded checks that the history is within its limits and starts with a turn.
 func bounded(t testing.TB, s *Store, slack uint64) {
 	t.Helper()
 	st := agent1(t, s, "agent").Status
@@ -100,7 +100,7 @@ func TestBytesAreBoundedToo(t *testing.T) {
 	text := strings.Repeat("x", 256<<10)
 	for n := range 40 {
 		turn(t, s, n, 8, text)
-		bounded(t, s, 2100) // a turn came since the cut
+		bounded(t, s, 2100) // one turn was added since the cut
 	}
 	if agent1(t, s, "agent").Status.GetTruncatedThrough() == 0 {
 		t.Fatal("nothing went")

@@ -14,12 +14,11 @@ import (
 const (
 	outcomeInterrupted = "interrupted"
 	onInterruptedHold  = "hold"
-	// maxClaims is how often a prompt is given.
+	// maxClaims is how often a prompt is delivered at most.
 	maxClaims = 2
 )
 
-// endTurn forgets the prompt that has its result, unless that is the end of a turn that the daemon has cut off: then it may be
-// given again.
+// endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, the prompt may be delivered again.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	promptID := d.Status.GetPromptId()
 	n, p, err := d.claimed()
@@ -33,11 +32,11 @@ func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
 		return d.giveBack(n, p, false)
 	}
-	d.Desired.InterruptToSave = false // there is nothing to save
+	d.Desired.InterruptToSave = false // nothing to save
 	return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 }
 
-// cutTurn ends a turn that has no result, and decides on its prompt.
+// cutTurn ends a turn without a result and requeues, holds or removes its prompt.
 func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	d.compactOpen()
 	promptID := d.Status.GetPromptId()
@@ -61,7 +60,7 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	return d.giveBack(n, p, hold)
 }
 
-// giveBack decides on the prompt of a turn that was cut off; again: it waits once more.
+// giveBack requeues or holds the prompt of a turn that was cut off; again: it was requeued.
 func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (again bool, err error) {
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
 		return false, d.hold(n, p)
@@ -73,7 +72,7 @@ func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (agai
 	return true, d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 
-// tellAgain adds to the result of a turn, which this request has appended, that its prompt is given again.
+// tellAgain records in the result of a turn, which this request appended, that its prompt is delivered again.
 func (d *agentDraft) tellAgain(promptID string) {
 	for _, ev := range slices.Backward(d.events) {
 		if r := ev.GetResult(); r != nil && r.GetPromptId() == promptID {
@@ -83,7 +82,7 @@ func (d *agentDraft) tellAgain(promptID string) {
 	}
 }
 
-// hold keeps a prompt to be looked at only. Of many, the oldest goes.
+// hold keeps a prompt for listing only. Beyond maxHeld it removes the oldest held prompt.
 func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) error {
 	bucket := prefixAgentPrompts + d.ID
 	var held []uint64
@@ -102,7 +101,7 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) error {
 	return d.putNumbered(bucket, n, p)
 }
 
-// claimed finds the prompt of the present turn; n is 0 when there is none. Errors: ErrDataLoss.
+// claimed returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.
 func (d *agentDraft) claimed() (n uint64, p *storev1.AgentPrompt, err error) {
 	return loader{d.tx, d.note}.claimedPrompt(d.Agent)
 }
@@ -133,7 +132,7 @@ func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, erro
 	return p, l.noted(prefixAgentPrompts+id, fmt.Sprint(n), "", err)
 }
 
-// eachPrompt calls fn with the prompts in order until it returns false. What does not decode is noted and left out.
+// eachPrompt calls fn with the prompts in order until fn returns false. It notes and skips prompts that do not decode.
 func (t *txn) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
 	loader{t.tx, t.note}.eachPrompt(id, fn)
 }
@@ -148,7 +147,7 @@ func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) 
 		if err != nil {
 			return true
 		}
-		n, _ := decodeInt(k) // prompt knows that it is one
+		n, _ := decodeInt(k) // prompt has checked the key
 		return fn(n, p)
 	})
 }

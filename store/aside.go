@@ -11,10 +11,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// SetAside gives a database that can't be used the name path.damaged-<UTC time>, with a number where that is taken, and
-// returns it; nothing is ever overwritten. Without a database it returns "". The file keeps its bytes and is closed to
-// others. The marker beside it stays, as the lock that it is, and says that what comes next to this path is to be checked. A
-// crash leaves the file under one of the names, or both. Errors: ErrUnavailable, also when a process has it open.
+// SetAside renames an unusable database to path.damaged-<UTC time>, with a number if that name exists, and returns the new name. It never
+// overwrites a file. Without a database it returns "". It leaves the contents unchanged and removes the access of group and others. The
+// marker file stays, because it is the lock, and requires a check of the next database at this path. A crash leaves the file under one of
+// the names, or both. Errors: ErrUnavailable, also when a process has it open.
 func SetAside(path string, now time.Time) (aside string, err error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -31,7 +31,7 @@ func SetAside(path string, now time.Time) (aside string, err error) {
 
 func setAside(path string, mark *marker, now time.Time) (string, error) {
 	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) { // somebody was faster
+	if errors.Is(err, os.ErrNotExist) { // another process was faster
 		return "", nil
 	}
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
@@ -53,7 +53,7 @@ func setAside(path string, mark *marker, now time.Time) (string, error) {
 	return aside, syncDir(filepath.Dir(path))
 }
 
-// maxAsides of one second: more are no accident.
+// maxAsides within one second; more indicate a fault.
 const maxAsides = 100
 
 func linkAside(path, base string) (aside string, err error) {

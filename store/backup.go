@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// snapshotTimeout bounds how long a snapshot may hold its transaction; it is enough for some 10 GB to a slow disk.
+	// snapshotTimeout limits how long a snapshot holds its transaction; enough for some 10 GB to a slow disk.
 	snapshotTimeout = 5 * time.Minute
-	// snapshotReserve of a disk stays free: the writer beside needs room too. 16 MiB is bbolt's step of growth.
+	// snapshotReserve bytes of the disk stay free for the writer. 16 MiB is the step by which bbolt grows its file.
 	snapshotReserve = 16 << 20
 )
 
-// Snapshot writes a copy of the file, as it was at one durable commit, to f, which should be empty and on a local disk:
-// while it is written, pages that are freed can't be used again. It is a complete file that Open takes. f is neither
-// synced nor closed. It returns the schema version of the copy. Errors: Refusal BACKUP_NO_SPACE; ctx's; ErrUnavailable,
-// also when it took longer than 5 minutes. f then holds a part.
+// Snapshot writes a copy of the file, as of one durable commit, to f, which should be empty and on a local disk: during the copy, bbolt
+// cannot reuse freed pages. The copy is a complete file that Open accepts. Snapshot neither syncs nor closes f. It returns the schema
+// version of the copy. Errors: Refusal BACKUP_NO_SPACE; ctx's; ErrUnavailable, also when the copy took longer than 5 minutes. After an
+// error f is incomplete.
 func (s *Store) Snapshot(ctx context.Context, f *os.File) (schema uint64, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout,
 		fmt.Errorf("copy the store: it took longer than %s: %w", snapshotTimeout, errdefs.ErrUnavailable))
@@ -44,7 +44,7 @@ func (s *Store) Snapshot(ctx context.Context, f *os.File) (schema uint64, err er
 	return schema, err
 }
 
-// checkRoom refuses a copy of need bytes that would not fit beside f.
+// checkRoom refuses a copy of need bytes that does not fit on the file system of f.
 func checkRoom(f *os.File, need int64) error {
 	var st syscall.Statfs_t
 	if err := syscall.Fstatfs(int(f.Fd()), &st); err != nil {
@@ -66,7 +66,7 @@ func noRoom(need, free int64) error {
 	}
 }
 
-// untilDone is a writer that refuses once ctx has ended. (It has nothing but Write, so that io.Copy comes by often.)
+// untilDone is a writer that returns an error once ctx has ended. It has only Write, so that io.Copy copies in small steps.
 type untilDone struct {
 	ctx context.Context
 	w   io.Writer
@@ -79,8 +79,8 @@ func (u *untilDone) Write(p []byte) (int, error) {
 	return u.w.Write(p)
 }
 
-// ExecIDs returns the sorted IDs of the execs of a sandbox, active or ended, that come after the given one, at most 256.
-// A sandbox that is not known has none. Errors: ErrUnavailable.
+// ExecIDs returns the sorted IDs of the execs of a sandbox, active or ended, that sort after the given one, at most 256. An unknown
+// sandbox has none. Errors: ErrUnavailable.
 func (s *Store) ExecIDs(ctx context.Context, sandboxID, after string) ([]string, error) {
 	var ids []string
 	err := s.view(ctx, func(tx *bolt.Tx) error {

@@ -8,12 +8,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// compactStep is how much one transaction of a compaction copies.
+// compactStep is the number of bytes that one transaction of a compaction copies.
 const compactStep = 16 << 20
 
-// CompactTo writes every record of the database, which nobody else may have open, to a new file at path to, without the pages
-// that are free, and syncs it. It returns the sizes of both files in bytes. The database is only read; check it before, with
-// CheckFile, and the copy after. A file at to is replaced. Errors: as CheckFile; ErrUnavailable when there is no space.
+// CompactTo writes every record of the database to a new file at path to, without the free pages, and syncs it. It returns the sizes of
+// both files in bytes. No process may have the database open. CompactTo only reads it; check it first with CheckFile, and the copy
+// afterwards. A file at to is replaced. Errors: as CheckFile; ErrUnavailable when there is no space.
 func (o *Offline) CompactTo(to string) (before, after int64, err error) {
 	if err := checkSize(o.path); err != nil {
 		return 0, 0, err
@@ -32,7 +32,7 @@ func (o *Offline) CompactTo(to string) (before, after int64, err error) {
 }
 
 func compact(src *bolt.DB, to string) error {
-	// Not synced after each step: what is not finished is of no worth.
+	// Not synced after each step: an unfinished copy is useless.
 	dst, err := bolt.Open(to, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return err

@@ -13,15 +13,15 @@ import (
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
-// Offline is the right to replace a database that nobody has open. It lies with the file: who names the data directory
-// differently for the daemon's own lock is kept out too.
+// Offline is the right to replace a database that no process has open. Its lock is next to the file, so it also excludes a daemon that
+// reaches the data directory by another path.
 type Offline struct {
 	path string
 	mark *marker
 }
 
-// TakeOffline keeps every daemon away from the database at path until Close. The file need not exist, its directory must.
-// Errors: ErrUnavailable when a process has it open.
+// TakeOffline keeps every daemon from opening the database at path until Close. The file need not exist; its directory must. Errors:
+// ErrUnavailable when a process has it open.
 func TakeOffline(ctx context.Context, path string) (*Offline, error) {
 	mark, err := takeMarker(ctx, path+markerSuffix, defaultLockTimeout)
 	if err != nil {
@@ -30,11 +30,11 @@ func TakeOffline(ctx context.Context, path string) (*Offline, error) {
 	return &Offline{path, mark}, nil
 }
 
-// Close lets daemons in again.
+// Close lets daemons open the database again.
 func (o *Offline) Close() error { return o.mark.release() }
 
-// Keep gives the database a second name beside its own, path.why-<UTC time>, under which it stays when another one takes its
-// place, and returns that name. Without a database it returns "".
+// Keep links the database to a second name, path.why-<UTC time>, which keeps it when another one replaces it, and returns that name.
+// Without a database it returns "".
 func (o *Offline) Keep(why string, now time.Time) (string, error) {
 	if _, err := os.Lstat(o.path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -55,9 +55,9 @@ func (o *Offline) Keep(why string, now time.Time) (string, error) {
 	return as, nil
 }
 
-// Install gives the complete database at from, on the same file system, the name of the one here. After a crash there is the
-// old one or the new one, whole, and the next daemon checks it before it opens it.
-// The log is removed first, as it is of the database that was here; without one it is all that is left, and is kept under another name.
+// Install renames the complete database at from, on the same file system, to the path of the Offline. After a crash, either the old or the
+// new database is there, whole, and the next daemon checks it before it opens it. Install first removes the log, which belongs to the old
+// database. If there is no old database, the log is the only copy of the records, and Install keeps it under another name.
 func (o *Offline) Install(from string) error {
 	if err := syncFile(from); err != nil {
 		return fmt.Errorf("sync the new database: %w", err)
@@ -89,7 +89,7 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// CheckSchema refuses the schema version of a database that this program can't read. Errors: ErrFailedPrecondition.
+// CheckSchema returns an error if this program cannot read databases of this schema version. Errors: ErrFailedPrecondition.
 func CheckSchema(version uint64) error {
 	if newest := newestSchema(migrations); version > newest {
 		return fmt.Errorf("its schema version is %d and this agboxd knows up to %d: it is of a newer agboxd: %w", version, newest, errdefs.ErrFailedPrecondition)

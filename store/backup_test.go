@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// snapshot copies s to a new place and returns options for it.
+// snapshot copies s to a new file and returns options for it.
 func snapshot(t testing.TB, s *Store) Options {
 	t.Helper()
 	o := testOptions(t)
@@ -28,8 +28,8 @@ func snapshot(t testing.TB, s *Store) Options {
 	return o
 }
 
-// TestSnapshotsWhileManyWrite: each is a moment of the history: for every sandbox its events are the first ones of what they
-// come to be, and everything that was acknowledged before is there.
+// TestSnapshotsWhileManyWrite: each snapshot is one moment of the history: every sandbox has a prefix of its final events, and everything
+// acknowledged before is there.
 func TestSnapshotsWhileManyWrite(t *testing.T) {
 	s := open(t, testOptions(t))
 	writing, stop := context.WithCancel(ctx)
@@ -128,7 +128,7 @@ func TestASnapshotEndsWithItsContext(t *testing.T) {
 	if _, err := s.Snapshot(ended, f); err == nil {
 		t.Error("it went on")
 	}
-	create(t, s, "box") // and holds nobody up
+	create(t, s, "box") // and does not block writers
 }
 
 func TestExecIDsInPages(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// BenchmarkAccept is the latency of one accept alone: two fdatasyncs.
+// BenchmarkAccept measures the latency of a single accept: two fdatasyncs.
 func BenchmarkAccept(b *testing.B) {
 	s := open(b, testOptions(b))
 	for i := 0; b.Loop(); i++ {
@@ -18,7 +18,7 @@ func BenchmarkAccept(b *testing.B) {
 	}
 }
 
-// BenchmarkAcceptTogether is 1000 callers at once; ns/op is the time until all of them have their answer.
+// BenchmarkAcceptTogether measures 1000 concurrent callers; ns/op is the time until all have their answer.
 func BenchmarkAcceptTogether(b *testing.B) {
 	const callers = 1000
 	o := testOptions(b)
@@ -48,7 +48,7 @@ func BenchmarkReopen(b *testing.B) {
 	}
 }
 
-// BenchmarkCheck is what an unclean end adds to the start, for 100000 events.
+// BenchmarkCheck measures what an unclean end adds to the start, for 100000 events.
 func BenchmarkCheck(b *testing.B) {
 	s := withHistory(b, 100, 1000)
 	path := s.o.Path
@@ -58,7 +58,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// withHistory makes n sandboxes with so many events each, most of them of execs.
+// withHistory creates n sandboxes with the given number of events each, most of them of execs.
 func withHistory(t testing.TB, n, events int) *Store {
 	t.Helper()
 	s := open(t, testOptions(t))
@@ -73,8 +73,8 @@ func withHistory(t testing.TB, n, events int) *Store {
 	return s
 }
 
-// BenchmarkReplay reads 1,000,000 events of one sandbox, half of them of execs, as a subscription does. heap-MB is what
-// lived at the worst of the moments that were looked at.
+// BenchmarkReplay reads 1,000,000 events of one sandbox, half of them of execs, as a subscription does. heap-MB is the largest sampled
+// live heap.
 func BenchmarkReplay(b *testing.B) {
 	const events = 1_000_000
 	s := withLongHistory(b, events)
@@ -106,7 +106,7 @@ func BenchmarkOpenLongHistory(b *testing.B) {
 	}
 }
 
-// withLongHistory makes one sandbox with so many events, of services and of execs, as their writers write them.
+// withLongHistory creates one sandbox with the given number of service and exec events, recorded as their writers record them.
 func withLongHistory(t testing.TB, events int) *Store {
 	t.Helper()
 	s := open(t, testOptions(t))

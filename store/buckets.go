@@ -16,14 +16,14 @@ import (
 //	├──meta
 //	│  ├──schema          : <uint64>                       - see migrate.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
-//	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the marker volume was made in the engine
+//	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the daemon created the marker volume in the engine
 //	│  ├──engine-identity : <agbox.store.v1.EngineIdentity> - where the engine keeps its containers
-//	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file took the place of a lost one; gone once all
-//	│  │                                                     records are rebuilt
+//	│  ├──rebuild         : <int64 unix nanoseconds>       - when this file replaced a lost one; removed once all records are
+//	│  │                                                     rebuilt
 //	│  ├──lineage         : <uint64>                       - random; names this file in the log beside it
 //	│  ├──epoch           : <uint64>                       - starts of the daemon so far
-//	│  ├──drain           : <agbox.store.v1.DrainRecord>   - while the daemon drains
-//	│  └──clock           : <agbox.store.v1.ClockRecord>   - the host's clock as last known; at an event, and each 10 min
+//	│  ├──drain           : <agbox.store.v1.DrainRecord>   - during a drain
+//	│  └──clock           : <agbox.store.v1.ClockRecord>   - the last recorded host clock; written at an event, and each 10 min
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved forever; the time of creation
 //	├──exec-ids
@@ -35,27 +35,27 @@ import (
 //	├──sandbox-names
 //	│  └──*name*          : <agbox.store.v1.NameRef>       - held until the delete is requested
 //	├──sandbox-state
-//	│  └──*sandbox id*    : <uint64 sequence>              - first event of the present unbroken run of its state
+//	│  └──*sandbox id*    : <uint64 sequence>              - first event of the current unbroken run of its state
 //	├──sandbox-progress
-//	│  └──*sandbox id*    : <agbox.store.v1.Progress>      - what the present run has come to; none means empty
+//	│  └──*sandbox id*    : <agbox.store.v1.Progress>      - progress of the current run; none means empty
 //	├──sandbox-trimmed
 //	│  └──*sandbox id*    : <uint64 sequence>              - highest event that the history limit dropped; none means 0
 //	├──sandbox-deleted-at
-//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - written with SANDBOX_DELETED; the last to go in a purge
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - written with SANDBOX_DELETED; a purge removes it last
 //	├──sandbox-unswept
-//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - of one that cleanup_ttl deleted after a failure; its objects are
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - sandboxes that cleanup_ttl deleted after a failure; their objects are
 //	│                                                        reported and never swept, also after the purge
 //	├──sandbox-given-up
-//	│  └──*sandbox id*    : <agbox.store.v1.GivenUp>       - an operator's confirmation, until the sandbox is judged or seen again
+//	│  └──*sandbox id*    : <agbox.store.v1.GivenUp>       - an operator's confirmation, until the verdict or the next observation
 //	├──sandbox-unproven
-//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - its newest changes may be missing: the log that it was rebuilt from had
-//	│                                                        lost its end. Hidden until the engine has been asked
+//	│  └──*sandbox id*    : <int64 unix nanoseconds>       - rebuilt from a log that lost its end, so its newest changes may be
+//	│                                                        missing. Hidden until the daemon has observed the engine
 //	├──exec-refs
 //	│  └──*exec id*       : <agbox.store.v1.ExecRef>       - until the sandbox is purged
 //	├──events:*sandbox id*
 //	│  └──*sequence*      : <agbox.v1.SandboxEvent>        - uint64 key; the newest one with a state is the state. No gap
 //	│                                                        after sandbox-trimmed; up to it, exec events are missing,
-//	│                                                        and all that was before a SANDBOX_REHYDRATED
+//	│                                                        and all events before a SANDBOX_REHYDRATED
 //	├──exec-config:*sandbox id*
 //	│  └──*exec id*       : <agbox.v1.CreateExecRequest>
 //	├──exec-desired:*sandbox id*
@@ -71,7 +71,7 @@ import (
 //	├──agent-status
 //	│  └──*agent id*      : <agbox.store.v1.AgentStatus>   - its recorded status
 //	├──agent-position
-//	│  └──*agent id*      : <agbox.store.v1.AgentPosition> - how far the present incarnation was read; none means not at all
+//	│  └──*agent id*      : <agbox.store.v1.AgentPosition> - how far its newest incarnation's output was ingested; none: not at all
 //	├──agent-prompts:*agent id*
 //	│  └──*number*        : <agbox.store.v1.AgentPrompt>   - uint64 key: the order of the queue
 //	├──agent-prompt-ids:*agent id*
@@ -79,8 +79,8 @@ import (
 //	├──agent-transitions:*agent id*
 //	│  └──*number*        : <agbox.v1.AgentTransition>     - uint64 key; the newest 1,000
 //	└──agent-events:*agent id*
-//	   └──*sequence*      : <agbox.v1.AgentEvent>          - uint64 key. Missing are superseded snapshots; what is not above
-//	                                                         truncated_through is on its way out
+//	   └──*sequence*      : <agbox.v1.AgentEvent>          - uint64 key. Superseded snapshots are missing; events up to
+//	                                                         truncated_through are about to be removed
 const (
 	bucketMeta      = "meta"
 	bucketSandboxID = "sandbox-ids"
@@ -124,10 +124,10 @@ const (
 	keyClock          = "clock"
 )
 
-// maxIDBytes bounds the identifiers that become keys and bucket names; bbolt's own limit is 32768.
+// maxIDBytes limits the identifiers that become keys and bucket names; bbolt's own limit is 32768.
 const maxIDBytes = 1024
 
-// eventFill: events are appended in key order, so nearly full pages never split.
+// eventFill is the fill share of event pages: events are appended in key order, so nearly full pages never split.
 const eventFill = 0.95
 
 func checkID(what, id string) error {
@@ -139,7 +139,7 @@ func checkID(what, id string) error {
 
 func encodeInt(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
 
-// decodeInt reads a fixed-width integer: ErrNotFound when there is none, ErrDataLoss when the width is wrong.
+// decodeInt reads a fixed-width integer. Errors: ErrNotFound when b is nil, ErrDataLoss when the width is wrong.
 func decodeInt(b []byte) (uint64, error) {
 	switch {
 	case b == nil:
@@ -158,7 +158,7 @@ func encode(m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
-// decode reads a message: ErrNotFound when there is none, ErrDataLoss when the bytes are not one.
+// decode reads a message. Errors: ErrNotFound when b is nil, ErrDataLoss when the bytes do not decode.
 func decode(b []byte, m proto.Message) error {
 	name := m.ProtoReflect().Descriptor().Name()
 	if b == nil {
@@ -170,7 +170,7 @@ func decode(b []byte, m proto.Message) error {
 	return nil
 }
 
-// get returns the bytes under a key, or nil. They die with the next write of the transaction.
+// get returns the value of a key, or nil. The bytes are valid until the next write of the transaction.
 func get(tx *bolt.Tx, bucket string, key []byte) []byte {
 	b := tx.Bucket([]byte(bucket))
 	if b == nil {

@@ -19,15 +19,14 @@ import (
 const (
 	// checkTimeout is enough for some 10 GB from a slow disk.
 	checkTimeout = 5 * time.Minute
-	// checkLockTimeout is for people who run the check by hand beside a daemon.
+	// checkLockTimeout is short for people who run the check by hand while a daemon runs.
 	checkLockTimeout = time.Second
-	// maxFindings that an error names.
+	// maxFindings is how many findings one error lists.
 	maxFindings = 5
 )
 
-// CheckFile reads the whole file at path without changing it. A damaged file can fault inside bbolt and take the
-// process along, so the daemon runs this as a child. Errors: ErrDataLoss with what was found, ErrUnavailable when
-// another process has the file open, ErrNotFound.
+// CheckFile reads the whole file at path without changing it. A damaged file can fault inside bbolt and crash the process, so the daemon
+// runs this as a child. Errors: ErrDataLoss with the findings, ErrUnavailable when another process has the file open, ErrNotFound.
 func CheckFile(path string) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // bbolt's assertions
@@ -51,7 +50,7 @@ func CheckFile(path string) (err error) {
 	return errors.Join(err, db.Close())
 }
 
-// checkSize refuses what bbolt would take for a new file: ours are complete before they get their name.
+// checkSize refuses a missing or empty file, which bbolt would initialize. The store names a file only when it is complete.
 func checkSize(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -65,10 +64,10 @@ func checkSize(path string) error {
 	return nil
 }
 
-// tooSmall is how bbolt begins its error about a file that has no room for two meta pages; it gives nothing else of it.
+// tooSmall is the prefix of bbolt's error for a file without room for two meta pages, which has no type.
 const tooSmall = "file size too small"
 
-// openError gives an error of bolt.Open its class.
+// openError classifies an error of bolt.Open.
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -79,8 +78,8 @@ func openError(path string, err error) error {
 	return fmt.Errorf("open %s: %w: %w", path, err, errdefs.ErrUnavailable)
 }
 
-// checkPages has bbolt look at every page: references, order, freelist. Before that, all that was ever used must be there:
-// what is beyond the end of a file that was cut reads as zeros up to the end of a page.
+// checkPages runs bbolt's check of every page: references, order, freelist. It first compares the file's size with the pages in use,
+// because the bytes behind the end of a truncated file read as zeros up to the end of a page.
 func checkPages(tx *bolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
@@ -104,8 +103,7 @@ func checkPages(tx *bolt.Tx) error {
 	return fmt.Errorf("%s (and %d more): %w", strings.Join(found, "; "), more, errdefs.ErrDataLoss)
 }
 
-// readEverything touches every byte of every value: bbolt's check does not look into them, and a page that the disk
-// cannot give faults.
+// readEverything reads every byte of every value: bbolt's check does not read values, and an unreadable page of the disk faults.
 func readEverything(tx *bolt.Tx) error {
 	var sum byte
 	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
@@ -120,13 +118,13 @@ func readEverything(tx *bolt.Tx) error {
 	return err
 }
 
-// ExitNoVerdict is the exit code of a CheckProgram that could not find out: CheckFile gave another error than ErrDataLoss.
-// It is EX_TEMPFAIL of sysexits.h.
+// ExitNoVerdict is the exit code of a CheckProgram without a verdict: CheckFile returned another error than ErrDataLoss. It is EX_TEMPFAIL
+// of sysexits.h.
 const ExitNoVerdict = 75
 
-// checkInChild runs program on path. The file is not touched. Errors: ErrDataLoss when the child found damage or died
-// of it; ErrUnavailable when there is no verdict: the child could not start or says so, was killed from outside, found no
-// memory or no thread, or took too long.
+// checkInChild runs program on path, without changing the file. Errors: ErrDataLoss when the child found damage or crashed; ErrUnavailable
+// when there is no verdict: the child could not start or reported none, was killed by another process, got no memory or no thread, or
+// timed out.
 func checkInChild(ctx context.Context, program []string, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -149,7 +147,7 @@ func checkInChild(ctx context.Context, program []string, path string) error {
 	return fmt.Errorf("%s is damaged: %s (%w): %w", path, out.first(), exit, errdefs.ErrDataLoss)
 }
 
-// isStarved reports whether the first line of a Go program that died says that the host gave it no memory or no thread.
+// isStarved reports whether the first line of a crashed Go program says that the host gave it no memory or no thread.
 func isStarved(line string) bool {
 	for _, words := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread"} {
 		if strings.Contains(line, words) {
@@ -159,7 +157,7 @@ func isStarved(line string) bool {
 	return false
 }
 
-// killedFromOutside tells the OOM killer and operators from faults of the child's own.
+// killedFromOutside distinguishes kills by the OOM killer and operators from the child's own faults.
 func killedFromOutside(exit *exec.ExitError) bool {
 	ws, ok := exit.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
@@ -172,7 +170,7 @@ func killedFromOutside(exit *exec.ExitError) bool {
 	return false
 }
 
-// lineWriter keeps the beginning of what a child says.
+// lineWriter keeps the first maxLine bytes of a child's output.
 type lineWriter struct{ buf bytes.Buffer }
 
 const maxLine = 2048

@@ -10,8 +10,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// Clock returns what SetClock recorded last; nil before the first time, and of a record that does not decode. Errors:
-// ErrUnavailable.
+// Clock returns the record of the last SetClock; nil if there is none or it does not decode. Errors: ErrUnavailable.
 func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
 	var rec *storev1.ClockRecord
 	err := s.view(ctx, func(tx *bolt.Tx) error {

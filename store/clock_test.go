@@ -41,7 +41,7 @@ func TestADamagedRecordOfTheClockIsSetAside(t *testing.T) {
 	}
 }
 
-// A request that time asks for is checked by the time that it was decided by, whatever the clock says at the commit.
+// A request that is due by time is checked by the time of its decision, whatever the clock says at the commit.
 func TestADeadlineIsCheckedByTheTimeThatItWasFoundBy(t *testing.T) {
 	const ttl = time.Hour
 	for name, row := range map[string]struct {
@@ -91,7 +91,7 @@ func TestADeadlineOfTheDayIsNotCounted(t *testing.T) {
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")
 	at := c.at.Add(time.Hour)
-	set := c.at.Add(24 * time.Hour) // right
+	set := c.at.Add(24 * time.Hour) // the correct time
 	m := clockjump.Moment{Now: set, Wrong: []clockjump.Span{{From: c.at, To: c.at, At: set}}}
 	setTimeout(t, s, "box", Timeout{At: at})
 	if sb := get1(t, s, "box"); !sb.DeadlineBy(m).Equal(at) {

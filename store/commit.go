@@ -14,14 +14,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// aloneAfterFull is how many requests have a commit of their own after one that found no room.
+// aloneAfterFull is the number of requests that get a commit of their own after a commit found no disk space.
 const aloneAfterFull = 64
 
-// roomTries bounds how often room is made for one commit; the ballast has no more pieces.
+// roomTries limits how often commit makes room for one commit; the ballast has no more pieces.
 const roomTries = 64
 
-// commit commits tx, in which g was staged. If there is no room on the disk, it makes some and stages and commits the same
-// again, until that succeeds or no room can be made: other writers may be faster.
+// commit commits tx, in which g was staged. If the disk is full, it makes room and stages and commits g again, until that succeeds or no
+// room can be made: other writers can take the freed space first.
 func (s *Store) commit(g *group, tx *bolt.Tx) error {
 	err := s.o.commit(tx)
 	for range roomTries {
@@ -54,7 +54,7 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 	for _, t := range g.accepted {
 		for _, o := range t.ops {
 			if err := o.apply(tx); err != nil {
-				_ = tx.Rollback() // it was open: the only error it knows is that it was not
+				_ = tx.Rollback() // it was open: no other error is possible
 				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.bucket, err, errdefs.ErrUnavailable)
 			}
 		}
@@ -72,7 +72,7 @@ func (s *Store) extendReserve() {
 	}
 }
 
-// usedOf returns how many bytes of the file have ever been used.
+// usedOf returns the size of the part of the file that was ever used, in bytes.
 func usedOf(db *bolt.DB) (int64, error) {
 	tx, err := db.Begin(false)
 	if err != nil {
@@ -81,14 +81,13 @@ func usedOf(db *bolt.DB) (int64, error) {
 	return tx.Size(), tx.Rollback()
 }
 
-// afterFailedCommit decides what a failed commit means.
+// afterFailedCommit classifies a failed commit: nothing changed, or the store is down.
 //
-// bbolt writes data pages (File.WriteAt), syncs, writes the meta page (File.WriteAt), syncs. Its write errors are
-// *fs.PathError, those of fdatasync bare errnos, those of growing the file, which comes before all this, plain text. So
-// a lack of space in a write is told apart from any sync; and whether the meta page, which alone makes a commit, got through is asked of the
-// file itself: a new reader sees the transaction that it names. A lack of space that left the meta page as it was
-// changed nothing: bbolt has dropped the transaction and reloaded its freelist, and later writes may succeed. After
-// anything else nobody knows what the disk holds, and only a restart with its check finds out.
+// bbolt writes data pages (File.WriteAt), syncs, writes the meta page (File.WriteAt), syncs. Its write errors are *fs.PathError, its
+// fdatasync errors bare errnos, and its errors of growing the file, which it does first, plain text. So an error shows whether a write or
+// a sync found no space. Only the meta page makes a commit; a new reader sees the transaction named by it, which shows whether it was
+// written. If a write found no space and the meta page is unchanged, nothing changed: bbolt has dropped the transaction and reloaded its
+// freelist, and later writes may succeed. After any other error the state of the disk is unknown until a restart checks the file.
 func (s *Store) afterFailedCommit(err error) error {
 	if isDiskFull(err) && s.unchanged() {
 		return fmt.Errorf("disk full, nothing was written to %s: %w: %w", s.o.Path, err, errdefs.ErrUnavailable)
@@ -99,11 +98,11 @@ func (s *Store) afterFailedCommit(err error) error {
 	return s.down
 }
 
-// noSpace are the reasons of a write that found no space: file system, quota, file size limit.
+// noSpace lists the errors of a write that found no space: file system, quota, file size limit.
 var noSpace = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
 
-// isDiskFull reports whether a write, or growing the file for it, found no space. A sync that says so is another
-// matter: what the disk holds is unknown then.
+// isDiskFull reports whether a write, or growing the file for it, found no space. It is false for a sync with that error, because the
+// state of the disk is then unknown.
 func isDiskFull(err error) bool {
 	var p *fs.PathError
 	if !errors.As(err, &p) {
@@ -112,10 +111,10 @@ func isDiskFull(err error) bool {
 	return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
 }
 
-// growthError is how bbolt begins the error of growing the file.
+// growthError is the prefix of bbolt's error of growing the file.
 const growthError = "file resize error: "
 
-// isFullForGrowth goes by the text, as bbolt gives nothing else of that error (it formats it with %s).
+// isFullForGrowth compares the text, because bbolt formats that error with %s.
 func isFullForGrowth(text string) bool {
 	return strings.HasPrefix(text, growthError) &&
 		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(text, ": "+e.Error()) })
@@ -131,8 +130,8 @@ func (s *Store) unchanged() bool {
 	return tx.Rollback() == nil && same
 }
 
-// durable is the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has
-// returned; a reader that meets such a one waits here, so that nobody reads what a crash could take back.
+// durable holds the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
+// of such a transaction waits here, so that no caller reads data that a crash could revert.
 type durable struct {
 	mu    sync.Mutex
 	txid  int
@@ -156,7 +155,7 @@ func (d *durable) advance(txid int) {
 	d.moved = make(chan struct{})
 }
 
-// stop says that txid will never move again.
+// stop records that txid will never move again.
 func (d *durable) stop(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +164,7 @@ func (d *durable) stop(err error) {
 	d.moved = make(chan struct{})
 }
 
-// reached reports whether txid is on disk; if not, moved tells when to ask again.
+// reached reports whether txid is on disk; if not, moved is closed when the caller should ask again.
 func (d *durable) reached(txid int) (ok bool, moved <-chan struct{}, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +174,7 @@ func (d *durable) reached(txid int) (ok bool, moved <-chan struct{}, err error) 
 	return false, d.moved, d.down
 }
 
-// txidOf returns the transaction that the file names.
+// txidOf returns the transaction named by the file's meta page.
 func txidOf(db *bolt.DB) (int, error) {
 	tx, err := db.Begin(false)
 	if err != nil {
@@ -184,7 +183,7 @@ func txidOf(db *bolt.DB) (int, error) {
 	return tx.ID(), tx.Rollback()
 }
 
-// classify gives a lack of space while opening its class; other errors stay as they are.
+// classify adds ErrUnavailable to a lack of space while opening; it returns other errors unchanged.
 func classify(err error) error {
 	if isDiskFull(err) {
 		return fmt.Errorf("disk full: %w: %w", err, errdefs.ErrUnavailable)

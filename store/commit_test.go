@@ -112,7 +112,7 @@ func TestReadersAndWritersTogether(t *testing.T) {
 	read(func() {
 		list, err := s.List(ctx, Filter{IncludeDeleted: true})
 		must(t, err)
-		for _, sb := range list { // each must be readable, at least as far as it was listed
+		for _, sb := range list { // each must be readable, at least up to the listed sequence
 			events, err := s.Events(ctx, sb.ID, 0, 0)
 			if err != nil && !errdefs.IsNotFound(err) || err == nil && uint64(len(events)) < sb.LastSequence {
 				t.Errorf("%d events of %+v: %v", len(events), sb, err)

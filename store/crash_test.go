@@ -25,7 +25,7 @@ func init() {
 	children["crash"] = writeUntilKilled
 }
 
-// writeUntilKilled accepts and reports as fast as it can and prints what was acknowledged, a line each.
+// writeUntilKilled accepts and reports as fast as it can and prints each acknowledgement on a line.
 func writeUntilKilled() int {
 	s, err := Open(context.Background(), Options{
 		Path: os.Getenv(pathEnv), InitialMmapSize: 64 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -58,7 +58,7 @@ func writeUntilKilled() int {
 	return 0
 }
 
-// oneLife takes a sandbox from its create to the request to delete it. The events of its exec go on the way.
+// oneLife takes a sandbox from its create to its delete request. The history limit drops events of its exec on the way.
 func oneLife(s *Store, id string, ack func(string, ...any)) error {
 	ctx := context.Background()
 	if _, err := s.CreateSandbox(ctx, id, "name-"+id, spec(), nil); err != nil {
@@ -89,7 +89,7 @@ func oneLife(s *Store, id string, ack func(string, ...any)) error {
 	return nil
 }
 
-// TestKilledInTheMiddleOfWrites kills a writing process and looks at what it left, several times on one file.
+// TestKilledInTheMiddleOfWrites kills a writing process and checks the file, several times on one file.
 func TestKilledInTheMiddleOfWrites(t *testing.T) {
 	o := testOptions(t)
 	o.CheckProgram = childProgram(t, "check")
@@ -120,7 +120,7 @@ func killAWriter(t *testing.T, path string) (acked []string) {
 	return ackedUntilKilled(t, cmd, lines)
 }
 
-// startWriter runs a child on the file at path, which prints a line for each write that was acknowledged.
+// startWriter runs a child on the file at path, which prints a line for each acknowledged write.
 func startWriter(t *testing.T, child, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	program := childProgram(t, child)
@@ -133,7 +133,7 @@ func startWriter(t *testing.T, child, path string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, bufio.NewScanner(out)
 }
 
-// ackedUntilKilled returns what a child still printed before it was killed; it must not end otherwise.
+// ackedUntilKilled returns what a child printed before it was killed; it must not exit otherwise.
 func ackedUntilKilled(t *testing.T, cmd *exec.Cmd, lines *bufio.Scanner) (acked []string) {
 	t.Helper()
 	for lines.Scan() {
@@ -142,7 +142,7 @@ func ackedUntilKilled(t *testing.T, cmd *exec.Cmd, lines *bufio.Scanner) (acked 
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Fatalf("child ended: %v", err)
 	}
-	// A kill can cut the last line: it is not an acknowledgement that anybody received.
+	// A kill can cut the last line, so it does not count as an acknowledgement.
 	return acked[:max(len(acked)-1, 0)]
 }
 
@@ -168,7 +168,7 @@ func checkAcked(t *testing.T, s *Store, acked []string) {
 	}
 }
 
-// checkWhole looks for halves: of accepts, of ends, of sequences.
+// checkWhole checks that accepts, ends and sequences are complete.
 func checkWhole(t *testing.T, s *Store) {
 	t.Helper()
 	if c := s.Corrupt(); len(c) > 0 {

@@ -13,8 +13,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// createFile makes a complete file beside o.Path and then gives it its name: whatever dies, a file of that name has a
-// schema and an instance.
+// createFile writes a complete file beside o.Path and then renames it: after a crash, a file of that name has a schema and an instance.
 func createFile(o Options) error {
 	tmp := o.Path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -56,7 +55,7 @@ func initialize(tx *bolt.Tx, o Options) error {
 	now := encodeInt(uint64(o.Now().UnixNano()))
 	return errors.Join(
 		meta.Put([]byte(keyRebuild), now),
-		meta.Put([]byte(keyEngineMarker), now), // there was a daemon: an engine without its marker is no new one but another
+		meta.Put([]byte(keyEngineMarker), now), // a daemon ran before: an engine without its marker is not new but a different one
 	)
 }
 

@@ -10,9 +10,9 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// Finding is one thing that is wrong in a database.
+// Finding is one fault in a database.
 type Finding struct {
-	// Bucket and Key of the record; Key is empty for what concerns a whole bucket. The keys of events are their sequences.
+	// Bucket and Key of the record; Key is empty if the fault concerns a whole bucket. The keys of events are their sequences.
 	Bucket, Key string
 	// Problem is a sentence without the record's content.
 	Problem string
@@ -25,9 +25,9 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s/%s: %s", f.Bucket, f.Key, f.Problem)
 }
 
-// CheckRecords reads every record of the database at path, which nobody may have open, and calls found for each that does
-// not decode and for each invariant of this package that does not hold. It changes nothing. Run CheckFile, in a process of its
-// own, before it: this one trusts the pages. Errors: as CheckFile; ErrFailedPrecondition for a file of a newer agboxd.
+// CheckRecords reads every record of the database at path, which no process may have open, and calls found for each record that does not
+// decode and for each violated invariant of this package. It changes nothing. Run CheckFile in a child process before it, because
+// CheckRecords trusts the pages. Errors: as CheckFile; ErrFailedPrecondition for a file of a newer agboxd.
 func CheckRecords(path string, found func(Finding)) error {
 	if err := checkSize(path); err != nil {
 		return err
@@ -47,7 +47,7 @@ func CheckRecords(path string, found func(Finding)) error {
 	return errors.Join(err, db.Close())
 }
 
-// checker looks at one database in one transaction. Its loader notes what does not decode.
+// checker checks one database in one transaction. Its loader reports records that do not decode.
 type checker struct {
 	loader
 	tx    *bolt.Tx
@@ -69,7 +69,7 @@ func (c *checker) run() error {
 	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketUnproven, bucketAgentID} {
 		c.each(bucket, func(key string, v []byte) {
 			_, err := decodeInt(v)
-			_ = c.noted(bucket, key, "", err) // it was told
+			_ = c.noted(bucket, key, "", err) // noted reports it
 		})
 	}
 	for _, id := range c.sandboxes() {
@@ -82,7 +82,7 @@ func (c *checker) run() error {
 	return nil
 }
 
-// each calls fn for every record of a bucket, in order. v dies with the transaction.
+// each calls fn for every record of a bucket, in order. v is valid until the transaction ends.
 func (c *checker) each(bucket string, fn func(key string, v []byte)) {
 	b := c.tx.Bucket([]byte(bucket))
 	if b == nil {
@@ -96,7 +96,7 @@ func (c *checker) each(bucket string, fn func(key string, v []byte)) {
 
 func (c *checker) meta() error {
 	schema, err := decodeInt(get(c.tx, bucketMeta, []byte(keySchema)))
-	_ = c.noted(bucketMeta, keySchema, "", err) // it was told
+	_ = c.noted(bucketMeta, keySchema, "", err) // noted reports it
 	if err == nil {
 		if err := CheckSchema(schema); err != nil {
 			return err
@@ -110,20 +110,20 @@ func (c *checker) meta() error {
 	for _, key := range []string{keyEngineMarker, keyRebuild, keyLineage, keyEpoch} {
 		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
 			_, err := decodeInt(v)
-			_ = c.noted(bucketMeta, key, "", err) // it was told
+			_ = c.noted(bucketMeta, key, "", err) // noted reports it
 		}
 	}
 	if v := get(c.tx, bucketMeta, []byte(keyEngineIdentity)); v != nil {
 		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // noted reports it
 	}
-	_ = c.drain() // it was told
+	_ = c.drain() // the loader reports it
 	if v := get(c.tx, bucketMeta, []byte(keyClock)); v != nil {
 		_ = c.noted(bucketMeta, keyClock, "", decode(v, &storev1.ClockRecord{})) // noted reports it
 	}
 	return nil
 }
 
-// sandboxes returns every ID that a record but a reservation speaks of.
+// sandboxes returns every sandbox ID that occurs in a record other than a reservation.
 func (c *checker) sandboxes() []string {
 	var ids []string
 	seen := map[string]bool{}
@@ -147,7 +147,7 @@ func (c *checker) sandboxes() []string {
 	return ids
 }
 
-// name: it is held by a live sandbox that carries it and that nobody asked to delete.
+// name checks that a name is held by a live sandbox that has it and whose delete was not requested.
 func (c *checker) name(name string, v []byte) {
 	var ref storev1.NameRef
 	if err := decode(v, &ref); c.noted(bucketNames, name, "", err) != nil {
@@ -159,7 +159,7 @@ func (c *checker) name(name string, v []byte) {
 	switch {
 	case !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id):
 		c.say(bucketNames, name, "it is held by sandbox %q, which is not there", id)
-	case err != nil: // told with the sandbox
+	case err != nil: // reported with the sandbox
 	case d.GetName() != name:
 		c.say(bucketNames, name, "it is held by sandbox %s, whose name is %q", id, d.GetName())
 	case d.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
@@ -167,15 +167,15 @@ func (c *checker) name(name string, v []byte) {
 	}
 }
 
-// givenUp: it is of a live sandbox.
+// givenUp checks that an operator's confirmation concerns a live sandbox.
 func (c *checker) givenUp(id string, v []byte) {
-	_ = c.noted(bucketGivenUp, id, "", decode(v, &storev1.GivenUp{})) // it was told
+	_ = c.noted(bucketGivenUp, id, "", decode(v, &storev1.GivenUp{})) // noted reports it
 	if !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id) {
 		c.say(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
 	}
 }
 
-// ref: the exec is where its reference says.
+// ref checks that the exec is in the sandbox that its reference names.
 func (c *checker) ref(execID string, v []byte) {
 	var ref storev1.ExecRef
 	if err := decode(v, &ref); c.noted(bucketExecRefs, execID, "", err) != nil {

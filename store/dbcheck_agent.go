@@ -10,14 +10,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// agents checks every agent that a record but a reservation speaks of.
+// agents checks every agent whose ID occurs in a record other than a reservation.
 func (c *checker) agents() {
 	names := map[string]string{}
 	for _, id := range c.agentIDs() {
 		if !c.has(bucketAgentID, id) {
 			c.say(bucketAgentID, id, "the ID is not reserved, and there are records of it")
 		}
-		a := c.loader.agent(id) // what does not decode was told
+		a := c.loader.agent(id) // the loader reports records that do not decode
 		if a.Corrupt {
 			continue
 		}
@@ -55,7 +55,7 @@ func (c *checker) agentIDs() []string {
 	return ids
 }
 
-// agent checks one whose records decode. Of one that is to be deleted, parts may be gone already.
+// agent checks an agent whose records decode. If its delete was requested, some records may be removed already.
 func (c *checker) agent(a *Agent) {
 	c.agentPlace(a)
 	c.agentProcess(a)
@@ -67,7 +67,8 @@ func (c *checker) agent(a *Agent) {
 	c.agentEvents(a)
 }
 
-// agentPlace: what has a process is in a live sandbox; others may have outlived theirs, of which a rebuild may know nothing.
+// agentPlace checks that an agent with a process is in a live sandbox. An agent without one can outlive its sandbox, which a rebuild may
+// not know.
 func (c *checker) agentPlace(a *Agent) {
 	id := a.Desired.GetSandboxId()
 	if id != a.Spec.GetSandboxId() {
@@ -79,8 +80,8 @@ func (c *checker) agentPlace(a *Agent) {
 	}
 }
 
-// agentProcess: an incarnation that lives is an exec of the sandbox, and what was read is of the newest one. Those that have ended
-// may be of another sandbox, which may be gone.
+// agentProcess checks that a live incarnation is an exec of the sandbox, and that the position is of the newest incarnation. Ended
+// incarnations may belong to another sandbox, which may be gone.
 func (c *checker) agentProcess(a *Agent) {
 	n := a.Status.GetIncarnation()
 	configs := prefixExecConfig + a.SandboxID
@@ -97,13 +98,13 @@ func (c *checker) agentProcess(a *Agent) {
 	}
 }
 
-// agentPrompts: each has its ID, the one being worked on is there, and not too many wait.
+// agentPrompts checks that each prompt has its ID, that the claimed prompt exists, and that the queue is within its limit.
 func (c *checker) agentPrompts(a *Agent) {
 	st, bucket := a.Status, prefixAgentPrompts+a.ID
 	if busy := st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY; busy != (st.GetPromptId() != "") {
 		c.say(bucketAgentStatus, a.ID, "it is %s with prompt %q", st.GetState(), st.GetPromptId())
 	}
-	_, _, _ = c.claimedPrompt(a) // it was told
+	_, _, _ = c.claimedPrompt(a) // the loader reports errors
 	c.eachPrompt(a.ID, func(n uint64, p *storev1.AgentPrompt) bool {
 		var ref storev1.AgentPromptRef
 		err := decode(get(c.tx, prefixAgentPromptIDs+a.ID, []byte(p.GetPromptId())), &ref)
@@ -120,12 +121,12 @@ func (c *checker) agentPrompts(a *Agent) {
 			c.say(prefixAgentPromptIDs+a.ID, key, "it is number %d of %d", ref.GetNumber(), st.GetPrompts())
 		}
 	})
-	if n := c.countQueued(a); n > maxPrompts+1 { // one may have come back to a full queue
+	if n := c.countQueued(a); n > maxPrompts+1 { // one may have returned to a full queue
 		c.say(bucket, "", "%d prompts wait", n)
 	}
 }
 
-// agentTransitions: the newest ones are there without a gap, and lead to the state.
+// agentTransitions checks that the newest transitions are there without a gap and lead to the state.
 func (c *checker) agentTransitions(a *Agent) {
 	bucket := prefixAgentTransitions + a.ID
 	newest := a.Status.GetTransitions()
@@ -135,7 +136,7 @@ func (c *checker) agentTransitions(a *Agent) {
 		tr, err := c.transition(a.ID, []byte(key), v)
 		if err != nil {
 			next++
-			return // it was told
+			return // the loader reported it
 		}
 		if tr.GetNumber() != next || last.GetNumber() != 0 && last.GetTo() != tr.GetFrom() || tr.GetFrom() == tr.GetTo() {
 			c.say(bucket, fmt.Sprint(tr.GetNumber()), "%s to %s comes after number %d, to %s", tr.GetFrom(), tr.GetTo(), next-1, last.GetTo())
@@ -147,14 +148,14 @@ func (c *checker) agentTransitions(a *Agent) {
 	}
 }
 
-// agentEvents: the history is as large as is counted, and ends with the newest event; the newest checkpoint is known.
+// agentEvents checks that the history has the recorded size, ends with the newest event, and has the recorded newest checkpoint.
 func (c *checker) agentEvents(a *Agent) {
 	st, bucket := a.Status, prefixAgentEvents+a.ID
 	var n, bytes, last, checkpoint, told uint64
 	c.each(bucket, func(key string, v []byte) {
 		ev, err := c.agentEvent(a.ID, []byte(key), v)
 		if err != nil || ev.GetSequence() <= st.GetTruncatedThrough() {
-			return // told, or on its way out
+			return // reported, or about to be removed
 		}
 		n, bytes, last = n+1, bytes+uint64(len(v)), ev.GetSequence()
 		if ev.GetEventType() == agboxv1.AgentEventType_AGENT_CHECKPOINT {

@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// soundAgents is a closed database with a BUSY agent, one with a name and a checkpoint that waits, and one half removed.
+// soundAgents returns a closed database with a BUSY agent and a waiting prompt, a named agent with a checkpoint, and a half-removed agent.
 func soundAgents(t *testing.T) string {
 	t.Helper()
 	s, err := Open(ctx, newClock().options(testOptions(t)))
@@ -32,7 +32,7 @@ func soundAgents(t *testing.T) string {
 	return s.o.Path
 }
 
-// altered returns a record of the database as fn leaves it.
+// altered returns a record of the database after fn changed it.
 func altered[M proto.Message](t *testing.T, path, bucket, key string, m M, fn func(M)) []byte {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)

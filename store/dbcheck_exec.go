@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// execs checks those of one sandbox: their records are complete, and the events tell the same.
+// execs checks the execs of one sandbox: their records are complete and agree with the events.
 func (c *checker) execs(id string, e checkedEvents, isDeleted bool) {
 	c.each(prefixExecConfig+id, func(execID string, _ []byte) { c.exec(id, execID, e, isDeleted) })
 	for _, bucket := range []string{prefixExecDesired + id, prefixExecStatus + id} {
@@ -48,7 +48,7 @@ func (c *checker) exec(id, execID string, e checkedEvents, isDeleted bool) {
 	if c.execEnd(id, execID, &end) != nil {
 		return
 	}
-	kind, _ := endEvent(agboxv1.ExecState(end.GetState())) // execEnd knows that it is one
+	kind, _ := endEvent(agboxv1.ExecState(end.GetState())) // execEnd has checked the state
 	c.told(prefixExecStatus+id, execID, e, end.GetSequence(), e.execs[execID][1], kind)
 	if d.GetNonce() != "" && end.GetSequence() <= d.GetStartedSequence() {
 		c.say(prefixExecStatus+id, execID, "it ended with event %d and began with %d", end.GetSequence(), d.GetStartedSequence())
@@ -75,7 +75,7 @@ func (c *checker) notEnded(id, execID string, e checkedEvents, isDeleted bool) {
 	}
 }
 
-// told: the record names the event that tells of it, unless the history limit dropped that.
+// told checks that the record names the event about it, unless the history limit dropped that event.
 func (c *checker) told(bucket, execID string, e checkedEvents, seq uint64, at checkedEvent, kind agboxv1.EventType) {
 	if err := e.tells(seq, at, kind); err != nil {
 		c.say(bucket, execID, "%v", err)
@@ -89,7 +89,7 @@ func (e checkedEvents) tells(seq uint64, at checkedEvent, kind agboxv1.EventType
 	case at == (checkedEvent{seq, kind}):
 		return nil
 	case seq <= e.trimmed && at.seq != seq:
-		return nil // dropped; at is of the exec's other event
+		return nil // dropped; at is the exec's other event
 	case at.seq == 0:
 		return errors.New("no event tells of it")
 	}

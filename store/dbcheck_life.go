@@ -6,7 +6,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// lifetime: what is wanted goes with the state, a demotion with a pause, and a stop with no deadline.
+// lifetime checks that the desired state goes with the state, that only a pause is demoted, and that a stop has no deadline.
 func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxState) {
 	run := d.GetRunState()
 	pause, stop := run == storev1.RunState_RUN_STATE_PAUSE, run == storev1.RunState_RUN_STATE_STOP

@@ -11,7 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// TestTheCheckFindsNothingInLifetimesThatTheStoreWrote, whatever was asked of it in whatever order.
+// TestTheCheckFindsNothingInLifetimesThatTheStoreWrote checks files after random requests.
 func TestTheCheckFindsNothingInLifetimesThatTheStoreWrote(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := testOptions(t)
@@ -35,7 +35,7 @@ func TestTheCheckFindsNothingInLifetimesThatTheStoreWrote(t *testing.T) {
 	})
 }
 
-// TestTheCheckFindsWhatNoLifetimeHas: the record that is changed, how, and what is said of it.
+// TestTheCheckFindsWhatNoLifetimeHas: each row has the record, its change, and the finding.
 func TestTheCheckFindsWhatNoLifetimeHas(t *testing.T) {
 	const pause, run = storev1.RunState_RUN_STATE_PAUSE, storev1.RunState_RUN_STATE_RUN
 	for name, row := range map[string]struct {

@@ -7,14 +7,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// sandbox checks one, live or deleted.
+// sandbox checks one sandbox, live or deleted.
 func (c *checker) sandbox(id string) {
 	if !c.has(bucketSandboxID, id) {
 		c.say(bucketSandboxID, id, "the ID is not reserved, and there are records of it")
 	}
 	isDeleted := c.has(bucketDeletedAt, id)
 	if isDeleted && !c.has(bucketConfig, id) && !c.has(bucketDesired, id) {
-		return // a purge is under way: the next start ends it
+		return // an unfinished purge, which the next start completes
 	}
 	c.spec(id)
 	c.progress(id)
@@ -37,10 +37,10 @@ func (c *checker) sandbox(id string) {
 
 func (c *checker) spec(id string) {
 	var spec agboxv1.CreateSpec
-	_ = c.message(bucketConfig, id, id, &spec) // it was told
+	_ = c.message(bucketConfig, id, id, &spec) // the loader reports errors
 }
 
-// holdsName: a live sandbox with a name holds it, until its delete is asked for.
+// holdsName checks that a live sandbox with a name holds it until its delete is requested.
 func (c *checker) holdsName(id string, d *storev1.Desired, isDeleted bool) {
 	if d.GetName() == "" || isDeleted || d.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return
@@ -50,23 +50,23 @@ func (c *checker) holdsName(id string, d *storev1.Desired, isDeleted bool) {
 		if !c.has(bucketNames, d.GetName()) {
 			c.say(bucketNames, d.GetName(), "sandbox %s has this name and does not hold it", id)
 		}
-		return // one that does not decode is told with the names
+		return // a reference that does not decode is reported with the names
 	}
 	if ref.GetSandboxId() != id {
 		c.say(bucketNames, d.GetName(), "sandbox %s has this name, and %q holds it", id, ref.GetSandboxId())
 	}
 }
 
-// history is what the events of one sandbox say.
+// checkedEvents is the content of the events of one sandbox.
 type checkedEvents struct {
-	trimmed uint64 // highest that went, as recorded
+	trimmed uint64 // highest dropped sequence, as recorded
 	last    uint64 // 0: there is none
-	// state is the last one, and run the first event of its unbroken run.
+	// state is the last one, and run the sequence of the first event of its unbroken run.
 	state agboxv1.SandboxState
 	run   uint64
-	// rebuilt: the first event says that the record was rebuilt.
+	// rebuilt: the first event is SANDBOX_REHYDRATED.
 	rebuilt bool
-	// execs are the sequences of the first and the last event of each exec, as far as they are there.
+	// execs holds the first and the last kept event of each exec.
 	execs map[string][2]checkedEvent
 }
 
@@ -75,11 +75,12 @@ type checkedEvent struct {
 	kind agboxv1.EventType
 }
 
-// events: they start at 1, or with SANDBOX_REHYDRATED, none is missing but what the history limit may drop, each is what it says to be.
+// events checks that they start at 1 or with SANDBOX_REHYDRATED, that only events that the history limit may drop are missing, and that
+// each is consistent.
 func (c *checker) events(id string) checkedEvents {
 	e := checkedEvents{execs: map[string][2]checkedEvent{}}
 	if v := get(c.tx, bucketTrimmed, []byte(id)); v != nil {
-		e.trimmed, _ = decodeInt(v) // told with the bucket
+		e.trimmed, _ = decodeInt(v) // reported with the bucket
 	}
 	bucket := prefixEvents + id
 	c.each(bucket, func(key string, v []byte) {
@@ -88,7 +89,7 @@ func (c *checker) events(id string) checkedEvents {
 			c.say(bucket, fmt.Sprintf("%x", key), "the key is no sequence")
 			return
 		}
-		ev, err := c.event(id, []byte(key), v) // an error was told
+		ev, err := c.event(id, []byte(key), v) // the loader reports errors
 		c.gap(bucket, e, seq, isRebuilt(ev))
 		e.last = seq
 		if err == nil {
@@ -104,7 +105,7 @@ func (c *checker) events(id string) checkedEvents {
 	return e
 }
 
-// gap: nothing is missing before event seq but what the history limit dropped, or all of it before a rebuilt record.
+// gap checks that the events missing before seq were dropped by the history limit or precede a rebuilt record.
 func (c *checker) gap(bucket string, e checkedEvents, seq uint64, rebuilt bool) {
 	missing := seq - e.last - 1
 	switch {
@@ -147,7 +148,7 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 	e.execs[execID] = known
 }
 
-// state: the bucket names the first event of the present run.
+// state checks that the bucket names the first event of the current run.
 func (c *checker) state(id string, e checkedEvents) {
 	seq, err := decodeInt(get(c.tx, bucketState, []byte(id)))
 	if c.noted(bucketState, id, id, err) == nil && e.last > 0 && seq != e.run {

@@ -23,7 +23,7 @@ func findings(t testing.TB, path string) []string {
 	return all
 }
 
-// checkDatabase wants no finding.
+// checkDatabase fails the test on any finding.
 func checkDatabase(t testing.TB, path string) {
 	t.Helper()
 	if all := findings(t, path); len(all) > 0 {
@@ -31,7 +31,7 @@ func checkDatabase(t testing.TB, path string) {
 	}
 }
 
-// TestTheCheckFindsNothingInWhatTheStoreWrote, whatever was asked of it in whatever order.
+// TestTheCheckFindsNothingInWhatTheStoreWrote checks files after random requests.
 func TestTheCheckFindsNothingInWhatTheStoreWrote(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := testOptions(t)
@@ -55,7 +55,7 @@ func TestTheCheckFindsNothingInWhatTheStoreWrote(t *testing.T) {
 	})
 }
 
-// sound is a closed database with one of everything, and a purge that was cut off.
+// sound returns a closed database with one of everything, and an interrupted purge.
 func sound(t *testing.T) string {
 	t.Helper()
 	o := newClock().options(testOptions(t))
@@ -80,7 +80,7 @@ func message(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// TestTheCheckFindsEachKindOfDamage: one change, one place that is named.
+// TestTheCheckFindsEachKindOfDamage: one change, one finding that names its place.
 func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
 	junk := []byte("\xff\xff\xff")
 	event := func(seq uint64, typ agboxv1.EventType, state agboxv1.SandboxState) []byte {
@@ -90,7 +90,7 @@ func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		bucket, key string
-		value       []byte // nil: the record goes
+		value       []byte // nil: the record is removed
 		want        string
 	}{
 		"no instance":                     {bucketMeta, keyInstance, nil, "meta/instance: Instance is missing"},
@@ -151,7 +151,7 @@ func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
 	}
 }
 
-// change puts one record, or with nil removes it.
+// change puts one record, or removes it if value is nil.
 func change(t testing.TB, path, bucket, key string, value []byte) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
@@ -185,7 +185,7 @@ func TestTheCheckRefusesWhatItCannotJudge(t *testing.T) {
 	}
 }
 
-// TestCompacting keeps every record, those that are empty too, and gives back what is free.
+// TestCompacting keeps every record, also empty ones, and frees unused pages.
 func TestCompacting(t *testing.T) {
 	path := sound(t)
 	change(t, path, bucketProgress, "two", []byte{}) // as after a resume

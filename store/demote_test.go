@@ -54,7 +54,7 @@ func TestADemotionIsOneTransactionWithoutAnEvent(t *testing.T) {
 
 func TestAResumeOfADemotedOneBeginsWithTheEndOfItsStop(t *testing.T) {
 	for name, row := range map[string]struct {
-		progress *storev1.Progress // as the demotion left it; nil: untouched
+		progress *storev1.Progress // as the demotion left it; nil: unchanged
 		want     *storev1.Progress
 	}{
 		"being stopped": {nil, &storev1.Progress{HooksDone: 2, Stopping: true}},
@@ -88,7 +88,7 @@ func TestAStopEndsWhatADemotionBegan(t *testing.T) {
 	}
 }
 
-// An exec whose record is damaged keeps nothing else from being stopped.
+// An exec with a damaged record does not keep the sandbox from being stopped.
 func TestADemotionPassesByWhatItCannotRead(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")

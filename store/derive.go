@@ -9,20 +9,20 @@ import (
 
 var noTime time.Time
 
-// isFailure reports whether ev says why sb, which is what it is after ev, is FAILED.
+// isFailure reports whether ev gives the reason why sb, in its state after ev, is FAILED.
 func isFailure(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
 		(ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED || isRebuilt(ev))
 }
 
-// isPreparing reports whether ev says that the create under way has begun to materialize.
+// isPreparing reports whether ev says that the create in progress has started to create objects.
 func isPreparing(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING &&
 		sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE &&
 		(ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING || ev.GetRehydrated().GetPreparing())
 }
 
-// endsActivity reports whether the idle clock starts over with ev.
+// endsActivity reports whether ev restarts the idle clock.
 func endsActivity(ev *agboxv1.SandboxEvent) bool {
 	switch ev.GetEventType() {
 	case agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.EventType_SANDBOX_RECOVERED,
@@ -41,7 +41,7 @@ func isExecEvent(t agboxv1.EventType) bool {
 	return false
 }
 
-// isStoreEvent reports whether only a change of intent, or the rebuilding of a record, writes such events.
+// isStoreEvent reports whether such events are written only with a change of intent or a rebuild of a record.
 func isStoreEvent(t agboxv1.EventType) bool {
 	switch t {
 	case agboxv1.EventType_SANDBOX_SPEC_CHANGED, agboxv1.EventType_SANDBOX_TIMEOUT_SET, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED,
@@ -51,8 +51,7 @@ func isStoreEvent(t agboxv1.EventType) bool {
 	return false
 }
 
-// beginsRun reports whether a run of a state begins with ev, where state is the one before it. A record that was rebuilt
-// begins one by itself.
+// beginsRun reports whether ev starts a run of a state; state is the one before ev. The event of a rebuilt record always starts one.
 func beginsRun(ev *agboxv1.SandboxEvent, state agboxv1.SandboxState) bool {
 	now := ev.GetSandboxState()
 	return now != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && (now != state || isRebuilt(ev))
@@ -62,7 +61,7 @@ func isRebuilt(ev *agboxv1.SandboxEvent) bool {
 	return ev.GetEventType() == agboxv1.EventType_SANDBOX_REHYDRATED
 }
 
-// runSince is the time at which the run that begins with ev began: a rebuilt record says it.
+// runSince returns the start time of the run that ev starts; the event of a rebuilt record carries it.
 func runSince(ev *agboxv1.SandboxEvent) time.Time {
 	if at := ev.GetRehydrated().GetStateChangedAt(); at != nil {
 		return at.AsTime()
@@ -70,7 +69,7 @@ func runSince(ev *agboxv1.SandboxEvent) time.Time {
 	return ev.GetOccurredAt().AsTime()
 }
 
-// idleSince is the time at which the idle clock that starts with ev did.
+// idleSince returns the start time of the idle clock that ev starts.
 func idleSince(ev *agboxv1.SandboxEvent) time.Time {
 	if at := ev.GetRehydrated().GetIdleSince(); at != nil {
 		return at.AsTime()
@@ -78,7 +77,7 @@ func idleSince(ev *agboxv1.SandboxEvent) time.Time {
 	return ev.GetOccurredAt().AsTime()
 }
 
-// failureOf is the reason that ev, for which isFailure holds, gives.
+// failureOf returns the reason given by ev, for which isFailure holds.
 func failureOf(ev *agboxv1.SandboxEvent) (code, message string) {
 	if isRebuilt(ev) {
 		return ev.GetRehydrated().GetErrorCode(), ev.GetRehydrated().GetErrorMessage()
@@ -86,7 +85,7 @@ func failureOf(ev *agboxv1.SandboxEvent) (code, message string) {
 	return ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
 }
 
-// endEvent is the type of the event that ends an exec in the given state.
+// endEvent returns the type of the event that ends an exec in the given state.
 func endEvent(state agboxv1.ExecState) (agboxv1.EventType, bool) {
 	switch state {
 	case agboxv1.ExecState_EXEC_STATE_FINISHED:

@@ -18,13 +18,13 @@ import (
 
 func init() { children["diskfull"] = inDirectory(fillTheDisk) }
 
-// TestDiskFull runs in a mount namespace of its own: whatever happens, the file system goes with the process.
+// TestDiskFull runs in a mount namespace of its own, so that the file system disappears with the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel() // it waits for another process
 	onItsOwnMount(t, "diskfull")
 }
 
-// onItsOwnMount runs a child in a directory and a mount namespace of its own.
+// onItsOwnMount runs a child with a directory and a mount namespace of its own.
 func onItsOwnMount(t *testing.T, child string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -82,7 +82,7 @@ func fillTheDisk(dir string) error {
 	return errors.Join(fatal, afterwards(s, o, more))
 }
 
-// afterwards checks the file and opens it again, still on the full disk.
+// afterwards checks the file and reopens it, still on the full disk.
 func afterwards(s *Store, o Options, n int) error {
 	if err := s.Close(); err != nil {
 		return err
@@ -97,7 +97,7 @@ func afterwards(s *Store, o Options, n int) error {
 	return errors.Join(readAll(s, n), s.Close())
 }
 
-// createUntilError returns how many sandboxes there are then.
+// createUntilError returns the number of sandboxes at the first error.
 func createUntilError(s *Store, from int) (int, error) {
 	for i := from; ; i++ {
 		if _, err := s.CreateSandbox(context.Background(), boxID(i), "", spec(), nil); err != nil {

@@ -14,32 +14,32 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// maxDrain is how long a drain holds: one that nobody ended is over after it.
+// maxDrain is the age at which a drain ends without EndDrain.
 const maxDrain = time.Hour
 
-// What a drain made of an agent's work: Transition.Saved.
+// Results of saving an agent's work during a drain: Transition.Saved.
 const (
 	Saved    = "saved"
 	NotSaved = "not saved"
 )
 
-// DrainOptions are what BeginDrain records.
+// DrainOptions are the parameters that BeginDrain records.
 type DrainOptions struct {
 	Mode   agboxv1.DrainMode
 	Reason string
-	// Wait is how long busy agents may finish, from now on.
+	// Wait is how long busy agents may run on from now.
 	Wait time.Duration
-	// SaveEach and SaveAll are how long saving may take.
+	// SaveEach and SaveAll limit how long saving may take, for each agent and in total.
 	SaveEach, SaveAll time.Duration
-	// Exit: the daemon ends when the drain is done.
+	// Exit: the daemon exits when the drain is complete.
 	Exit bool
 }
 
-// drainChange is a new record of the drain; nil: there is none any more.
+// drainChange is a staged record of the drain; nil: the drain ends.
 type drainChange struct{ record *storev1.DrainRecord }
 
-// NewEpoch begins the life of a daemon: a drain of the one before is over. To be called once, at the start, before the first
-// write. Errors: ErrDataLoss; ErrUnavailable.
+// NewEpoch records the start of a daemon and ends the drain of the previous one. Call it once, at the start, before the first write.
+// Errors: ErrDataLoss; ErrUnavailable.
 func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
 	err = s.update(ctx, func(t *txn) error {
 		have, err := epochIn(t.tx)
@@ -56,7 +56,7 @@ func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
 	return epoch, err
 }
 
-// epochIn is 0 before the first one. Errors: ErrDataLoss.
+// epochIn returns the recorded epoch; 0: none yet. Errors: ErrDataLoss.
 func epochIn(tx *bolt.Tx) (uint64, error) {
 	v := get(tx, bucketMeta, []byte(keyEpoch))
 	if v == nil {
@@ -65,7 +65,7 @@ func epochIn(tx *bolt.Tx) (uint64, error) {
 	return decodeInt(v)
 }
 
-// Drain returns what drains; nil: nothing does. From memory.
+// Drain returns the record of the current drain; nil: no drain. From memory.
 func (s *Store) Drain() *storev1.DrainRecord {
 	rec := s.draining.Load()
 	if rec == nil || isOver(rec, s.o.Now()) {
@@ -74,7 +74,7 @@ func (s *Store) Drain() *storev1.DrainRecord {
 	return proto.CloneOf(rec)
 }
 
-// Drains reports whether a drain is the one that closes the gates now. From memory.
+// Drains reports whether rec is the current drain. From memory.
 func (s *Store) Drains(rec *storev1.DrainRecord) bool { return isSameDrain(rec, s.Drain()) }
 
 func isSameDrain(a, b *storev1.DrainRecord) bool {
@@ -85,7 +85,7 @@ func isOver(rec *storev1.DrainRecord, now time.Time) bool {
 	return now.UnixNano()-rec.GetStartedAt() >= int64(maxDrain)
 }
 
-// draining is the record of the drain that closes the gates; nil: none does.
+// draining returns the record of the current drain; nil: no drain.
 func (t *txn) draining() *storev1.DrainRecord {
 	rec := loader{t.tx, t.note}.drain()
 	if rec == nil || isOver(rec, t.now) {
@@ -94,7 +94,7 @@ func (t *txn) draining() *storev1.DrainRecord {
 	return rec
 }
 
-// drain reads the record of the present epoch. One that does not decode is noted: it is none.
+// drain reads the drain record of the current epoch; nil: none. A record that does not decode is noted and ignored.
 func (l loader) drain() *storev1.DrainRecord {
 	if get(l.tx, bucketMeta, []byte(keyDrain)) == nil {
 		return nil
@@ -111,10 +111,10 @@ func (l loader) drain() *storev1.DrainRecord {
 
 func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.add}.drain()) }
 
-// BeginDrain closes the gates, in one transaction with the mark on every agent that lives and is wanted to that it comes
-// back by itself, unless the mode is DETACH, and with AGENT_DRAIN_PHASE for each, as SetDrainPhase and EndDrain: from then
-// on no SPAWN, no claim and no idle stop is accepted. A drain that ends by its age is told by no event.
-// Errors: Refusal DRAIN_INVALID_STATE when something drains already; ErrInvalidArgument; ErrUnavailable.
+// BeginDrain starts a drain: from then on the store refuses SPAWN, claims and idle stops. Unless the mode is DETACH, the same transaction
+// marks every running agent for automatic restart. Like SetDrainPhase and EndDrain, it appends AGENT_DRAIN_PHASE to the history of each
+// running or parked agent. A drain that ends by its age appends no event. Errors: Refusal DRAIN_INVALID_STATE when a drain is in progress;
+// ErrInvalidArgument; ErrUnavailable.
 func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
 	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {
 		return nil, fmt.Errorf("drain in mode %s, waiting %s: %w", o.Mode, o.Wait, errdefs.ErrInvalidArgument)
@@ -147,8 +147,8 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 	return proto.CloneOf(rec), nil
 }
 
-// SetDrainPhase moves a drain on; never back. Errors: DRAIN_INVALID_STATE when it is over, whether or not another one has begun;
-// ErrUnavailable.
+// SetDrainPhase advances a drain to a later phase. Errors: DRAIN_INVALID_STATE when that drain is over, whether or not another one has
+// started; ErrUnavailable.
 func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		rec := t.draining()
@@ -166,8 +166,8 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 	})
 }
 
-// EndDrain opens the gates, and takes the mark back from the agents that live. changed is false when nothing drains. Errors:
-// ErrUnavailable.
+// EndDrain ends the drain, and removes the restart mark from the agents that have a process. changed is false when there is no drain.
+// Errors: ErrUnavailable.
 func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		rec := t.draining()

@@ -5,7 +5,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// mark is what a change of a drain says of coming back by themselves to the agents that live and are wanted to.
+// mark says how a change of a drain changes the automatic-restart marks of agents that have a process and are wanted to run.
 type mark int
 
 const (
@@ -14,7 +14,7 @@ const (
 	takeMarks
 )
 
-// tellDrain tells the agents that a drain is in another phase, and marks those that it concerns.
+// tellDrain records a drain phase in the histories of the agents that it concerns, and changes their restart marks.
 func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) error {
 	for _, id := range t.agentIDs() {
 		a := t.agentBefore(id)
@@ -22,7 +22,7 @@ func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m ma
 			continue
 		}
 		d := t.draft(a)
-		d.wake = true // a pass that worked on the version before gives up for the one that this brings
+		d.wake = true // a pass that worked on the older version aborts; this enqueues the next one
 		if m != leaveMarks && d.lives() {
 			d.Status.Parked = m == setMarks
 		}
@@ -37,7 +37,7 @@ func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m ma
 	return nil
 }
 
-// agentIDs are those of all agents in no order.
+// agentIDs returns the IDs of all agents, unordered.
 func (t *txn) agentIDs() []string {
 	var ids []string
 	for id := range t.index.agents {
@@ -53,7 +53,7 @@ func (t *txn) agentIDs() []string {
 	return ids
 }
 
-// countParked counts, while something drains, an agent that a drain has parked, and what was made of its work.
+// countParked counts, during a drain, an agent parked by it and the result of saving its work.
 func (d *agentDraft) countParked(tr Transition, saved bool) error {
 	if tr.Trigger != agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED {
 		return nil

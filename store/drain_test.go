@@ -159,7 +159,7 @@ func TestADetachMarksNobody(t *testing.T) {
 	}
 }
 
-// TestAgentsAreToldOfEachPhaseOfADrain: those that live or come back, once each, with the mode and the reason.
+// TestAgentsAreToldOfEachPhaseOfADrain: each running or parked agent gets one event per phase, with the mode and the reason.
 func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	s := open(t, testOptions(t))
 	for _, id := range []string{"idle", "never", "stopped"} {
@@ -197,13 +197,14 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	}
 }
 
-// TestEachPhaseOfADrainHasItsAgentsLookedAt: it raises their versions, and a pass that worked on the old one gives up for the next.
+// TestEachPhaseOfADrainHasItsAgentsLookedAt: each phase raises the agents' versions, so that a pass on an older version aborts and the
+// hook enqueues the next one.
 func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
 	woken := 0
-	s.OnAgentCommit(func(string) { woken++ }) // before the caller is answered
+	s.OnAgentCommit(func(string) { woken++ }) // called before the caller is answered
 	version := agent1(t, s, "agent").Status.GetVersion()
 	for i, step := range []func() error{
 		func() error {
@@ -228,7 +229,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 	}
 }
 
-// TestTheEndOfATurnNamesItsPrompt: its outcome is in the transition, which outlives the events.
+// TestTheEndOfATurnNamesItsPrompt: the transition, which outlives the events, records its outcome.
 func TestTheEndOfATurnNamesItsPrompt(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")

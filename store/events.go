@@ -11,30 +11,29 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Cursor is a place in the events of one sandbox.
+// Cursor is a position in the events of one sandbox.
 type Cursor struct {
-	// After is the sequence of the last event that was read; 0: none.
+	// After is the sequence of the last event read; 0: none.
 	After uint64
-	// GapsTo is the newest sequence of a replay that began at 0: up to it, events that the history limit dropped in the
-	// meantime are not missed. 0 for whoever began at another anchor.
+	// GapsTo is the newest sequence at the start of a replay from 0: the reader accepts that the history limit drops events up to it
+	// during the replay. 0 for a reader that started elsewhere.
 	GapsTo uint64
 }
 
-// Events returns the events of a sandbox that are newer than sequence after, in order, at most limit or 256 (limit < 1:
-// 256). Nothing newer: empty, no error. after 0 is valid always, and returns what is left where the history limit has
-// dropped events. Errors: Refusals SANDBOX_NOT_FOUND, and SANDBOX_EVENT_SEQUENCE_EXPIRED when after is beyond the
-// newest, or an event newer than it may have been dropped; ErrDataLoss when the next event does not decode (those before
-// it are returned by an earlier call; the way past it is its own sequence as after); ErrUnavailable.
+// Events returns the events of a sandbox with a sequence above after, in order, at most limit or 256 (limit < 1: 256). Nothing newer:
+// empty, no error. after 0 is always valid and returns the kept events, even if the history limit has dropped others. Errors: Refusals
+// SANDBOX_NOT_FOUND, and SANDBOX_EVENT_SEQUENCE_EXPIRED when after is beyond the newest event, or an event above it may have been dropped;
+// ErrDataLoss when the next event does not decode (an earlier call returns those before it; pass its sequence as after to skip it);
+// ErrUnavailable.
 //
-// The oldest_sequence of SANDBOX_EVENT_SEQUENCE_EXPIRED is the first event from which on nothing is missing. It is there
-// to be read: as an anchor it is valid, and so is the one below it, which delivers it too. 0 delivers what is left of
-// the time before.
+// The oldest_sequence of SANDBOX_EVENT_SEQUENCE_EXPIRED is the oldest event from which on none is missing. It is valid as after, and so is
+// the sequence below it, which returns that event too. 0 also returns the kept events before it.
 func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error) {
 	return s.EventsAfter(ctx, id, Cursor{After: after}, limit)
 }
 
-// EventsAfter is Events for readers of several pages. Errors as there; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events
-// after c.GapsTo were dropped before they were read.
+// EventsAfter is Events for readers of several pages. Errors: as Events; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events after c.GapsTo
+// were dropped before the reader read them.
 func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int) ([]*agboxv1.SandboxEvent, error) {
 	if limit < 1 || limit > maxRead {
 		limit = maxRead
@@ -60,7 +59,7 @@ func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int)
 	return events, err
 }
 
-// corruptOrPurged says why there are no events: every sandbox has one until it is purged.
+// corruptOrPurged returns the error for a sandbox without events: every sandbox has one until it is purged.
 func corruptOrPurged(tx *bolt.Tx, id string) error {
 	if !hasRecord(tx, id) {
 		return sandboxNotFound(id)
@@ -106,25 +105,25 @@ func (l loader) eventsAfter(b *bolt.Bucket, id string, after uint64, limit int) 
 // noSequence is greater than every sequence.
 const noSequence uint64 = math.MaxUint64
 
-// oomWalk looks from the newest event back for an exec of the present run that the OOM killer ended.
+// oomWalk walks back from the newest event to find an exec of the current run that the OOM killer ended.
 type oomWalk struct {
 	sandboxID string
 	since     time.Time // the run's start by the host's clock
-	before    uint64    // the next page is of events older than this sequence
-	// accepted: a resume was passed, and what the sandbox was before it is not known yet.
+	before    uint64    // the next page has events older than this sequence
+	// accepted: the walk passed a resume and has not yet reached the sandbox's state before it.
 	accepted bool
-	// byTime: a restart or a resume was passed: what is older may belong to the run before.
+	// byTime: the walk passed a restart or a resume; older events may belong to an earlier run.
 	byTime       bool
 	over, killed bool
 }
 
-// page looks at no more than maxRead events.
+// page walks at most maxRead events.
 func (w *oomWalk) page(l loader) {
 	n := 0
 	l.walkBack(w.sandboxID, 1, w.before, func(ev *agboxv1.SandboxEvent) bool {
 		w.before = ev.GetSequence()
 		w.killed = !w.beginsRun(ev) && l.endedByOOM(w.sandboxID, ev)
-		if isRebuilt(ev) && !w.over { // its execs' events are lost, their ends are not
+		if isRebuilt(ev) && !w.over { // its exec events are lost, the ends of its execs are not
 			w.killed, w.over = l.oomSince(w.sandboxID, w.since), true
 		}
 		w.over = w.over || w.killed
@@ -134,9 +133,9 @@ func (w *oomWalk) page(l loader) {
 	w.over = w.over || n < maxRead
 }
 
-// beginsRun ends the walk at an event from before the run. No exec ends between a stop and the start of the container. But
-// SANDBOX_RESTARTED is recorded after the start that it tells of, and an exec that was waiting may have ended in between; and
-// what was frozen, or about to be, goes on with the run that it was in, unless it was demoted. There the time decides.
+// beginsRun ends the walk at an event from before the run. No exec ends between a stop and the start of the container. There are two
+// exceptions, where the time of the event decides: SANDBOX_RESTARTED is recorded after the start that it reports, so a waiting exec may
+// have ended in between; and a frozen sandbox, or one about to be frozen, continues its run on resume unless it was demoted.
 func (w *oomWalk) beginsRun(ev *agboxv1.SandboxEvent) bool {
 	before := w.accepted && ev.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
 	w.over = before && !mayThaw(ev) || w.byTime && ev.GetOccurredAt().AsTime().Before(w.since)
@@ -146,10 +145,10 @@ func (w *oomWalk) beginsRun(ev *agboxv1.SandboxEvent) bool {
 	return w.over
 }
 
-// mayThaw reports whether a resume after ev, the last event with a state before it, can have let the same run go on.
+// mayThaw reports whether a resume after ev, the last event with a state before it, can have continued the same run.
 func mayThaw(ev *agboxv1.SandboxEvent) bool {
 	switch ev.GetSandboxState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_READY: // the pause was turned back
+	case agboxv1.SandboxState_SANDBOX_STATE_READY: // the pause was withdrawn
 		return true
 	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 		return ev.GetSandboxPhase().GetReason() != reasonDemoted

@@ -68,7 +68,7 @@ func TestWatchersAreToldAfterTheCommit(t *testing.T) {
 		t.Fatal("a tick before any change")
 	default:
 	}
-	for range 10 { // nobody reads: the writer does not care
+	for range 10 { // without a reader: the writer does not block
 		report(t, s, "box", phase(agboxv1.EventType_SANDBOX_PREPARING, pending))
 	}
 	<-changed

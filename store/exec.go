@@ -16,14 +16,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// nonceBytes: 128 bits that no container can guess.
+// nonceBytes is the length of a nonce: 128 bits, which no container can guess.
 const nonceBytes = 16
 
-// CreateExec reserves req's exec_id and records request, intent with a new nonce, and EXEC_STARTED. The sandbox must
-// be READY and wanted to run at the time of the commit; or its spec says auto_resume and it is PAUSED, about to be, or being
-// resumed: then it is asked to run in the same transaction, unless it was before. Errors: Refusals SANDBOX_NOT_FOUND,
-// SANDBOX_NOT_READY and EXEC_ID_ALREADY_EXISTS (also for IDs of the past, in any sandbox); ErrInvalidArgument; ErrDataLoss;
-// ErrUnavailable.
+// CreateExec reserves req's exec_id and records the request, the intent with a new nonce, and EXEC_STARTED. At the commit the sandbox must
+// be READY and wanted to run; or its spec has auto_resume and it is PAUSED, pausing or resuming. The same transaction then requests the
+// resume, unless one was requested before. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY and EXEC_ID_ALREADY_EXISTS (also for the
+// ID of an earlier exec, in any sandbox); ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (Exec, error) {
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
 		return Exec{}, err
@@ -39,7 +38,7 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 	return e, nil
 }
 
-// newExec makes an exec of what is asked for, with a new nonce.
+// newExec returns the exec for a request, with a new nonce.
 func newExec(req *agboxv1.CreateExecRequest) (Exec, error) {
 	nonce := make([]byte, nonceBytes)
 	if _, err := rand.Read(nonce); err != nil {
@@ -109,7 +108,7 @@ func execEvent(typ agboxv1.EventType, d *agboxv1.ExecEventDetails) *agboxv1.Sand
 	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Exec{Exec: d}}
 }
 
-// withID and withoutID return a new sorted slice: published ones are never changed.
+// withID and withoutID return a new sorted slice, because published slices are immutable.
 func withID(ids []string, id string) []string {
 	i, _ := slices.BinarySearch(ids, id)
 	return slices.Concat(ids[:i], []string{id}, ids[i:])
@@ -123,8 +122,8 @@ func withoutID(ids []string, id string) []string {
 	return slices.Concat(ids[:i], ids[i+1:])
 }
 
-// RequestCancel records once that an exec is to be cancelled. changed is false when that was recorded before. Errors:
-// Refusals EXEC_NOT_FOUND and EXEC_ALREADY_TERMINAL; ErrDataLoss; ErrUnavailable.
+// RequestCancel records once that an exec should be cancelled. changed is false when that was recorded before. Errors: Refusals
+// EXEC_NOT_FOUND and EXEC_ALREADY_TERMINAL; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		id, err := t.sandboxOf(execID)
@@ -138,7 +137,7 @@ func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool,
 	})
 }
 
-// cancel stages that an exec is to be cancelled, unless that is recorded already.
+// cancel stages the cancel of an exec, unless it is recorded already.
 func (t *txn) cancel(id, execID string) (changed bool, err error) {
 	var d storev1.ExecDesired
 	if err := decode(get(t.tx, prefixExecDesired+id, []byte(execID)), &d); err != nil {
@@ -152,7 +151,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 	return true, t.put(prefixExecDesired+id, execID, &d)
 }
 
-// sandboxOf finds the sandbox of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
+// sandboxOf returns the sandbox ID of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
 func (t *txn) sandboxOf(execID string) (string, error) {
 	id, ok := t.group.execs[execID]
 	if !ok {
@@ -164,7 +163,7 @@ func (t *txn) sandboxOf(execID string) (string, error) {
 	return endedExecSandbox(t.tx, execID)
 }
 
-// endedExecSandbox finds the sandbox of an exec in the file. The refs of a purge that is under way count no more.
+// endedExecSandbox reads the sandbox ID of an exec from the file. It ignores the references of an unfinished purge.
 func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
 	var ref storev1.ExecRef
 	err := decode(get(tx, bucketExecRefs, []byte(execID)), &ref)
@@ -179,9 +178,8 @@ func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
 	return ref.GetSandboxId(), nil
 }
 
-// EndExec records the end of an exec and its event, once: of an exec that has ended already nothing is written and
-// the answer is nil. end.Sequence is the store's to fill; end itself is not changed. Errors: EXEC_NOT_FOUND;
-// ErrInvalidArgument for a state that is no end; ErrDataLoss; ErrUnavailable.
+// EndExec records the end of an exec and its event, once: for an exec that has already ended it writes nothing and returns nil. The store
+// sets end.Sequence on a copy. Errors: EXEC_NOT_FOUND; ErrInvalidArgument for a state that is not terminal; ErrDataLoss; ErrUnavailable.
 func (s *Store) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
 	typ, ok := endEvent(agboxv1.ExecState(end.GetState()))
 	if !ok {

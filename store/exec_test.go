@@ -180,7 +180,7 @@ func TestExecKilledForMemoryBeforeAResumeDoesNotCount(t *testing.T) {
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")
 	killForMemory(t, s, "exec-1")
-	c.pass(-time.Hour) // the clock alone would take the old run for the new one
+	c.pass(-time.Hour) // by time alone, the old run would count as the new one
 	_, err := s.RequestStop(ctx, "box", "stop_requested")
 	must(t, err)
 	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED))

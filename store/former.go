@@ -10,10 +10,10 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// InstanceIDs are the UUIDs whose Docker objects are ours: that of this store, then those of former ones. From memory.
+// InstanceIDs returns the UUIDs that label our Docker objects: first this store's, then those of former stores. From memory.
 func (s *Store) InstanceIDs() []string { return slices.Clone(*s.instances.Load()) }
 
-// RememberInstances records that objects with these UUIDs are ours too, for good. Errors: ErrUnavailable; ErrDataLoss.
+// RememberInstances records permanently that objects labelled with these UUIDs are ours too. Errors: ErrUnavailable; ErrDataLoss.
 func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 	var all []string
 	err := s.update(ctx, func(t *txn) error {
@@ -43,7 +43,7 @@ func instancesOf(i *storev1.Instance) []string {
 	return append([]string{i.GetUuid()}, i.GetFormer()...)
 }
 
-// loadFormer takes the UUIDs from the record that loadInstance has found to be there.
+// loadFormer loads the UUIDs from the record that loadInstance has validated.
 func (s *Store) loadFormer(tx *bolt.Tx) error {
 	var instance storev1.Instance
 	if err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {

@@ -9,9 +9,10 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// GiveUp records an operator's confirmation that sandboxes are gone, by sandbox ID, all or none. A newer one replaces an older one;
-// what is not live, or was judged already, is left out. A report with Progress.Missing removes the confirmation in its own transaction, and
-// so does the end of the sandbox. It survives crashes, and the loss of the database if the log is complete. Errors: ErrUnavailable.
+// GiveUp records an operator's confirmations that sandboxes are gone, by sandbox ID, in one transaction. A newer confirmation replaces an
+// older one; sandboxes that are not live or already have a missing verdict are skipped. A report with Progress.Missing removes the
+// confirmation in its own transaction, and so does the end of the sandbox. A confirmation survives crashes, and the loss of the database
+// if the log is complete. Errors: ErrUnavailable.
 func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
 	copies := make(map[string]*storev1.GivenUp, len(confirmed))
 	for id, g := range confirmed {
@@ -30,13 +31,13 @@ func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenU
 	})
 }
 
-// ForgetGivenUp removes the confirmation of a sandbox that was seen again. None is a success. Errors: ErrUnavailable.
+// ForgetGivenUp removes the confirmation of a sandbox that was observed again, if there is one. Errors: ErrUnavailable.
 func (s *Store) ForgetGivenUp(ctx context.Context, id string) error {
 	return s.update(ctx, func(t *txn) error { return t.delete(bucketGivenUp, id) })
 }
 
-// GivenUp returns the confirmations of live sandboxes by sandbox ID. One that does not decode is left out: the operator is asked again.
-// Errors: ErrUnavailable.
+// GivenUp returns the confirmations of live sandboxes by sandbox ID. It skips records that do not decode, so that the operator is asked
+// again. Errors: ErrUnavailable.
 func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error) {
 	live := map[string]bool{}
 	for _, id := range s.LiveIDs() {

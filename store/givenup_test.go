@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// wantGivenUp checks of which sandboxes a confirmation is on record.
+// wantGivenUp checks which sandboxes have a recorded confirmation.
 func wantGivenUp(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	got, err := s.GivenUp(ctx)

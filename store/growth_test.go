@@ -19,7 +19,7 @@ import (
 
 func init() { children["growth"] = inDirectory(growBeyondTheLimit) }
 
-// TestAFileThatCanNotGrow runs in a process of its own, whose files must not grow beyond a limit.
+// TestAFileThatCanNotGrow runs in a process of its own with a file size limit.
 func TestAFileThatCanNotGrow(t *testing.T) {
 	program := childProgram(t, "growth")
 	cmd := exec.Command(program[0], program[1:]...)
@@ -32,7 +32,7 @@ func TestAFileThatCanNotGrow(t *testing.T) {
 }
 
 func growBeyondTheLimit(dir string) error {
-	signal.Ignore(syscall.SIGXFSZ) // the kernel's other way of saying EFBIG
+	signal.Ignore(syscall.SIGXFSZ) // the kernel sends it in addition to EFBIG
 	var fatal error
 	o := Options{
 		Path: filepath.Join(dir, "ids.db"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),

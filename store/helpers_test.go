@@ -25,7 +25,7 @@ const (
 	deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 )
 
-// testOptions are for a new file of the test's own, with a quiet log and a small mapping.
+// testOptions returns options for a new file of this test, with a quiet log and a small mapping.
 func testOptions(t testing.TB) Options {
 	t.Helper()
 	return Options{
@@ -84,7 +84,7 @@ func failure(code string) *agboxv1.SandboxEvent {
 	return ev
 }
 
-// report reports on the present generation.
+// report reports on the current generation.
 func report(t testing.TB, s *Store, id string, events ...*agboxv1.SandboxEvent) {
 	t.Helper()
 	must(t, s.Report(context.Background(), id, Report{Generation: get1(t, s, id).Desired.GetGeneration(), Events: events}))
@@ -133,7 +133,7 @@ func endExec(t testing.TB, s *Store, execID string) {
 	must(t, s.EndExec(context.Background(), execID, finished()))
 }
 
-// allEvents pages through the events and checks that they are gap-free from 1, or from where the limit has trimmed.
+// allEvents pages through the events and checks that they have no gap from 1, or from the trimmed sequence on.
 func allEvents(t testing.TB, s *Store, id string) []*agboxv1.SandboxEvent {
 	t.Helper()
 	var trimmed uint64
@@ -162,7 +162,7 @@ func allEvents(t testing.TB, s *Store, id string) []*agboxv1.SandboxEvent {
 	}
 }
 
-// clock is a settable time.
+// clock is a settable clock.
 type clock struct{ at time.Time }
 
 func newClock() *clock                { return &clock{time.Unix(1_700_000_000, 0)} }
@@ -173,12 +173,12 @@ func (c *clock) options(o Options) Options {
 	return o
 }
 
-// moment is now by the store's clock, which is believed.
+// moment returns the current time by the store's clock, without a known clock error.
 func (s *Store) moment() clockjump.Moment { return clockjump.Moment{Now: s.o.Now()} }
 
 func boxID(i int) string { return fmt.Sprintf("box-%05d", i) }
 
-// fill runs fn for 0 to n-1 with some at once, so that they share commits.
+// fill runs fn for 0 to n-1, some of them concurrently, so that they share commits.
 func fill(t testing.TB, s *Store, n int, fn func(i int)) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -9,14 +9,14 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// TestAReportOfAnIllegalTransitionIsRefused: in every situation, every event of a pass that the table of states does not allow there is
-// refused as a bug, and nothing is recorded.
+// TestAReportOfAnIllegalTransitionIsRefused: in every situation, every event of a pass that the state table does not allow is refused as a
+// bug, and nothing is recorded.
 func TestAReportOfAnIllegalTransitionIsRefused(t *testing.T) {
 	s := open(t, testOptions(t))
 	refused := 0
 	for _, sit := range situations {
 		if sit.name == "deleted" {
-			continue // reports on it are too late, whatever they say
+			continue // every report on it is refused as too late
 		}
 		id := strings.NewReplacer(" ", "-", ",", "").Replace(sit.name)
 		sit.make(t, s, id)

@@ -9,8 +9,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// facts is the derived state (category C): what the buckets say of live sandboxes and agents, held names and active execs. As a
-// change to other facts, nil and "" mean gone. Sandboxes and agents in it are immutable: a change puts a new one.
+// facts is the state derived from the buckets: live sandboxes and agents, held names and active execs. As a change to other facts, nil and
+// "" mean removed. Its sandboxes and agents are immutable: a change replaces them.
 type facts struct {
 	sandboxes map[string]*Sandbox
 	names     map[string]string // name -> sandbox ID
@@ -27,7 +27,7 @@ func newFacts() facts {
 	}
 }
 
-// merge puts changes over f and keeps what they say is gone as such, for facts that are changes themselves.
+// merge applies changes to f. It keeps their removals as nil and "", because f may itself be a change.
 func (f facts) merge(changes facts) {
 	for id, sb := range changes.sandboxes {
 		f.sandboxes[id] = sb
@@ -42,7 +42,7 @@ func (f facts) merge(changes facts) {
 	maps.Copy(f.agentNames, changes.agentNames)
 }
 
-// prune drops what is gone.
+// prune deletes the entries that changes removed.
 func (f facts) prune(changes facts) {
 	for id, sb := range changes.sandboxes {
 		if sb == nil {
@@ -71,7 +71,7 @@ func (f facts) prune(changes facts) {
 	}
 }
 
-// index is the published facts. Only the writer changes them, after a commit.
+// index holds the published facts. Only the writer changes them, after a commit.
 type index struct {
 	mu sync.RWMutex
 	facts
@@ -91,7 +91,7 @@ func (x *index) sandbox(id string) (*Sandbox, bool) {
 	return sb, ok
 }
 
-// all returns the live sandboxes in no order.
+// all returns the live sandboxes, unordered.
 func (x *index) all() []*Sandbox {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -102,7 +102,7 @@ func (x *index) all() []*Sandbox {
 	return out
 }
 
-// copied returns a value that the caller may keep and change.
+// copied returns a deep copy.
 func (sb *Sandbox) copied() Sandbox {
 	c := *sb
 	if sb.Spec != nil {
@@ -129,9 +129,8 @@ func (sb *Sandbox) matches(labels map[string]string) bool {
 	return true
 }
 
-// advance takes one more event into the derived state, and reports whether a new run of a state began with it. The
-// caller has updated ActiveExecs; IdleSince is brought up to date by settle. load.go finds the same from the file; the model
-// test compares them.
+// advance applies one event to the derived state, and reports whether it started a new run of a state. The caller has updated ActiveExecs;
+// settle updates IdleSince. load.go derives the same state from the file; the model test compares the two.
 func (sb *Sandbox) advance(ev *agboxv1.SandboxEvent) (newRun bool) {
 	sb.LastSequence = ev.GetSequence()
 	if newRun = beginsRun(ev, sb.State); newRun {

@@ -14,8 +14,8 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// RequestStop asks a READY or PAUSED sandbox to stop; its deadline is forgotten. A PAUSED one stays so until it is stopped, and
-// a pause that is under way ends. changed is false when a stop is under way already. Errors: Refusals SANDBOX_NOT_FOUND and
+// RequestStop requests the stop of a READY or PAUSED sandbox and clears its deadline. A PAUSED sandbox stays PAUSED until it is stopped; a
+// pause in progress is withdrawn. changed is false when a stop is in progress. Errors: Refusals SANDBOX_NOT_FOUND and
 // SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
@@ -32,7 +32,7 @@ func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed boo
 	})
 }
 
-// change runs an accept that may find nothing to do.
+// change runs a change of intent that may have nothing to do.
 func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (changed bool, err error) {
 	var did bool
 	err = s.update(ctx, func(t *txn) error {
@@ -43,15 +43,15 @@ func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (change
 	return did && err == nil, err
 }
 
-// stop leaves the state as it is, READY or PAUSED.
+// stop requests a stop; the state stays READY or PAUSED.
 func (t *txn) stop(sb *Sandbox, reason string) error {
 	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
 }
 
-// RequestIdleStop stops a sandbox with reason idle_ttl if, at the time of the commit, it is READY and wanted to run, is idle as
-// Sandbox.IdleSince says, nothing drains, and it became idle at least its idle_ttl before m, the moment of the caller's decision:
-// that of its spec at that time, or idleFor where it has none. Otherwise, or when that is not positive, it changes nothing.
-// Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestIdleStop stops a sandbox with reason idle_ttl if, at the commit, it is READY and wanted to run, no drain is in progress, and it
+// became idle (Sandbox.IdleSince) at least its idle_ttl before m, the time of the caller's decision. The idle_ttl is that of its spec, or
+// idleFor if the spec has none. Otherwise, or when the idle_ttl is not positive, RequestIdleStop changes nothing. Errors:
+// SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -70,8 +70,8 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 	})
 }
 
-// RequestDelete asks for the removal of a sandbox and of its agents, but for those that move to another one, and lets go of their
-// names. changed is false when it is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestDelete requests the removal of a sandbox and of its agents, except those that move to another one, and releases their names.
+// changed is false when the sandbox is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -82,13 +82,12 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 	})
 }
 
-// reasonCleanup is the reason of a delete that nobody but the clock asked for.
+// reasonCleanup is the reason of a delete requested by RequestCleanup.
 const reasonCleanup = "cleanup_ttl"
 
-// RequestCleanup asks for the removal of a sandbox, with reason cleanup_ttl, if at the time of the commit it is STOPPED
-// and wanted so, or FAILED, and has been since at least after before m, the moment of the caller's decision. See Unswept for one that
-// failed after its create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
-// ErrUnavailable.
+// RequestCleanup requests the removal of a sandbox, with reason cleanup_ttl, if at the commit it is FAILED, or STOPPED with a stop as
+// intent, and has been for at least after before m, the time of the caller's decision. See Unswept for a sandbox that failed after its
+// create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -107,7 +106,7 @@ func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Durati
 	})
 }
 
-// atRest reports whether nothing runs and nothing is wanted to.
+// atRest reports whether the sandbox does not run and is not wanted to.
 func (sb *Sandbox) atRest() bool {
 	switch sb.State {
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
@@ -118,7 +117,7 @@ func (sb *Sandbox) atRest() bool {
 	return false
 }
 
-// requestDelete takes the agents along.
+// requestDelete requests the delete of the sandbox and of its agents.
 func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error) {
 	return t.requestDeleteWith(sb, reason, t.deleteAgentsOf)
 }
@@ -140,9 +139,9 @@ func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox
 		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)
 }
 
-// RequestDeleteMatching asks, in one transaction, for the removal of every live sandbox whose labels have all pairs of
-// selector, and returns the sorted IDs of those that nobody had asked to delete before. Sandboxes whose record does
-// not decode are left out. Errors: ErrInvalidArgument for an empty selector; ErrUnavailable.
+// RequestDeleteMatching requests, in one transaction, the removal of every live sandbox whose labels include all pairs of selector, and
+// returns the sorted IDs of those whose delete was not requested before. It skips corrupt sandboxes. Errors: ErrInvalidArgument for an
+// empty selector; ErrUnavailable.
 func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error) {
 	if len(selector) == 0 {
 		return nil, fmt.Errorf("delete by labels: empty selector: %w", errdefs.ErrInvalidArgument)

@@ -16,22 +16,22 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// Timeout says when a sandbox is to end by its spec's on_timeout. The zero Timeout is never.
+// Timeout says when a sandbox's deadline is; the spec's on_timeout applies then. The zero Timeout means never.
 type Timeout struct {
-	// After is counted from the commit, by the store's clock; 0: never.
+	// After counts from the commit, by the store's clock; 0: never.
 	After time.Duration
-	// At is used instead of After unless it is zero.
+	// At replaces After unless it is zero.
 	At time.Time
-	// OnlyExtend leaves a deadline that is later, or none at all, as it is.
+	// OnlyExtend keeps a later deadline, and also keeps no deadline.
 	OnlyExtend bool
-	// Begins is how long a sandbox whose lifetime has not begun will run from READY on; 0: forever. OnlyExtend goes by it.
+	// Begins is how long a sandbox whose lifetime has not started will run from READY on; 0: forever. Only OnlyExtend uses it.
 	Begins time.Duration
 }
 
-// reasonTimeout is the reason of what a deadline does.
+// reasonTimeout is the reason of a stop, pause or delete at a deadline.
 const reasonTimeout = "timeout"
 
-// deadline is the absolute time in Unix nanoseconds; 0: never.
+// deadline returns the absolute time in Unix nanoseconds; 0: never.
 func (to Timeout) deadline(now time.Time) (int64, error) {
 	at := to.At
 	switch {
@@ -46,7 +46,7 @@ func (to Timeout) deadline(now time.Time) (int64, error) {
 	return at.UnixNano(), nil
 }
 
-// from is the time in Unix nanoseconds that the deadline is counted from; 0: it is a time of day, or never.
+// from returns the time in Unix nanoseconds that the deadline counts from; 0: it is a time of day, or never.
 func (to Timeout) from(now time.Time) int64 {
 	if !to.At.IsZero() || to.After == 0 {
 		return 0
@@ -54,10 +54,10 @@ func (to Timeout) from(now time.Time) int64 {
 	return now.UnixNano()
 }
 
-// SetTimeout moves the deadline of a sandbox that is PENDING, READY or PAUSED and is not to be stopped or deleted, with
-// SANDBOX_TIMEOUT_SET. The generation does not move. It returns the deadline as it is afterwards, zero for never; changed is
-// false when it was so before, or t.OnlyExtend left it. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE;
-// ErrInvalidArgument for a time that can't be kept; ErrDataLoss; ErrUnavailable.
+// SetTimeout sets the deadline of a sandbox that is PENDING, READY or PAUSED and whose stop or delete was not requested, and appends
+// SANDBOX_TIMEOUT_SET. The generation does not change. It returns the resulting deadline, zero for never; changed is false when it was the
+// same before, or t.OnlyExtend kept it. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrInvalidArgument for a time that
+// cannot be stored; ErrDataLoss; ErrUnavailable.
 func (s *Store) SetTimeout(ctx context.Context, id string, t Timeout) (deadline time.Time, changed bool, err error) {
 	var at int64
 	changed, err = s.change(ctx, func(tx *txn) (did bool, err error) {
@@ -98,7 +98,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 	return at, true, nil
 }
 
-// before is the deadline that OnlyExtend compares with: that of sb or, where none has begun, the soonest that there may be.
+// before returns the deadline that OnlyExtend compares with: that of sb or, before its lifetime starts, the earliest possible one.
 func (to Timeout) before(sb *Sandbox, now time.Time) int64 {
 	d := sb.Desired
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && d.GetDeadlineAt() == 0 && !d.GetDeadlineSet() && to.Begins > 0 {
@@ -107,16 +107,16 @@ func (to Timeout) before(sb *Sandbox, now time.Time) int64 {
 	return d.GetDeadlineAt()
 }
 
-// hasLifetime reports whether sb has a deadline, or may be given one: it runs, is about to, or is paused.
+// hasLifetime reports whether sb has a deadline or can get one: it runs, is about to, or is paused.
 func (sb *Sandbox) hasLifetime() bool {
 	return sandboxstate.IsUp(sb.State) && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_STOP
 }
 
-// isSooner compares deadlines, of which 0 is never.
+// isSooner compares deadlines; 0 is never.
 func isSooner(a, b int64) bool { return a != 0 && (b == 0 || a < b) }
 
-// DeadlineBy is the deadline of sb by the clock as it goes at m; zero: none. It differs from the recorded one when that was set
-// by a clock that was wrong.
+// DeadlineBy returns the deadline of sb by the clock at m; zero: none. It differs from the recorded one if the clock was wrong when that
+// was set.
 func (sb *Sandbox) DeadlineBy(m clockjump.Moment) time.Time {
 	return m.Deadline(deadlineTime(sb.Desired.GetDeadlineAt()), deadlineTime(sb.Desired.GetDeadlineFrom()))
 }
@@ -138,9 +138,9 @@ func timeoutEvent(at int64) *agboxv1.SandboxEvent {
 	}
 }
 
-// RequestExpire does what the spec's on_timeout says, with reason timeout, if at the time of the commit the sandbox is READY
-// and wanted to run, and its deadline had passed at m, the moment of the caller's decision. Otherwise it changes nothing. Errors:
-// SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestExpire applies the spec's on_timeout, with reason timeout, if at the commit the sandbox is READY and wanted to run, and its
+// deadline had passed at m, the time of the caller's decision. Otherwise it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -156,7 +156,7 @@ func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment
 	})
 }
 
-// expire stops what it does not know better: of the three that is the one that loses no file and holds no memory.
+// expire stops the sandbox if on_timeout is unset or unknown, because a stop loses no files and uses no memory.
 func (t *txn) expire(sb *Sandbox) error {
 	switch sb.Spec.GetOnTimeout() {
 	case "pause":
@@ -168,8 +168,8 @@ func (t *txn) expire(sb *Sandbox) error {
 	return t.stop(sb, reasonTimeout)
 }
 
-// begin starts the lifetime of a sandbox that became READY: a deadline that is still to come, or the word that there is to be
-// none, holds; otherwise it is timeout from now, or none for 0.
+// begin starts the lifetime of a sandbox that became READY. It keeps a deadline in the future and an explicit never; otherwise the
+// deadline is timeout from now, or none for 0.
 func begin(d *storev1.Desired, timeout time.Duration, now time.Time) {
 	if d.GetDeadlineAt() > now.UnixNano() || d.GetDeadlineAt() == 0 && d.GetDeadlineSet() {
 		return

@@ -40,7 +40,7 @@ func setTimeout(t testing.TB, s *Store, id string, to Timeout) time.Time {
 	return deadline
 }
 
-// TestALifetimeBeginsWhenTheSandboxIsReady: what was there before, the effective timeout, and what there is then.
+// TestALifetimeBeginsWhenTheSandboxIsReady: each row has the deadline before, the effective timeout, and the deadline after.
 func TestALifetimeBeginsWhenTheSandboxIsReady(t *testing.T) {
 	start := newClock().at
 	at := func(d time.Duration) int64 { return start.Add(d).UnixNano() }
@@ -107,7 +107,7 @@ func TestAPauseKeepsTheDeadlineAndAStopForgetsIt(t *testing.T) {
 	}
 	pauseIt(t, s, "box")
 	wantDeadline(t, s, "box", end, false)
-	resume() // to come: it holds
+	resume() // in the future: kept
 	wantDeadline(t, s, "box", end, false)
 	pauseIt(t, s, "box")
 	c.pass(10 * time.Hour)
@@ -116,12 +116,12 @@ func TestAPauseKeepsTheDeadlineAndAStopForgetsIt(t *testing.T) {
 		t.Fatal(changed, err)
 	}
 	wantDeadline(t, s, "box", end, false)
-	resume() // passed: it starts over
+	resume() // passed: starts over
 	wantDeadline(t, s, "box", c.at.Add(time.Hour), false)
 	pauseIt(t, s, "box")
 	set := setTimeout(t, s, "box", Timeout{After: 5 * time.Hour})
 	c.pass(2 * time.Hour)
-	resume() // set while paused: it counts from then
+	resume() // set while paused: counts from then
 	wantDeadline(t, s, "box", set, true)
 	pauseIt(t, s, "box")
 	setTimeout(t, s, "box", Timeout{})
@@ -136,7 +136,7 @@ func TestAPauseKeepsTheDeadlineAndAStopForgetsIt(t *testing.T) {
 	survives(t, s)
 }
 
-// TestSettingATimeout: what is there, what is asked, what there is then; in hours from now, 0 for never.
+// TestSettingATimeout: each row has the deadline before, the request, and the deadline after, in hours from now; 0 for never.
 func TestSettingATimeout(t *testing.T) {
 	for name, row := range map[string]struct {
 		have    time.Duration
@@ -201,7 +201,7 @@ func TestATimeoutIsToldAndTakenToTheNanosecond(t *testing.T) {
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")
 	at := c.at.Add(time.Hour + 123456789)
-	setTimeout(t, s, "box", Timeout{At: at, After: time.Minute}) // At is the one that counts
+	setTimeout(t, s, "box", Timeout{At: at, After: time.Minute}) // At wins over After
 	setTimeout(t, s, "box", Timeout{})
 	s = reopen(t, s)
 	events := allEvents(t, s, "box")[3:]
@@ -257,7 +257,7 @@ func TestADeadlineDoesWhatTheSpecSays(t *testing.T) {
 		c.pass(1)
 		s = survives(t, s)
 		expire(true)
-		expire(false) // whatever came of it, it never becomes another
+		expire(false) // a second expiry changes nothing
 		sb := get1(t, s, "box")
 		if got := newEvents(t, s, "box", 2); !slices.Equal(got, []string{want.event}) || sb.Desired.GetRunState() != want.run || sb.Desired.GetReason() != "timeout" {
 			t.Errorf("%q: %q, %v", how, got, sb.Desired)
@@ -285,7 +285,7 @@ func TestWithoutADeadlineNothingExpires(t *testing.T) {
 	}
 }
 
-// The wall clock decides: set back it gives time, set forward it takes it, and a restart does neither.
+// The wall clock decides: setting it back delays the deadline, setting it forward advances it, and a restart does neither.
 func TestDeadlinesFollowTheWallClock(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
@@ -314,7 +314,7 @@ func TestDeadlinesFollowTheWallClock(t *testing.T) {
 	}
 	c.pass(24*time.Hour + 2*time.Minute - 1)
 	expire(false)
-	c.pass(1000 * time.Hour) // suspended meanwhile
+	c.pass(1000 * time.Hour) // as after a suspend
 	s = reopen(t, s)
 	expire(true)
 }
@@ -366,7 +366,7 @@ func TestAnUpdateOfTheTimeoutCountsFromItself(t *testing.T) {
 				at = c.at.Add(row.want)
 			}
 			wantDeadline(t, s, "box", at, true)
-			retime(row.to, def) // with another field, say
+			retime(row.to, def) // with another changed field
 			wantDeadline(t, s, "box", at, true)
 			if n := len(newEvents(t, s, "box", n)); n != 3 {
 				t.Errorf("%s while %s: an update that leaves it tells of it", name, sit.name)

@@ -12,9 +12,8 @@ import (
 	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
-// List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from
-// the file, at most 256 in a transaction. Sandboxes with Corrupt set are included; without config they have no labels.
-// Errors: ErrUnavailable.
+// List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from the file, at most 256
+// in a transaction. Corrupt sandboxes are included; without config they have no labels. Errors: ErrUnavailable.
 func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	var out []Sandbox
 	live := map[string]bool{}
@@ -37,7 +36,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	return out, nil
 }
 
-// listDeleted leaves out those that were live when the caller looked.
+// listDeleted skips the sandboxes that the caller has already listed as live.
 func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool) ([]Sandbox, error) {
 	var out []Sandbox
 	err := s.eachDeleted(ctx, func(tx *bolt.Tx, id string, _ []byte) bool {
@@ -52,19 +51,19 @@ func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool)
 	return out, err
 }
 
-// isKept reports whether the history of a deleted sandbox is readable: it is until a purge begins. The caller knows
-// that id is not live.
+// isKept reports whether the history of a deleted sandbox is readable, which it is until a purge starts. The caller has checked that id is
+// not live.
 func isKept(tx *bolt.Tx, id string) bool {
 	return get(tx, bucketDeletedAt, []byte(id)) != nil && hasRecord(tx, id)
 }
 
-// hasRecord reports whether id is known: from its accept until its purge begins.
+// hasRecord reports whether id is known: from its create until its purge starts.
 func hasRecord(tx *bolt.Tx, id string) bool {
 	return (get(tx, bucketConfig, []byte(id)) != nil || get(tx, bucketDesired, []byte(id)) != nil) && get(tx, bucketUnproven, []byte(id)) == nil
 }
 
-// DeletedBefore returns at most limit IDs of sandboxes that were deleted more than age before m, in the order of the IDs, those
-// of an unfinished purge included. Errors: ErrUnavailable.
+// DeletedBefore returns at most limit IDs of sandboxes that were deleted more than age before m, sorted, including those of unfinished
+// purges. Errors: ErrUnavailable.
 func (s *Store) DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error) {
 	var ids []string
 	err := s.eachDeleted(ctx, func(_ *bolt.Tx, id string, at []byte) bool {
@@ -81,7 +80,7 @@ func (s *Store) DeletedBefore(ctx context.Context, m clockjump.Moment, age time.
 	return ids, err
 }
 
-// eachDeleted calls fn for each entry of sandbox-deleted-at until it returns false, 256 in a transaction.
+// eachDeleted calls fn for each entry of sandbox-deleted-at until fn returns false, 256 in a transaction.
 func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string, at []byte) bool) error {
 	next, more := "", true
 	for more {
@@ -96,7 +95,7 @@ func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string,
 	return nil
 }
 
-// someDeleted starts at key from, and returns where to go on.
+// someDeleted starts at key from, and returns the key to continue with.
 func someDeleted(tx *bolt.Tx, from string, fn func(*bolt.Tx, string, []byte) bool) (next string, more bool) {
 	b := tx.Bucket([]byte(bucketDeletedAt))
 	if b == nil {

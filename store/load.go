@@ -9,7 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// load brings the file to this version's schema and finds the facts in it. No writer runs yet.
+// load migrates the file to this version's schema and loads the facts from it. The writer does not run yet.
 func (s *Store) load() error {
 	if err := migrate(s.db, s.o.Path, s.o.migrations); err != nil {
 		return err
@@ -32,8 +32,8 @@ func (s *Store) load() error {
 	})
 }
 
-// loadInstance is, beside the schema version, the one record without which nothing can be served: without the UUID
-// nobody knows which Docker objects are ours.
+// loadInstance loads the instance UUID. Like the schema version, it is required to open the store: without it the daemon cannot recognize
+// its Docker objects.
 func (s *Store) loadInstance(tx *bolt.Tx) error {
 	var instance storev1.Instance
 	err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance)
@@ -47,8 +47,8 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 	return s.loadFormer(tx)
 }
 
-// loadSandboxes finds the live ones: those with config or desired state and without a time of deletion. Both buckets
-// are asked, so that a damaged one hides nothing. agents are the IDs of the agents of each.
+// loadSandboxes loads the live sandboxes: those with config or desired state and without a time of deletion. It reads the keys of both
+// buckets, so that damage to one of them hides no sandbox. agents holds the agent IDs of each sandbox.
 func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 	l := loader{tx, s.corrupt.add}
 	for _, bucket := range []string{bucketConfig, bucketDesired} {
@@ -71,7 +71,7 @@ func (s *Store) addLoaded(l loader, id string, agents []string) {
 	execs := l.activeExecs(id)
 	for _, execID := range execs {
 		s.index.execs[execID] = id
-		_, _ = l.exec(id, execID) // what does not decode is noted now, not when it is needed
+		_, _ = l.exec(id, execID) // notes now what does not decode
 	}
 	sb := l.sandbox(id, execs, agents)
 	sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
@@ -79,8 +79,7 @@ func (s *Store) addLoaded(l loader, id string, agents []string) {
 	s.index.sandboxes[id] = sb
 }
 
-// loadNames takes the names from their bucket and from the desired states: a damaged record of either frees no name
-// that is held.
+// loadNames loads the names from their bucket and from the desired states, so that a damaged record of either releases no held name.
 func (s *Store) loadNames(tx *bolt.Tx) {
 	for id, sb := range s.index.sandboxes {
 		if sb.Name != "" && sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_DELETE {

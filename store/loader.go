@@ -15,18 +15,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// loader reads records in one transaction and notes those that do not decode.
+// loader reads records in one transaction and reports those that do not decode to note.
 type loader struct {
 	tx   *bolt.Tx
 	note func(Corrupt)
 }
 
-// message decodes a record that must be there.
+// message decodes a record that must exist.
 func (l loader) message(bucket, key, sandboxID string, m proto.Message) error {
 	return l.noted(bucket, key, sandboxID, decode(get(l.tx, bucket, []byte(key)), m))
 }
 
-// noted turns an error of a record that must be there into ErrDataLoss and notes it.
+// noted converts an error of a record that must exist into ErrDataLoss and notes it.
 func (l loader) noted(bucket, key, sandboxID string, err error) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (l loader) time(bucket, id string) time.Time {
 	return fromNanos(n)
 }
 
-// sandbox reads one sandbox, live or deleted, as far as it is readable.
+// sandbox reads the readable records of one sandbox, live or deleted.
 func (l loader) sandbox(id string, activeExecs, agents []string) *Sandbox {
 	sb := &Sandbox{ID: id, CreatedAt: l.time(bucketSandboxID, id), ActiveExecs: activeExecs, Agents: agents}
 	if get(l.tx, bucketDeletedAt, []byte(id)) != nil {
@@ -64,7 +64,7 @@ func (l loader) sandbox(id string, activeExecs, agents []string) *Sandbox {
 	return sb
 }
 
-// progress returns nil when the record does not decode: going on from an empty one would do things twice.
+// progress returns nil when the record does not decode: continuing from an empty one would repeat actions.
 func (l loader) progress(id string) *storev1.Progress {
 	if get(l.tx, bucketProgress, []byte(id)) == nil {
 		return &storev1.Progress{}
@@ -88,7 +88,7 @@ func (l loader) desired(id string) *storev1.Desired {
 	return &d
 }
 
-// activeExecs are the keys of exec-config without one in exec-status. Both are in the same order.
+// activeExecs returns the keys of exec-config that are not in exec-status. Both buckets are sorted.
 func (l loader) activeExecs(id string) []string {
 	configs := l.tx.Bucket([]byte(prefixExecConfig + id))
 	if configs == nil {
@@ -131,8 +131,8 @@ func (l loader) exec(id, execID string) (Exec, error) {
 	return e, nil
 }
 
-// anchor is the newest event of e. When the history limit has dropped that, and e has not ended, it is the newest of
-// all: what follows has the end, and will be there for as long as anything is.
+// anchor returns the sequence of the newest event of e. If the history limit dropped that event and e has not ended, it returns the
+// sandbox's newest sequence: the end follows it, and it stays valid as long as any event is kept.
 func (l loader) anchor(e Exec) uint64 {
 	started := e.Desired.GetStartedSequence()
 	if e.End != nil {

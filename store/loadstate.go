@@ -10,9 +10,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// state fills in what the events say of sb. It reads few of them: the first of the present run of the state, which
-// sandbox-state names, and from the newest backwards to the one that decides the rest. It reports whether there is a
-// state at all.
+// state sets the fields of sb that derive from events. It reads few of them: the first of the current run of the state, which
+// sandbox-state names, and the newest ones back to the one that decides the rest. It reports whether there is a state.
 func (l loader) state(sb *Sandbox) bool {
 	var ok bool
 	if sb.LastSequence, ok = l.lastSequence(sb.ID); !ok {
@@ -40,7 +39,7 @@ func (l loader) lastSequence(id string) (uint64, bool) {
 	return seq, l.noted(prefixEvents+id, "last", id, err) == nil
 }
 
-// runStart reads state and time of change from the event that sandbox-state names; 0 when that does not decode.
+// runStart reads the state and its time of change from the event that sandbox-state names; 0 when that does not decode.
 func (l loader) runStart(sb *Sandbox) uint64 {
 	start, err := decodeInt(get(l.tx, bucketState, []byte(sb.ID)))
 	if l.noted(bucketState, sb.ID, sb.ID, err) != nil {
@@ -59,7 +58,7 @@ func (l loader) runStart(sb *Sandbox) uint64 {
 	return start
 }
 
-// findRun is the way without sandbox-state: through all events of the run.
+// findRun derives the run without sandbox-state, by reading all its events.
 func (l loader) findRun(sb *Sandbox) (start uint64) {
 	l.walkBack(sb.ID, 1, noSequence, func(ev *agboxv1.SandboxEvent) bool {
 		state := ev.GetSandboxState()
@@ -75,7 +74,7 @@ func (l loader) findRun(sb *Sandbox) (start uint64) {
 	return start
 }
 
-// decidedByEvents reports whether anything but state and time of change is to be found in the events.
+// decidedByEvents reports whether events determine more than the state and its time of change.
 func decidedByEvents(sb *Sandbox) bool {
 	switch sb.State {
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
@@ -88,8 +87,8 @@ func decidedByEvents(sb *Sandbox) bool {
 	return false
 }
 
-// decide takes the newest event that says why sb failed, that it prepares, or when it became idle. It reports whether
-// to look further back.
+// decide applies the newest event that determines why sb failed, that it prepares, or when it became idle. It reports whether the walk
+// must continue.
 func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) {
 	switch {
 	case isFailure(sb, ev):
@@ -104,8 +103,8 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 	return false
 }
 
-// walkBack calls fn with the events of a sandbox that are older than before, from the newest to that with sequence
-// first, until fn returns false. What does not decode is noted and left out.
+// walkBack calls fn with the events of a sandbox with sequences from before-1 down to first, until fn returns false. It notes and skips
+// events that do not decode.
 func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.SandboxEvent) bool) {
 	b := l.tx.Bucket([]byte(prefixEvents + id))
 	if b == nil {

@@ -17,32 +17,32 @@ import (
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
-// The log beside the database, from which the database is rebuilt when the file is lost: see package txlog and decision 0020. The
-// writer appends each group after its commit and before its callers are answered. The keeper does everything that may wait for a disk.
+// If the database file is lost, it is rebuilt from the log beside it: see package txlog and decision 0020. The writer appends each group
+// after its commit and before it answers the callers. The keeper does all work that may wait for a disk.
 
 const (
-	// logSyncDelay is how long a power failure may cost, if the database file is lost together with the power.
+	// logSyncDelay is how much a power failure can lose if it also destroys the database file.
 	logSyncDelay = 500 * time.Millisecond
-	// logMaxAge of a snapshot. The snapshot before stays beside the newest one, so purged data is out of the log after twice this time.
+	// logMaxAge of a snapshot. The previous snapshot is kept beside the newest one, so purged data leaves the log after twice this time.
 	logMaxAge = 11 * time.Hour
-	// minLogBytes is the size up to which no log is compacted; beyond, one is when it is larger than its snapshot.
+	// minLogBytes is the size below which a log is not compacted; above, it is compacted when it is larger than its snapshot.
 	minLogBytes = 8 << 20
-	// maxLogReserve is how much is kept allocated behind the log at most.
+	// maxLogReserve limits the space kept allocated after the log.
 	maxLogReserve = 1 << 20
-	// The pause after a snapshot that failed, doubling.
+	// The pause after a failed snapshot; it doubles with each failure.
 	logRetry    = time.Second
 	logRetryMax = time.Minute
 )
 
-// LogDir is where the log of the database at path is.
+// LogDir returns the log directory of the database at path.
 func LogDir(path string) string { return filepath.Join(filepath.Dir(path), "log") }
 
-// keeper owns the log.
+// keeper owns the log. Its goroutine syncs the log and writes snapshots.
 type keeper struct {
 	s    *Store
 	log  *txlog.Log
-	wake chan struct{} // there is something to sync, or a snapshot is due
-	// begun is the segment for whose snapshot there is none yet; 0: none.
+	wake chan struct{} // data to sync, or a snapshot is due
+	// begun is the number of a segment whose snapshot is not written yet; 0: none.
 	begun uint32
 	ready chan struct{} // closed when the log is complete for the first time
 
@@ -50,7 +50,7 @@ type keeper struct {
 	done chan struct{}
 }
 
-// openLog opens the log of a database before its writer starts. A log that can't be written is no reason not to start.
+// openLog opens the log of a database before its writer starts. A log that cannot be written does not keep the store from opening.
 func (s *Store) openLog() error {
 	txid := s.durable.current()
 	lineage, err := s.lineage()
@@ -74,7 +74,7 @@ func (s *Store) openLog() error {
 	return nil
 }
 
-// lineage reads what names this file in its log; 0 in one that was made before there was a log.
+// lineage reads the lineage that identifies this file in its log; 0 in a file created before there was a log.
 func (s *Store) lineage() (lineage uint64, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		v := get(tx, bucketMeta, []byte(keyLineage))
@@ -90,14 +90,14 @@ func (s *Store) lineage() (lineage uint64, err error) {
 	return lineage, nil
 }
 
-// newLineage is written with every file that is made.
+// newLineage returns a random lineage for a new file.
 func newLineage() []byte {
 	b := make([]byte, 8)
 	_, _ = rand.Read(b) // it never fails
 	return encodeInt(binary.BigEndian.Uint64(b) | 1)
 }
 
-// bootID returns the host's; where it can't be read, one that no other boot has.
+// bootID returns the host's boot ID; if it cannot be read, a random one that no other boot has.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
@@ -106,7 +106,7 @@ func bootID() string {
 	return rand.Text()
 }
 
-// append logs a group that is committed. An error is the keeper's to mend with a snapshot.
+// append logs a committed group. After an error the keeper writes a snapshot.
 func (k *keeper) append(txid int, accepted []*txn) {
 	err := k.log.Append(uint64(txid), func(yield func(txlog.Op)) {
 		for _, t := range accepted {
@@ -141,13 +141,13 @@ func (k *keeper) start() {
 	go k.run(ctx)
 }
 
-// close waits for the keeper to end, which was stopped, as the writer was.
+// close waits for the keeper's goroutine, which the caller has stopped like the writer, and closes the log.
 func (k *keeper) close() error {
 	<-k.done
 	return k.log.Close()
 }
 
-// run syncs what was appended within logSyncDelay, and writes a snapshot when one is due.
+// run syncs appended transactions within logSyncDelay, and writes a snapshot when one is due.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	taken := k.snapshotTime()
@@ -189,17 +189,17 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// snapshotTime is when the newest snapshot was written; zero: there is none.
+// snapshotTime returns when the newest snapshot was written; zero: there is none.
 func (k *keeper) snapshotTime() (t time.Time) {
 	list, err := txlog.Snapshots(LogDir(k.s.o.Path))
 	if err != nil || len(list) == 0 {
 		return t
 	}
-	t, _ = txlog.SnapshotTime(LogDir(k.s.o.Path), list[0]) // zero makes a new one
+	t, _ = txlog.SnapshotTime(LogDir(k.s.o.Path), list[0]) // zero makes a snapshot due
 	return t
 }
 
-// due reports whether a snapshot is to be written: the log is not complete, or large, or old.
+// due reports whether a snapshot is due: the log is incomplete, large or old.
 func (k *keeper) due(taken time.Time) bool {
 	if !k.log.Whole() {
 		return true
@@ -208,7 +208,7 @@ func (k *keeper) due(taken time.Time) bool {
 	return segments > max(k.s.o.minLogBytes, snapshot) || time.Since(taken) >= logMaxAge
 }
 
-// snapshot begins a segment, unless Open has begun one for it, and writes the snapshot that it follows.
+// snapshot writes the snapshot of a new segment, or of the one that Open started.
 func (k *keeper) snapshot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, fmt.Errorf("it took longer than %s: %w", snapshotTimeout, errdefs.ErrUnavailable))
 	defer cancel()
@@ -244,7 +244,8 @@ func (k *keeper) snapshot(ctx context.Context) error {
 	return nil
 }
 
-// eachOp yields the operations that make what tx sees. A bucket in a bucket, or one with a sequence, is an error: the schema has none.
+// eachOp yields the operations that create the content of tx. It returns an error for a nested bucket or one with a sequence, which the
+// schema does not have.
 func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error {
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		if b.Sequence() != 0 {
@@ -265,8 +266,8 @@ func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error 
 	})
 }
 
-// LogReady returns a channel that is closed once the log has everything that the database has, for the first time since Open.
+// LogReady returns a channel that is closed when the log is first complete after Open.
 func (s *Store) LogReady() <-chan struct{} { return s.keeper.ready }
 
-// LogWhole reports whether the log has everything that the database has; if not, it has after the next snapshot. From memory.
+// LogWhole reports whether the log is complete; if not, it is after the next snapshot. From memory.
 func (s *Store) LogWhole() bool { return s.keeper.log.Whole() }

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
-// cutLog takes the last byte of the log away: it holds all transactions, and is not complete.
+// cutLog removes the last byte of the log: it still holds all transactions, but is not complete.
 func cutLog(t testing.TB, o Options) {
 	t.Helper()
 	segments, err := filepath.Glob(filepath.Join(LogDir(o.Path), "segment-*"))
@@ -20,7 +20,7 @@ func cutLog(t testing.TB, o Options) {
 	must(t, errors.Join(err, os.Truncate(segments[len(segments)-1], info.Size()-1)))
 }
 
-// TestAnAgentComesBackAsItWas: in the middle of a turn, with its queue.
+// TestAnAgentComesBackAsItWas in the middle of a turn, with its queue.
 func TestAnAgentComesBackAsItWas(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
@@ -43,13 +43,13 @@ func TestAnAgentComesBackAsItWas(t *testing.T) {
 	}
 }
 
-// TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow: the log has lost its end, and the execs of its sandbox show the process.
+// TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow: the log has lost its end, but the execs of its sandbox include the process.
 func TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow(t *testing.T) {
 	for _, lives := range []bool{false, true} {
 		s := open(t, testOptions(t))
 		awaitLog(t, s)
 		withAgent(t, s, "agent")
-		withAgent(t, s, "agent-2") // whose execs sort beside
+		withAgent(t, s, "agent-2") // its execs sort next to agent's
 		if lives {
 			makeIdle(t, s, "agent")
 			makeBusy(t, s, "agent", "p")

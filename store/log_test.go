@@ -29,7 +29,7 @@ func awaitLog(t testing.TB, s *Store) {
 	}
 }
 
-// content is every bucket with every key and value, but for the lineage, which is the file's own.
+// content returns every bucket with every key and value except the lineage, which differs between files.
 func content(tx *bolt.Tx) (string, error) {
 	var b strings.Builder
 	err := tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
@@ -57,7 +57,7 @@ func fileContent(t testing.TB, path string) string {
 	return text
 }
 
-// replayed returns what the log of a database makes.
+// replayed returns the content restored from the log of a database.
 func replayed(t testing.TB, o Options) (string, Recovery) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "replayed.db")
@@ -68,7 +68,7 @@ func replayed(t testing.TB, o Options) (string, Recovery) {
 	return fileContent(t, to), r
 }
 
-// wantReplay checks that the log makes what the file holds. The store is closed.
+// wantReplay checks that the log restores the content of the file. The store is closed.
 func wantReplay(t testing.TB, o Options) {
 	t.Helper()
 	got, r := replayed(t, o)
@@ -80,7 +80,7 @@ func wantReplay(t testing.TB, o Options) {
 	}
 }
 
-// loseFile removes the database and rebuilds it.
+// loseFile removes the database and recovers it from its log.
 func loseFile(t testing.TB, o Options) Recovery {
 	t.Helper()
 	must(t, os.Remove(o.Path))
@@ -89,7 +89,7 @@ func loseFile(t testing.TB, o Options) Recovery {
 	return r
 }
 
-// copyTree copies the data of a store that is in use, as a kill at this moment would leave it.
+// copyTree copies the files of an open store, as a kill at this moment would leave them.
 func copyTree(t testing.TB, o Options) Options {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "data")
@@ -98,7 +98,7 @@ func copyTree(t testing.TB, o Options) Options {
 	return o
 }
 
-// TestTheLogHoldsEverything that the store can be asked for: the replay is the file, bucket by bucket.
+// TestTheLogHoldsEverything: after one of every request, the replay equals the file, bucket by bucket.
 func TestTheLogHoldsEverything(t *testing.T) {
 	s := open(t, newClock().options(testOptions(t)))
 	awaitLog(t, s)
@@ -153,7 +153,7 @@ func TestALostFileComesBackWithItsHistory(t *testing.T) {
 	checkDatabase(t, o.Path)
 }
 
-// TestRandomHistoriesComeBack: whatever was asked, at any moment, with any number of losses, compactions and closes between.
+// TestRandomHistoriesComeBack after random requests, with losses, compactions and closes at random moments.
 func TestRandomHistoriesComeBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -179,7 +179,7 @@ func TestRandomHistoriesComeBack(t *testing.T) {
 			"exec": action(m.exec), "end exec": action(m.endExec),
 			"update": action(m.updateSpec), "limit": action(m.setLimit), "purge": action(m.purge),
 			"lost": action(func() {
-				waitFor(t, "the log is at rest", func() bool { // a copy of files that come and go is of no moment
+				waitFor(t, "the log is at rest", func() bool { // a copy during a change of the files would be invalid
 					segments, snapshot := m.s.keeper.log.Size()
 					return m.s.LogWhole() && segments <= max(o.minLogBytes, snapshot)
 				})
@@ -204,7 +204,7 @@ func TestRandomHistoriesComeBack(t *testing.T) {
 	})
 }
 
-// TestAKillAndALostFileLoseNothingThatWasAcknowledged: nothing of the log was synced on purpose.
+// TestAKillAndALostFileLoseNothingThatWasAcknowledged: the test does not sync the log.
 func TestAKillAndALostFileLoseNothingThatWasAcknowledged(t *testing.T) {
 	o := testOptions(t)
 	var acked []string
@@ -221,7 +221,7 @@ func TestAKillAndALostFileLoseNothingThatWasAcknowledged(t *testing.T) {
 	t.Logf("%d acknowledged writes", len(acked))
 }
 
-// tamper does to a file of the log what a fault may do.
+// tamper damages a file of the log as a fault could.
 func tamper(r *rand.Rand, b []byte) []byte {
 	switch r.IntN(4) {
 	case 0:
@@ -236,7 +236,7 @@ func tamper(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// TestADamagedLogIsNeverTakenForComplete: what comes back is a state of the past, and every live sandbox of it is hidden.
+// TestADamagedLogIsNeverTakenForComplete: the recovered state is an earlier one, and all its live sandboxes are hidden.
 func TestADamagedLogIsNeverTakenForComplete(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
@@ -271,7 +271,7 @@ func TestADamagedLogIsNeverTakenForComplete(t *testing.T) {
 	}
 }
 
-// TestAHiddenSandboxIsAdopted with what its caller has found out, once, also after a restart in between.
+// TestAHiddenSandboxIsAdopted once, with the facts from its caller, also after a restart in between.
 func TestAHiddenSandboxIsAdopted(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
@@ -307,7 +307,7 @@ func TestAHiddenSandboxIsAdopted(t *testing.T) {
 	}
 	list[0].Record.LastSequence += 100
 	list[0].Defaulted = []string{"record"}
-	for range 2 { // the second time it is there, and is not touched
+	for range 2 { // the second time it exists, and is not changed
 		ids, err := back.Adopt(ctx, list)
 		must(t, err)
 		list = list[:min(len(ids), 1)]
@@ -328,7 +328,7 @@ func TestAHiddenSandboxIsAdopted(t *testing.T) {
 	checkDatabase(t, back.o.Path)
 }
 
-// TestACommitThatIsNotInTheLogIsMended: the daemon died between the two.
+// TestACommitThatIsNotInTheLogIsMended: the daemon died between the commit and the append.
 func TestACommitThatIsNotInTheLogIsMended(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
@@ -345,7 +345,7 @@ func TestACommitThatIsNotInTheLogIsMended(t *testing.T) {
 	wantReplay(t, s.o)
 }
 
-// TestAnAppendThatFailsFailsNoCommit and the next snapshot has what is missing in the log.
+// TestAnAppendThatFailsFailsNoCommit and the next snapshot contains the transactions missing in the log.
 func TestAnAppendThatFailsFailsNoCommit(t *testing.T) {
 	failures := make(chan error, 10)
 	o := testOptions(t)
@@ -372,11 +372,11 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within a minute", what)
 		}
-		time.Sleep(time.Millisecond) // nothing announces it
+		time.Sleep(time.Millisecond) // there is no notification to wait for
 	}
 }
 
-// TestPurgedDataLeavesTheLog when it is compacted.
+// TestPurgedDataLeavesTheLog when the log is compacted.
 func TestPurgedDataLeavesTheLog(t *testing.T) {
 	o := testOptions(t)
 	o.minLogBytes = 1 << 10
@@ -393,12 +393,12 @@ func TestPurgedDataLeavesTheLog(t *testing.T) {
 	wantReplay(t, s.o)
 	names, err := os.ReadDir(LogDir(o.Path))
 	must(t, err)
-	if len(names) > 4 { // the newest snapshot and the one before, each with a segment
+	if len(names) > 4 { // the newest snapshot and the previous one, each with a segment
 		t.Errorf("the log is %v", names)
 	}
 }
 
-// TestALogOfAnotherFileIsNotContinued: a restored database, or one that was put there by hand.
+// TestALogOfAnotherFileIsNotContinued: the file is a restored database, or one that an operator copied there.
 func TestALogOfAnotherFileIsNotContinued(t *testing.T) {
 	a, b := open(t, testOptions(t)), open(t, testOptions(t))
 	awaitLog(t, a)
@@ -420,7 +420,6 @@ func TestALogOfAnotherFileIsNotContinued(t *testing.T) {
 	}
 }
 
-// TestADamagedSnapshotIsKeptAndNotUsed.
 func TestADamagedSnapshotIsKeptAndNotUsed(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
@@ -441,7 +440,7 @@ func TestADamagedSnapshotIsKeptAndNotUsed(t *testing.T) {
 	}
 }
 
-// TestADatabaseOfBeforeTheLogGetsOne: it has no lineage.
+// TestADatabaseOfBeforeTheLogGetsOne although it has no lineage.
 func TestADatabaseOfBeforeTheLogGetsOne(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")

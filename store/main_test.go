@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// childEnv selects what the test binary does when a test runs it again as a child process.
+// childEnv selects the child that the test binary runs when a test starts it as a child process.
 const childEnv = "AGBOX_STORE_TEST_CHILD"
 
 var children = map[string]func() int{}
@@ -15,11 +15,11 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
 		os.Exit(children[name]())
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector makes each child last a second
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector delays the exit of each child by a second
 	os.Exit(m.Run())
 }
 
-// inShort is how much of a long test is run: with -short a sample, else all.
+// inShort returns the size of a long test: sample with -short, else all.
 func inShort(sample, all int) int {
 	if testing.Short() {
 		return sample
@@ -27,7 +27,7 @@ func inShort(sample, all int) int {
 	return all
 }
 
-// childProgram is a CheckProgram, or any other command, that runs the named child.
+// childProgram returns a CheckProgram, or any other command, that runs the named child.
 func childProgram(t testing.TB, name string) []string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -35,7 +35,7 @@ func childProgram(t testing.TB, name string) []string {
 	return []string{"/usr/bin/env", childEnv + "=" + name, exe}
 }
 
-// inDirectory makes a child of what works in the directory that pathEnv names and prints what went wrong.
+// inDirectory returns a child that runs work in the directory named by pathEnv and prints its error.
 func inDirectory(work func(dir string) error) func() int {
 	return func() int {
 		if err := work(os.Getenv(pathEnv)); err != nil {

@@ -14,15 +14,14 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// marker is the file Path+".running". It answers, before bbolt maps a file that may fault, two questions: does another
-// process have the store (flock, held for the store's life), and did the last one end cleanly (its first byte). The byte
-// is markOpen from before the file is opened until after it was closed, each synced. With markClean come size, time and
-// inode of the file that was closed: one without marker, or that anything has touched since, is checked like one after an
-// unclean end.
+// marker is the file Path+".running". It answers two questions before bbolt maps a file that may fault: does another process have the
+// store open (flock, held while the store is open), and was the store closed cleanly (the first byte). The byte is markOpen from before
+// the file is opened until after it was closed, each synced. markClean is followed by size, time and inode of the closed file: a file
+// without marker, or one changed since, is checked like one after an unclean end.
 type marker struct {
 	f        *os.File
 	database string
-	clean    bool // what the last owner left is still there
+	clean    bool // the file is as the last owner closed it
 }
 
 const (
@@ -82,7 +81,7 @@ func (m *marker) isClean() (bool, error) {
 	return err == nil && strings.HasPrefix(string(b[:n]), want), nil
 }
 
-// cleanMark is what is written of the database as it is now.
+// cleanMark returns the clean mark for the database's current size, time and inode.
 func (m *marker) cleanMark() (string, error) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(m.database, &st); err != nil {
@@ -110,15 +109,15 @@ func (m *marker) set(mark byte) error {
 	return nil
 }
 
-// isOpen reports whether the mark is markOpen already, as a crash leaves it. Where each write needs a new block, as on btrfs, a full disk
-// could not take it once more.
+// isOpen reports whether the mark is markOpen already, as after a crash. The caller then skips the write, because a full disk may refuse
+// it where each write needs a new block, as on btrfs.
 func (m *marker) isOpen() bool {
 	b := make([]byte, 1)
 	_, err := m.f.ReadAt(b, 0)
 	return err == nil && b[0] == markOpen
 }
 
-// release lets another process have the store.
+// release unlocks the store for other processes.
 func (m *marker) release() error { return m.f.Close() }
 
 func syncDir(dir string) error {

@@ -13,7 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// heap is the live heap in bytes.
+// heap returns the live heap in bytes.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -24,7 +24,7 @@ func heap() uint64 {
 func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	s := withHistory(t, 20, 10)
 	few := heap()
-	thousands := inShort(1, 5) // for each sandbox
+	thousands := inShort(1, 5) // per sandbox
 	for i := range 20 {
 		for range thousands {
 			many := make([]*agboxv1.SandboxEvent, 1000)
@@ -63,7 +63,7 @@ func init() {
 	children["little address space"] = openWithLittleAddressSpace
 }
 
-// openWithLittleAddressSpace gives itself 2 GiB more than it has: the 16 GiB do not fit.
+// openWithLittleAddressSpace limits the address space to 2 GiB more than it uses, so that 16 GiB do not fit.
 func openWithLittleAddressSpace() int {
 	var pages uint64
 	statm, err := os.ReadFile("/proc/self/statm")

@@ -9,7 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// MarkerWritten reports whether the marker volume was once made in the engine. Errors: ErrUnavailable.
+// MarkerWritten reports whether the marker volume was ever created in the engine. Errors: ErrUnavailable.
 func (s *Store) MarkerWritten(ctx context.Context) (bool, error) {
 	var found bool
 	err := s.view(ctx, func(tx *bolt.Tx) error {
@@ -19,8 +19,7 @@ func (s *Store) MarkerWritten(ctx context.Context) (bool, error) {
 	return found, err
 }
 
-// SetMarkerWritten records that the marker volume is in the engine. Call it after the volume was made. Errors:
-// ErrUnavailable.
+// SetMarkerWritten records that the marker volume is in the engine. Call it after creating the volume. Errors: ErrUnavailable.
 func (s *Store) SetMarkerWritten(ctx context.Context) error {
 	return s.update(ctx, func(t *txn) error {
 		return t.putInt(bucketMeta, keyEngineMarker, uint64(t.now.UnixNano()))
@@ -42,7 +41,7 @@ func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, er
 	return found, err
 }
 
-// SetEngineIdentity records where the engine keeps its containers. Errors: ErrUnavailable.
+// SetEngineIdentity records the storage driver and data root of the engine. Errors: ErrUnavailable.
 func (s *Store) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
 	id = proto.CloneOf(id)
 	return s.update(ctx, func(t *txn) error { return t.put(bucketMeta, keyEngineIdentity, id) })

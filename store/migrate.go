@@ -7,11 +7,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// baseSchema is the first version ever written.
+// baseSchema is the first schema version.
 const baseSchema = 1
 
-// migration lifts a file to version to, in one transaction with the version itself. One is needed only when an older
-// daemon would misread the file: a new bucket, key or field is not a reason.
+// migration migrates a file to version to, in one transaction with the version itself. It is needed only if an older daemon would misread
+// the file; a new bucket, key or field needs none.
 type migration struct {
 	to    uint64
 	apply func(*bolt.Tx) error
@@ -27,9 +27,8 @@ func newestSchema(list []migration) uint64 {
 	return list[len(list)-1].to
 }
 
-// migrate brings an opened file to the newest schema. A crash in between leaves a version that it goes on from.
-// Errors: ErrFailedPrecondition for a file of a newer daemon, which is not changed; ErrDataLoss for a file without a
-// version.
+// migrate brings an opened file to the newest schema. After a crash it continues from the recorded version. Errors: ErrFailedPrecondition
+// for a file of a newer daemon, which migrate does not change; ErrDataLoss for a file without a version.
 func migrate(db *bolt.DB, path string, list []migration) error {
 	have, err := readSchema(db)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestANewerFileIsRefusedAndNotChanged(t *testing.T) {
 	}
 }
 
-// steps are two migrations that leave a trace.
+// steps returns two migrations that leave a trace.
 func steps() []migration {
 	trace := func(what string) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// check compares all that can be read.
+// check compares everything readable.
 func (m *machine) check() {
 	list, err := m.s.List(ctx, Filter{IncludeDeleted: true})
 	if err != nil || len(list) != len(m.model.sandboxes) {
@@ -54,7 +54,7 @@ func (m *machine) compare(got Sandbox, want *modelSandbox) {
 	m.compareEvents(got.ID, want)
 }
 
-// compareEvents: what is left is right, only events of execs are gone, and none that is newer than the mark.
+// compareEvents checks that the kept events are correct, and that only exec events up to the mark are missing.
 func (m *machine) compareEvents(id string, want *modelSandbox) {
 	left, err := m.s.Events(ctx, id, 0, 0)
 	if err != nil {
@@ -83,8 +83,8 @@ func (m *machine) compareEvents(id string, want *modelSandbox) {
 	}
 }
 
-// compareBound: beyond the limit there are only events that may not go. Beside those of execs that the store needs, that
-// is the half of the limit that is newest.
+// compareBound checks that a history beyond the limit has, before the newest half of the limit, at most the two exec events that the store
+// needs.
 func (m *machine) compareBound(left []*agboxv1.SandboxEvent, want *modelSandbox) {
 	if m.limit == 0 || want.deleted || len(want.events) == want.before || len(left) <= m.limit {
 		return

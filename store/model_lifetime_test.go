@@ -13,7 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// modelLife is what the model knows of pauses and deadlines.
+// modelLife is the model of pauses and deadlines.
 type modelLife struct {
 	timeout     time.Duration // -1: none in the spec
 	onTimeout   string
@@ -24,7 +24,7 @@ type modelLife struct {
 	cancelled   map[string]bool // active execs
 }
 
-// modelDefault is what is passed as the daemon's timeout.
+// modelDefault is passed as the daemon's default timeout.
 const modelDefault = 7 * time.Second
 
 func (m *machine) drawTimeout() time.Duration {
@@ -42,7 +42,7 @@ func (l modelLife) specTimeout() *durationpb.Duration {
 	return durationpb.New(l.timeout)
 }
 
-// held: it is paused, or about to be, and nobody wanted otherwise since.
+// held reports whether the sandbox is paused or pausing with a pause as intent.
 func (m *modelSandbox) held() bool {
 	return m.run == storev1.RunState_RUN_STATE_PAUSE && (m.state() == paused || m.state() == ready)
 }
@@ -81,7 +81,7 @@ func (m *machine) resumed(sb *modelSandbox) {
 	m.log(sb, agboxv1.EventType_SANDBOX_ACCEPTED, pending, "")
 }
 
-// reported is what a report changes beside what it says.
+// reported models the side effects of a report.
 func (m *machine) reported(sb *modelSandbox, typ agboxv1.EventType, timeout time.Duration) {
 	now := m.clock.at.UnixNano()
 	if typ == agboxv1.EventType_SANDBOX_READY && (!sb.deadlineSet || sb.deadline != 0) && sb.deadline <= now {
@@ -142,7 +142,7 @@ func (m *machine) expire() {
 	}
 }
 
-// lives: SetTimeout is allowed.
+// lives reports whether SetTimeout is allowed.
 func (m *modelSandbox) lives() bool {
 	return m.held() || m.run == storev1.RunState_RUN_STATE_RUN && (m.state() == pending || m.state() == ready)
 }
@@ -214,7 +214,7 @@ func (m *machine) updateTimeout() {
 
 func (m *machine) setBack() { m.clock.pass(-6 * time.Second) }
 
-// rebuild stages the event of a record that was rebuilt: it says what the state is and since when, whatever is before it.
+// rebuild stages the event of a rebuilt record: it carries the state and its time, whatever the events before it are.
 func (m *machine) rebuild() {
 	id, sb := m.pick()
 	if sb == nil || sb.deleted {
@@ -233,13 +233,13 @@ func (m *machine) rebuild() {
 	})
 }
 
-// stageRebuilt appends a SANDBOX_REHYDRATED with the state that the sandbox has.
+// stageRebuilt appends a SANDBOX_REHYDRATED with the sandbox's current state.
 func stageRebuilt(s *Store, id string, found *agboxv1.RehydratedDetails) error {
 	return s.update(ctx, func(t *txn) error {
 		sb := t.live(id)
 		ev := phase(agboxv1.EventType_SANDBOX_REHYDRATED, sb.State)
 		ev.Details = &agboxv1.SandboxEvent_Rehydrated{Rehydrated: found}
-		if err := t.stageEvent(sb, ev); err != nil { // only a new record begins so
+		if err := t.stageEvent(sb, ev); err != nil { // the state table allows this event only as the first of a record
 			return err
 		}
 		t.keep(sb, "")

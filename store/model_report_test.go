@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// reports that a pass could make for a sandbox in some state.
+// reports lists the events that a pass can report in each state.
 var reports = map[agboxv1.SandboxState][]modelEvent{
 	pending: {{typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready},
 		{typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},

@@ -11,11 +11,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// model is the store as a few maps and the whole history: it derives everything from all events each time.
+// model models the store as a few maps and the whole history: it derives everything from all events each time.
 type model struct {
 	sandboxes map[string]*modelSandbox
 	reserved  map[string]bool
-	execs     map[string]string // ever used -> sandbox
+	execs     map[string]string // every ID ever used -> sandbox
 }
 
 type modelSandbox struct {
@@ -31,7 +31,7 @@ type modelSandbox struct {
 	cpu        float64
 	limits     bool // pending
 	progress   *storev1.Progress
-	before     int // events that were there when the limit was last changed
+	before     int // number of events when the limit was last changed
 	modelLife
 }
 
@@ -40,10 +40,10 @@ type modelEvent struct {
 	state agboxv1.SandboxState
 	code  string
 	at    time.Time
-	found *agboxv1.RehydratedDetails // of a rebuilt record
+	found *agboxv1.RehydratedDetails // set for a rebuilt record
 }
 
-// begun is since when the run has been that begins with ev, and idle since when a READY one is idle.
+// begun returns the start of the run that ev starts, and the start of the idle time if the sandbox is READY.
 func (ev modelEvent) begun() (since, idle time.Time) {
 	if ev.found == nil {
 		return ev.at, ev.at
@@ -60,7 +60,7 @@ func (m *modelSandbox) state() agboxv1.SandboxState {
 	return 0
 }
 
-// derive is written from the comments of Sandbox, not from the store's code.
+// derive is written from the comments of Sandbox, independently of the store's code.
 func (m *modelSandbox) derive() (changedAt, idleSince time.Time, code string, preparing bool) {
 	var state agboxv1.SandboxState
 	run := 0
@@ -87,7 +87,7 @@ func (m *modelSandbox) derive() (changedAt, idleSince time.Time, code string, pr
 	return changedAt, idleSince, code, preparing
 }
 
-// machine runs the store beside the model.
+// machine runs the store and the model side by side.
 type machine struct {
 	t     *rapid.T
 	tb    testing.TB
@@ -219,7 +219,7 @@ func (m *machine) cleanup() {
 	}
 }
 
-// updateSpec changes label and limit, or finds that they are as they should be.
+// updateSpec changes label and limit, unless both have the drawn values already.
 func (m *machine) updateSpec() {
 	id, sb := m.pick()
 	team := rapid.SampledFrom([]string{"a", "b"}).Draw(m.t, "team")

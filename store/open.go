@@ -23,19 +23,19 @@ type Store struct {
 	mark     *marker
 	keeper   *keeper
 	instance string
-	// instances are this and the former ones.
+	// instances holds this store's UUID and those of former stores.
 	instances atomic.Pointer[[]string]
 
 	queue   chan *request
 	closing sync.RWMutex // held for reading while sending to queue
 	closed  bool
-	written chan struct{} // closed when the writer has ended
-	down    error         // set by the writer after a fatal error; read by the writer, and by Close after it ended
+	written chan struct{} // closed when the writer has returned
+	down    error         // set by the writer after a fatal error; read by the writer, and by Close after the writer has returned
 
 	index   index
 	durable *durable
 	reserve *reserve
-	// alone is how many of the next commits hold one request: the disk was full, and a small one may find room.
+	// alone is how many of the next commits hold one request: the disk was full, and a small commit may fit.
 	alone   int
 	hub     *hub
 	agents  *hub // subscribers of agents
@@ -51,11 +51,10 @@ type Store struct {
 	draining atomic.Pointer[storev1.DrainRecord]
 }
 
-// Open opens the file, or makes it, and reads what is live. After an unclean end the file is first checked by
-// o.CheckProgram. ctx bounds the wait for the lock and the check. Errors: ErrUnavailable when another process has it,
-// or there is no space; ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged: it is empty,
-// no bbolt file, shorter than what was ever used of it, its pages do not hang together, or it has no schema version or
-// instance. In each case the file is as it was.
+// Open opens or creates the file, and loads the live records. After an unclean end o.CheckProgram first checks the file. ctx limits the
+// wait for the lock and the check. Errors: ErrUnavailable when another process has the file open, or there is no space;
+// ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged: it is empty, is not a bbolt file, is shorter than
+// its pages in use, has inconsistent pages, or has no schema version or instance. After an error the file is unchanged.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
@@ -84,7 +83,7 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 		return nil, err
 	}
 	s, err := openFile(o, mark)
-	if err != nil && mark.clean { // bbolt closed it as it was: the next opener need not check
+	if err != nil && mark.clean { // bbolt did not change it: the next opener need not check
 		return nil, errors.Join(err, mark.set(markClean))
 	}
 	if err != nil {
@@ -95,7 +94,7 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 	return s, nil
 }
 
-// prepareFile leaves a file at o.Path that is safe to map.
+// prepareFile creates or checks the file at o.Path, so that it is safe to map.
 func prepareFile(ctx context.Context, o Options, mark *marker) error {
 	info, err := os.Stat(o.Path)
 	switch {
@@ -104,7 +103,7 @@ func prepareFile(ctx context.Context, o Options, mark *marker) error {
 	case err != nil:
 		return fmt.Errorf("look at store: %w", err)
 	case info.Mode().Perm()&0o077 != 0:
-		// A restored copy, perhaps: env values in it are secrets.
+		// Possibly a restored copy: env values in it are secrets.
 		if err := os.Chmod(o.Path, 0o600); err != nil {
 			return fmt.Errorf("close store to others: %w", err)
 		}
@@ -141,8 +140,8 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	return s, nil
 }
 
-// openBolt maps as much address space as there is to have. The freelist is synced with each commit: leaving that out
-// made no accept measurably faster, and would make every open, and every recovery from a full disk, read the whole file.
+// openBolt maps as much address space as it can get. The freelist is synced with each commit: omitting that made no accept measurably
+// faster, and would make every open, and every recovery from a full disk, read the whole file.
 func openBolt(o Options) (*bolt.DB, error) {
 	bo := &bolt.Options{Timeout: o.LockTimeout, FreelistType: bolt.FreelistMapType}
 	var err error
@@ -158,8 +157,8 @@ func openBolt(o Options) (*bolt.DB, error) {
 	return nil, openError(o.Path, err)
 }
 
-// mmapSizes to try: a limit on address space (RLIMIT_AS, 32 bits) refuses the larger ones. With 0 the mapping grows
-// with the file.
+// mmapSizes returns the sizes to try: a limit on address space (RLIMIT_AS, 32 bits) refuses the larger ones. With 0 the mapping grows with
+// the file.
 func mmapSizes(want int) []int {
 	if want > 0 {
 		return []int{want, 0}
@@ -171,8 +170,8 @@ func mmapSizes(want int) []int {
 	return []int{int(size), 1 << 30, 64 << 20, 0}
 }
 
-// Close commits what is queued, waits for the writer and for open reads, and marks a clean end. Requests that come
-// later get ErrUnavailable. A second Close does nothing.
+// Close commits the queued requests, waits for the writer and for open reads, and marks a clean end. Later requests return ErrUnavailable.
+// A second Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	if s.closed {
@@ -180,7 +179,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.keeper.stop() // it writes too
+	s.keeper.stop() // it sends requests too
 	close(s.queue)
 	s.closing.Unlock()
 	<-s.written

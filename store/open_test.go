@@ -118,7 +118,7 @@ func TestOnlyAnUncleanEndIsChecked(t *testing.T) {
 	}
 }
 
-// pageFault reads what is mapped beyond the end of a file, as bbolt does where the disk can't give a page.
+// pageFault reads mapped memory beyond the end of a file, as bbolt does where the disk cannot read a page.
 func pageFault() int {
 	f, err := os.CreateTemp("", "fault")
 	if err != nil {
@@ -160,7 +160,7 @@ func TestNoVerdictIsNotDamage(t *testing.T) {
 	}
 }
 
-// damaged makes a store with some content, closes it, has fn damage the bytes, and returns the options to open it.
+// damaged creates a store with some content, closes it, lets fn damage the bytes, and returns the options to open it.
 func damaged(t *testing.T, fn func(data []byte) []byte) Options {
 	t.Helper()
 	o := testOptions(t)

@@ -8,48 +8,49 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Options configure Open. Only Path is needed.
+// Options configure Open. Only Path is required.
 type Options struct {
-	// Path of the file, usually ".../ids.db". Its directory is made with mode 0700, the file with 0600. Beside it lies
+	// Path of the file, usually ".../ids.db". Open creates its directory with mode 0700, the file with 0600. Next to it are
 	// Path+".running", see marker.go, and the directory "log", see package txlog.
 	Path string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// LockTimeout is how long to wait for another process to let go of the file; default 1 s.
+	// LockTimeout is how long to wait for another process to release the file; default 1 s.
 	LockTimeout time.Duration
-	// InitialMmapSize in bytes; default 16 GiB of address space (less where it does not fit). Readers that are open when
-	// the file outgrows it stop the writer.
+	// InitialMmapSize in bytes; default 16 GiB of address space (less if that does not fit). When the file outgrows it, open readers block
+	// the writer.
 	InitialMmapSize int
-	// EventHistoryLimit is how many events a live sandbox may have before the oldest ones of execs go; below 1: none go.
-	// See SetEventHistoryLimit.
+	// EventHistoryLimit is how many events a live sandbox may have before its oldest exec events are dropped; below 1: none are. See
+	// SetEventHistoryLimit.
 	EventHistoryLimit int
-	// Observe is called once per commit, from the writer: how long it took, how many accepted writes it held, and its
-	// error. Nil is fine.
+	// Observe is called once per commit, from the writer, with its duration, the number of accepted writes in it, and its error. Nil: not
+	// called.
 	Observe func(commit time.Duration, writes int, err error)
-	// ReserveBytes of disk space are kept allocated behind the last used page of the file, for commits on a full disk; 0: none.
+	// ReserveBytes of disk space stay allocated after the last used page of the file, for commits on a full disk; 0: none.
 	ReserveBytes int64
-	// MakeRoom is called from the writer when a commit found no room on the disk. True: there may be room now, and the commit
-	// is tried again; it is called up to 64 times for one commit. Nil: the commit fails.
+	// MakeRoom is called from the writer when a commit found no disk space, up to 64 times for one commit. If it returns true, the writer
+	// retries the commit. Nil: the commit fails.
 	MakeRoom func() bool
-	// NoRoom says in one sentence why no snapshot is written now, as the disk is nearly full; "": there is room. Nil: there is.
+	// NoRoom returns why no snapshot can be written now because the disk is nearly full, in one sentence; "": there is space. Nil: there
+	// is.
 	NoRoom func() string
-	// LogFailed is called with each error of the log. Nil is fine.
+	// LogFailed is called with each error of the log. Nil: not called.
 	LogFailed func(error)
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
-	// CheckProgram is the program and arguments that check the file in a process of its own after an unclean end; the
-	// path is appended. Nil: no check.
+	// CheckProgram is the program and arguments that check the file in a child process after an unclean end; the path is appended. Nil: no
+	// check.
 	CheckProgram []string
-	// Instance is the UUID of a file that is made now; empty: a new one. A file that is there keeps its own.
+	// Instance is the UUID of a newly created file; empty: a random one. An existing file keeps its own.
 	Instance string
-	// Rebuild marks a file that is made now as one that takes the place of a lost one: see RebuildPending. The engine's marker
-	// counts as written in it.
+	// Rebuild marks a newly created file as the replacement of a lost one: see RebuildPending. The engine's marker is then recorded as
+	// written.
 	Rebuild bool
-	// OnFatal is called from the writer after an error that leaves unknown what the file holds, such as a failed fsync.
-	// Every write after it is ErrUnavailable. Default: log and os.Exit(70).
+	// OnFatal is called from the writer after an error that leaves the content of the file unknown, such as a failed fsync. Every later
+	// write returns ErrUnavailable. Default: log and os.Exit(70).
 	OnFatal func(error)
 
-	// What tests replace.
+	// Replaced by tests.
 	commit      func(*bolt.Tx) error
 	minLogBytes int64
 	maxLogged   int
@@ -58,7 +59,7 @@ type Options struct {
 
 const (
 	defaultLockTimeout = time.Second
-	// defaultMmapSize: address space only. A file that stays below is never remapped, so no reader delays a commit.
+	// defaultMmapSize is address space only. A smaller file is never remapped, so no reader delays a commit.
 	defaultMmapSize int64 = 16 << 30
 	// exitSoftware is EX_SOFTWARE of sysexits.h.
 	exitSoftware = 70

@@ -15,14 +15,14 @@ import (
 	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
-// reasonDemoted is the reason of the SANDBOX_PAUSED that tells that a demoted one is stopped.
+// reasonDemoted is the reason of the SANDBOX_PAUSED event recorded when a demoted sandbox is stopped.
 const reasonDemoted = "demoted"
 
-// reasonPauseCleanup is the reason of a delete of what was paused and stopped for too long.
+// reasonPauseCleanup is the reason of a delete requested by RequestPauseCleanup.
 const reasonPauseCleanup = "stopped_gc"
 
-// RequestPause asks a READY sandbox to hold still. changed is false when a pause is under way already. Errors: Refusals
-// SANDBOX_NOT_FOUND, SANDBOX_ALREADY_PAUSED of a PAUSED one and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+// RequestPause requests that a READY sandbox is frozen. changed is false when a pause is in progress. Errors: Refusals SANDBOX_NOT_FOUND,
+// SANDBOX_ALREADY_PAUSED for a PAUSED sandbox and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPause(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notReady(id))
@@ -45,25 +45,25 @@ func (t *txn) pause(sb *Sandbox, reason string) error {
 		agboxv1.SandboxState_SANDBOX_STATE_READY, reason)
 }
 
-// isPausing reports whether sb is READY and its pause is under way.
+// isPausing reports whether sb is READY with a pause in progress.
 func (sb *Sandbox) isPausing() bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE
 }
 
-// isPaused reports whether sb is PAUSED and nobody has asked to stop it.
+// isPaused reports whether sb is PAUSED and no stop or delete was requested.
 func (sb *Sandbox) isPaused() bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE
 }
 
-// isResuming reports whether a resume of sb is under way.
+// isResuming reports whether a resume of sb is in progress.
 func (sb *Sandbox) isResuming() bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
 }
 
-// RequestResume asks a STOPPED or PAUSED sandbox to run again, and turns back a pause that is under way. The progress of one
-// that is frozen, or may be in part, is kept and says so; of others only the hooks that ended are, and that a demotion was
-// stopping it. changed is false when a resume is under way already. Errors: Refusals SANDBOX_NOT_FOUND and
-// SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
+// RequestResume requests that a STOPPED or PAUSED sandbox runs again, and withdraws a pause in progress. The progress of a sandbox that is
+// or may be partly frozen is kept and marked as frozen; otherwise only the completed hooks are kept, and whether a demotion was stopping
+// the sandbox. changed is false when a resume is in progress. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notStopped(id))
@@ -81,11 +81,11 @@ func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err
 // codeCreateFailed is the error code of a sandbox whose containers were removed when it failed.
 const codeCreateFailed = "SANDBOX_CREATE_FAILED"
 
-// codeContainerMissing is the error code of a sandbox of which nothing was seen that could be stopped.
+// codeContainerMissing is the error code of a sandbox that failed without any observed container that could be stopped.
 const codeContainerMissing = "CONTAINER_MISSING"
 
-// RequestRecover is RequestResume for a resume that may make the network again and reconnect the containers; it also accepts a
-// FAILED sandbox whose create did not fail. Errors: as RequestResume.
+// RequestRecover is RequestResume for a resume that may recreate the network and reconnect the containers; it also accepts a FAILED
+// sandbox whose create did not fail. Errors: as RequestResume.
 func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notStopped(id))
@@ -99,7 +99,7 @@ func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, er
 	})
 }
 
-// recoverable reports whether a resume with recover has something to do.
+// recoverable reports whether RequestRecover accepts the sandbox.
 func (sb *Sandbox) recoverable() bool {
 	run := sb.Desired.GetRunState()
 	switch sb.State {
@@ -125,7 +125,7 @@ func (t *txn) resumeBy(sb *Sandbox, repairs bool) error {
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
 
-// resumed is the progress with which a resume of sb begins. While a pause is under way, any of the containers may be frozen.
+// resumed returns the initial progress of a resume of sb. While a pause is in progress, any of the containers may be frozen.
 func resumed(sb *Sandbox) *storev1.Progress {
 	demoted := sb.Desired.GetDemotedAt() != 0
 	if !demoted && (sb.isPausing() || sb.isPaused() && sb.Progress.GetFrozen()) {
@@ -141,9 +141,9 @@ func resumed(sb *Sandbox) *storev1.Progress {
 	return &storev1.Progress{HooksDone: sb.Progress.GetHooksDone(), Stopping: stopping}
 }
 
-// Demote records that a sandbox whose pause is wanted is to be stopped rather than frozen, and cancels its active execs. No
-// event tells of it yet. changed is false when that was recorded before, or no pause is wanted. Errors: SANDBOX_NOT_FOUND;
-// ErrDataLoss; ErrUnavailable.
+// Demote records that a sandbox with a pause as intent should be stopped instead of frozen, and cancels its active execs. It appends no
+// event. changed is false when that was recorded before, or the intent is no pause. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) Demote(ctx context.Context, id string) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -170,16 +170,16 @@ func (t *txn) demote(sb *Sandbox) error {
 	t.keep(sb, "")
 	for _, execID := range sb.ActiveExecs {
 		_, err := t.cancel(sb.ID, execID)
-		if err != nil && !errdefs.IsDataLoss(err) { // one that can't be read must not keep the memory of all
+		if err != nil && !errdefs.IsDataLoss(err) { // an unreadable exec must not keep the sandbox in memory
 			return fmt.Errorf("demote sandbox %s: %w", sb.ID, err)
 		}
 	}
 	return nil
 }
 
-// RequestPauseCleanup asks for the removal of a sandbox, with reason stopped_gc, if at the time of the commit it is PAUSED, not
-// wanted otherwise, and was demoted at least after before m, the moment of the caller's decision. Otherwise, or when after is not
-// positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
+// RequestPauseCleanup requests the removal of a sandbox, with reason stopped_gc, if at the commit it is PAUSED with no other intent, and
+// was demoted at least after before m, the time of the caller's decision. Otherwise, or when after is not positive, it changes nothing.
+// Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.change(ctx, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
@@ -194,7 +194,7 @@ func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.D
 	})
 }
 
-// FrozenIDs returns the IDs of the PAUSED sandboxes that are wanted so and were not demoted, longest paused first. From memory.
+// FrozenIDs returns the IDs of the PAUSED sandboxes with a pause as intent and without a demotion, longest paused first. From memory.
 func (s *Store) FrozenIDs() []string {
 	var frozen []*Sandbox
 	for _, sb := range s.index.all() {

@@ -15,7 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// makePaused makes a frozen sandbox with some progress.
+// makePaused creates a frozen sandbox with some progress.
 func makePaused(t testing.TB, s *Store, id string) {
 	t.Helper()
 	makeReady(t, s, id)
@@ -33,7 +33,7 @@ func pauseIt(t testing.TB, s *Store, id string) {
 	}))
 }
 
-// words are what an event says, without its time.
+// words returns the content of events, without their times.
 func words(events []*agboxv1.SandboxEvent) (all []string) {
 	for _, ev := range events {
 		what := strings.TrimPrefix(ev.GetEventType().String(), "SANDBOX_")
@@ -48,7 +48,7 @@ func words(events []*agboxv1.SandboxEvent) (all []string) {
 	return all
 }
 
-// newEvents are those after the first n.
+// newEvents returns the events after the first n.
 func newEvents(t testing.TB, s *Store, id string, n int) []string {
 	t.Helper()
 	return words(allEvents(t, s, id)[n:])
@@ -92,7 +92,7 @@ func TestAPauseThatIsTurnedBackMayHaveFrozenSome(t *testing.T) {
 	}
 }
 
-// A death makes the controller ask for the stop first.
+// After a death, the controller requests a stop first.
 func TestAPauseThatNobodyEndedIsNotReportedAsAStop(t *testing.T) {
 	for name, demote := range map[string]bool{"frozen": false, "being demoted": true} {
 		s := open(t, testOptions(t))
@@ -158,7 +158,7 @@ func TestFrozenOnesAreListedLongestFirst(t *testing.T) {
 	s := open(t, c.options(testOptions(t)))
 	for _, id := range []string{"box-c", "box-a", "box-d", "box-b"} {
 		makePaused(t, s, id)
-		if id != "box-d" { // at the same time as box-b
+		if id != "box-d" { // paused at the same time as box-b
 			c.pass(time.Second)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// hostPort is a port on the host that a spec fixes.
+// hostPort is a host port that a spec fixes.
 type hostPort struct {
 	port     uint32
 	protocol string // never empty
@@ -18,7 +18,7 @@ type hostPort struct {
 
 func (p hostPort) String() string { return fmt.Sprintf("%d/%s", p.port, p.protocol) }
 
-// portClaim is a fixed host port and where the spec says so, in the words of package validate.
+// portClaim is a fixed host port and its field in the spec, named as in package validate.
 type portClaim struct {
 	hostPort
 	field string
@@ -50,8 +50,7 @@ func claimsOf(claims []portClaim, prefix string, ports []*agboxv1.PortSpec) []po
 	return claims
 }
 
-// checkPorts refuses sb when a live sandbox other than without has one of its fixed host ports. Only if sb has any are other
-// specs looked at.
+// checkPorts refuses sb when a live sandbox other than without has one of its fixed host ports. It reads other specs only if sb has any.
 func (t *txn) checkPorts(sb *Sandbox, without string) error {
 	claims := portClaims(sb.Spec)
 	if len(claims) == 0 {

@@ -8,18 +8,18 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// purgeBatch bounds the keys that one transaction of a purge removes, so that no accept waits long behind it.
+// purgeBatch limits the keys that one transaction of a purge removes, so that no accept waits long for it.
 const purgeBatch = 1000
 
-// PurgeSandbox forgets a DELETED sandbox: config, intent, events, execs. Its IDs and those of its execs stay reserved.
-// It takes several transactions; the first makes the sandbox unknown and closes its watchers, the last removes the
-// time of deletion, by which DeletedBefore finds a purge that was cut off. Errors: ErrFailedPrecondition while it is
-// live; SANDBOX_NOT_FOUND when there is nothing to purge; ErrUnavailable.
+// PurgeSandbox removes the records of a DELETED sandbox: config, intent, events, execs. Its ID and those of its execs stay reserved. It
+// takes several transactions; the first makes the sandbox unknown and closes its watchers' channels, the last removes the time of
+// deletion, by which DeletedBefore finds an interrupted purge. Errors: ErrFailedPrecondition while the sandbox is live; SANDBOX_NOT_FOUND
+// when there is nothing to purge; ErrUnavailable.
 func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
 	if err := s.update(ctx, func(t *txn) error { return t.beginPurge(id) }); err != nil {
 		return err
 	}
-	for done := false; !done; { // each round but the last removes at least one key
+	for done := false; !done; { // each iteration but the last removes at least one key
 		err := s.update(ctx, func(t *txn) error {
 			var err error
 			done, err = t.purgeSome(id)
@@ -49,10 +49,10 @@ func (t *txn) beginPurge(id string) error {
 	return nil
 }
 
-// purgeSome stages the removal of at most purgeBatch keys, and with the last ones the buckets and the time of deletion.
+// purgeSome stages the removal of at most purgeBatch keys, and with the last keys the removal of the buckets and the time of deletion.
 func (t *txn) purgeSome(id string) (done bool, err error) {
 	room := purgeBatch
-	// Configs come last of the execs' buckets: their keys find the refs.
+	// The exec configs are purged last, because their keys identify the exec references.
 	for _, prefix := range []string{prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig} {
 		bucket := prefix + id
 		b := t.tx.Bucket([]byte(bucket))
@@ -69,7 +69,7 @@ func (t *txn) purgeSome(id string) (done bool, err error) {
 	return true, t.delete(bucketDeletedAt, id)
 }
 
-// purgeKeys stages the removal of keys while there is room, and reports whether some are left.
+// purgeKeys stages the removal of keys up to the limit in room, and reports whether keys are left.
 func (t *txn) purgeKeys(b *bolt.Bucket, bucket string, withRefs bool, room *int) (left bool) {
 	c := b.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
@@ -77,7 +77,7 @@ func (t *txn) purgeKeys(b *bolt.Bucket, bucket string, withRefs bool, room *int)
 			return true
 		}
 		*room--
-		key := append([]byte(nil), k...) // k dies when ops are applied
+		key := append([]byte(nil), k...) // k is invalid once ops are applied
 		t.ops = append(t.ops, op{kind: opDelete, bucket: bucket, key: key})
 		if withRefs {
 			t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})

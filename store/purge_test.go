@@ -46,7 +46,7 @@ func TestPurgeForgetsAllButTheIDs(t *testing.T) {
 	}
 }
 
-// walk returns the buckets that are not empty and their number of keys.
+// walk returns the number of keys of each bucket that is not empty.
 func walk(t *testing.T, s *Store) map[string]int {
 	t.Helper()
 	got := map[string]int{}

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// maxCorrupt bounds the list; a file with more damage than this has told enough.
+// maxCorrupt limits the list; more damage gives no new information.
 const maxCorrupt = 1000
 
-// quarantine collects the records that do not decode. Each is logged once and left in the file as it is.
+// quarantine collects the records that do not decode. Each is logged once and stays unchanged in the file.
 type quarantine struct {
 	log  *slog.Logger
 	mu   sync.Mutex
@@ -34,8 +34,7 @@ func (q *quarantine) add(c Corrupt) {
 		"sandbox_id", c.SandboxID, "err", c.Err)
 }
 
-// Corrupt returns the records found so far that do not decode: at Open those of live sandboxes, later whatever a read
-// met. At most 1000.
+// Corrupt returns the records found so far that do not decode: at Open those of live sandboxes, later those found by reads. At most 1000.
 func (s *Store) Corrupt() []Corrupt {
 	s.corrupt.mu.Lock()
 	defer s.corrupt.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// spoil closes s, replaces the record with bytes that are no message, and opens again.
+// spoil closes s, replaces the record with bytes that do not decode, and reopens the store.
 func spoil(t *testing.T, s *Store, bucket string, key []byte) *Store {
 	t.Helper()
 	must(t, s.Close())
@@ -127,7 +127,7 @@ func TestStateIsFoundWithoutItsHint(t *testing.T) {
 		at     time.Duration
 	}{
 		"the hint itself":        {bucketState, []byte("box"), time.Second},
-		"the event it points to": {prefixEvents + "box", encodeInt(2), 2 * time.Second}, // the oldest that is readable
+		"the event it points to": {prefixEvents + "box", encodeInt(2), 2 * time.Second}, // the oldest readable event
 	}
 	for name, d := range damage {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestCorruptExecRecords(t *testing.T) {
 	if _, err := s.Exec(ctx, "exec-3"); err != nil {
 		t.Errorf("an active exec without ref: %v", err)
 	}
-	for _, id := range []string{"exec-1", "exec-2", "exec-3"} { // damage keeps no sandbox from ending
+	for _, id := range []string{"exec-1", "exec-2", "exec-3"} { // damage does not keep the sandbox from being deleted
 		must(t, s.EndExec(ctx, id, finished()))
 	}
 	deleteIt(t, s, "box")

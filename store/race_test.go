@@ -51,8 +51,8 @@ func TestOfManyResumesOneIsTheFirst(t *testing.T) {
 	}
 }
 
-// race runs two requests at once on a sandbox in a situation, often, and wants the new events and the refusals to be one of
-// the outcomes that the requests have one after the other.
+// race runs two requests concurrently on a sandbox in a situation, many times, and checks that the new events and refusals equal one of
+// the outcomes of running the requests one after the other.
 func race(t *testing.T, prepare func(s *Store, id string), a, b func(s *Store, id string) error, outcomes ...string) {
 	t.Helper()
 	c := newClock()
@@ -82,7 +82,7 @@ func race(t *testing.T, prepare func(s *Store, id string), a, b func(s *Store, i
 	survives(t, s)
 }
 
-// changing leaves out whether a request changed anything.
+// changing drops the result that says whether the request changed anything.
 func changing(fn func(*Store, context.Context, string) (bool, error)) func(*Store, string) error {
 	return func(s *Store, id string) error { _, err := fn(s, ctx, id); return err }
 }
@@ -101,7 +101,7 @@ func deleteNow(s *Store, id string) error {
 	return err
 }
 
-// running is READY with a deadline a minute away, which passes before the race.
+// running creates a READY sandbox with a deadline in a minute, which passes before the race.
 func running(t *testing.T, onTimeout string) func(s *Store, id string) {
 	return func(s *Store, id string) {
 		sp := spec()
@@ -151,7 +151,7 @@ func TestAResumeAgainstAnExecThatWakes(t *testing.T) {
 		"ACCEPTED PENDING, EXEC_STARTED, DELETE_REQUESTED DELETING delete_requested")
 }
 
-// A pass that reports while a client turns the pause back writes nothing.
+// The report of a pass that races with a client's resume writes nothing.
 func TestAPassThatFrozeAgainstAResume(t *testing.T) {
 	report := func(s *Store, id string) error {
 		err := s.Report(ctx, id, Report{

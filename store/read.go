@@ -10,12 +10,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// InstanceID returns the UUID of this store, the value of the instance label on all Docker objects of it. It is made
-// with the file and never changes.
+// InstanceID returns the UUID of this store, the value of the instance label on all its Docker objects. It is set when the file is created
+// and never changes.
 func (s *Store) InstanceID() string { return s.instance }
 
-// Sandbox returns one sandbox, live or deleted. Errors: Refusal SANDBOX_NOT_FOUND (never existed, or purged);
-// ErrDataLoss, together with what is readable, when config or intent does not decode; ErrUnavailable.
+// Sandbox returns one sandbox, live or deleted. Errors: Refusal SANDBOX_NOT_FOUND (never existed, or purged); ErrDataLoss, together with
+// the readable parts, when config or intent does not decode; ErrUnavailable.
 func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
 	sb, ok := s.index.sandbox(id)
 	if !ok {
@@ -52,9 +52,9 @@ func (s *Store) Reserved(ctx context.Context, id string) (bool, error) {
 	return found, err
 }
 
-// Unswept reports whether cleanup_ttl deleted the sandbox after a failure other than of its create. The failure may have been a
-// wrong verdict, so what the engine still holds of it is reported, and never removed as an orphan. It survives the purge.
-// Errors: ErrUnavailable.
+// Unswept reports whether cleanup_ttl deleted the sandbox after a failure other than of its create. That failure may have been a wrong
+// verdict, so the sandbox's remaining Docker objects are reported, and never removed as orphans. The record survives the purge. Errors:
+// ErrUnavailable.
 func (s *Store) Unswept(ctx context.Context, id string) (bool, error) {
 	var found bool
 	err := s.view(ctx, func(tx *bolt.Tx) error {
@@ -64,7 +64,7 @@ func (s *Store) Unswept(ctx context.Context, id string) (bool, error) {
 	return found, err
 }
 
-// SandboxByName returns the sandbox that holds a name: a live one that nobody asked to delete. From memory.
+// SandboxByName returns the sandbox that holds a name: a live one whose delete was not requested. From memory.
 func (s *Store) SandboxByName(name string) (Sandbox, bool) {
 	s.index.mu.RLock()
 	sb := s.index.sandboxes[s.index.names[name]]
@@ -75,7 +75,7 @@ func (s *Store) SandboxByName(name string) (Sandbox, bool) {
 	return sb.copied(), true
 }
 
-// LiveIDs returns the sorted IDs of the sandboxes that are not DELETED and whose record decodes. From memory.
+// LiveIDs returns the sorted IDs of the sandboxes that are not DELETED and whose records decode. From memory.
 func (s *Store) LiveIDs() []string {
 	var ids []string
 	for _, sb := range s.index.all() {
@@ -87,7 +87,7 @@ func (s *Store) LiveIDs() []string {
 	return ids
 }
 
-// ActiveExecs returns the sorted IDs of the execs of a sandbox, or with "" of all, that have not ended. From memory.
+// ActiveExecs returns the sorted IDs of the active execs of a sandbox, or of all sandboxes for "". From memory.
 func (s *Store) ActiveExecs(sandboxID string) []string {
 	if sandboxID != "" {
 		sb, ok := s.index.sandbox(sandboxID)
@@ -126,7 +126,7 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 			id, err = endedExecSandbox(tx, execID)
 		}
 		if err == nil && !hasRecord(tx, id) {
-			err = execNotFound(execID) // purged since the index was asked
+			err = execNotFound(execID) // purged since the index was read
 		}
 		if err == nil {
 			e, err = loader{tx, s.corrupt.add}.exec(id, execID)
@@ -136,10 +136,9 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 	return e, err
 }
 
-// ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the present run of the sandbox's
-// container, which began at since. It reads the events from the newest back to the beginning of that run, which it
-// knows by the events themselves: a clock that was set back hides no end. Only for what was before the record was rebuilt
-// the times of the ends decide. Errors: ErrUnavailable.
+// ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the current run of the sandbox's container, which started
+// at since. It reads the events from the newest back to the start of that run, which it recognizes by the events themselves, so that a
+// clock set back hides no end. Only for execs from before a rebuild of the record does it compare times. Errors: ErrUnavailable.
 func (s *Store) ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error) {
 	w := oomWalk{sandboxID: sandboxID, since: since, before: noSequence}
 	for !w.over {

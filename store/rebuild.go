@@ -8,12 +8,12 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// RebuildPending reports whether this file took the place of a lost one and its records are not all rebuilt yet: who is
-// not in it may exist all the same. It outlives restarts until RebuildDone. From memory.
+// RebuildPending reports whether this file replaced a lost one and its records are not all rebuilt yet: sandboxes and agents missing from
+// it may still exist. It stays true across restarts until RebuildDone. From memory.
 func (s *Store) RebuildPending() bool { return s.rebuilding.Load() }
 
-// RebuildDone records that everything that could be found has been adopted. An agent of whose processes its execs know more than
-// its own records is FAILED, as one that died with its newest process. Errors: ErrUnavailable; the rebuild is pending then.
+// RebuildDone records that all recoverable records are adopted. An agent whose execs include a newer process than its own records becomes
+// FAILED, as if it had died with that process. Errors: ErrUnavailable; the rebuild is then still pending.
 func (s *Store) RebuildDone(ctx context.Context) error {
 	if !s.RebuildPending() {
 		return nil
@@ -30,8 +30,8 @@ func (s *Store) RebuildDone(ctx context.Context) error {
 	return nil
 }
 
-// updateAll runs each fn as a request of its own, in order and, as far as the writer takes them together, in one
-// transaction. Once one could not be queued, none that follows is.
+// updateAll runs each fn as a separate request, in order; requests that the writer groups share one transaction. After one cannot be
+// queued, no later one is queued.
 func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
 	errs := make([]error, len(fns))
 	requests := make([]*request, 0, len(fns))
@@ -46,7 +46,7 @@ func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
 		}
 		requests = append(requests, r)
 	}
-	for i, r := range requests { // the writer answers each, whatever becomes of ctx
+	for i, r := range requests { // the writer answers each, even if ctx has ended
 		errs[i] = <-r.done
 	}
 	return errs

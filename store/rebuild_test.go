@@ -16,7 +16,7 @@ func TestARebuildIsPendingUntilItIsDone(t *testing.T) {
 	o := testOptions(t)
 	o.Instance, o.Rebuild = someUUID, true
 	s := open(t, o)
-	s = reopen(t, s) // killed in the middle, say
+	s = reopen(t, s) // as after a kill in the middle
 	if !s.RebuildPending() || s.InstanceID() != someUUID {
 		t.Fatalf("pending %v, instance %s", s.RebuildPending(), s.InstanceID())
 	}
@@ -56,7 +56,7 @@ func TestAnInstanceThatIsNoUUIDMakesNoFile(t *testing.T) {
 	}
 }
 
-// checkClosed checks the database of a store that is still open, in a copy.
+// checkClosed checks a copy of the database of an open store.
 func checkClosed(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -102,7 +102,7 @@ func TestADatabaseIsSetAsideUnderANameThatIsFree(t *testing.T) {
 	if aside, err := SetAside(o.Path, asideAt); aside != "" || err != nil {
 		t.Fatalf("nothing is there: %q, %v", aside, err)
 	}
-	create(t, open(t, o), "box") // a new one takes the place
+	create(t, open(t, o), "box") // a new one replaces it
 }
 
 func TestADatabaseInUseIsNotSetAside(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// rebuiltWant is what is derived once a record was rebuilt; times are seconds before now, 0 is none.
+// rebuiltWant is the state derived from a rebuilt record; times are durations before now, 0 is none.
 type rebuiltWant struct {
 	since, idle time.Duration
 	code        string
@@ -27,7 +27,7 @@ func wantRebuilt(t *testing.T, name string, c *clock, sb Sandbox, want rebuiltWa
 	}
 }
 
-// TestARebuiltRecordSaysWhatItsLostEventsSaid, whatever comes after it in the same state, and also where sandbox-state is lost.
+// TestARebuiltRecordSaysWhatItsLostEventsSaid whatever event follows in the same state, and also when sandbox-state is lost.
 func TestARebuiltRecordSaysWhatItsLostEventsSaid(t *testing.T) {
 	const hour, minute = time.Hour, time.Minute
 	for name, row := range map[string]struct {
@@ -57,7 +57,7 @@ func TestARebuiltRecordSaysWhatItsLostEventsSaid(t *testing.T) {
 			ErrorCode: "CONTAINER_OOM", Preparing: true,
 		}))
 		if row.after != nil {
-			c.pass(-1) // so that it is another time
+			c.pass(-1) // so that the time differs
 			report(t, s, "box", row.after)
 			c.pass(1)
 		}

@@ -15,18 +15,18 @@ import (
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
-// Recovery is what the log of a lost database holds.
+// Recovery describes the content of a lost database's log.
 type Recovery struct {
-	// Sandboxes that are live, and Agents.
+	// Sandboxes is the number of live sandboxes, and Agents that of agents.
 	Sandboxes, Agents int
-	// Missing says why the newest transactions may be missing; "": none is, and everything is as it was. Otherwise the live sandboxes are
-	// hidden until the engine has been asked: see Store.Unproven.
+	// Missing says why the newest transactions may be missing; "": none is, and the database is complete. Otherwise the live sandboxes are
+	// hidden until the daemon has observed the engine: see Store.Unproven.
 	Missing string
 }
 
-// Recover makes the database at o.Path from its log; there must be no file of that name. What dies in it leaves no file, and may be
-// repeated. Errors: ErrNotFound when there is no log from which one can be made; ErrFailedPrecondition when a newer agboxd wrote it;
-// ErrUnavailable when a process has the database open, or there is no space.
+// Recover creates the database at o.Path from its log; there must be no file of that name. A crash leaves no file, and Recover may be
+// repeated. Errors: ErrNotFound when there is no usable log; ErrAlreadyExists when there is a file; ErrFailedPrecondition when a newer
+// agboxd wrote the log; ErrUnavailable when a process has the database open, or there is no space.
 func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	o = o.withDefaults()
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
@@ -56,7 +56,8 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	return r, syncDir(filepath.Dir(o.Path))
 }
 
-// Preview makes at path to what Recover would make, and returns it with the records of the live sandboxes. The daemon may run. Errors: as Recover.
+// Preview creates at path to the database that Recover would create, returns its content with the records of the live sandboxes, and
+// removes it. The daemon may run. Errors: as Recover.
 func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 	o = o.withDefaults()
 	defer func() { err = errors.Join(err, removeIfThere(to)) }()
@@ -79,7 +80,7 @@ func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 	return r, list, errors.Join(err, db.Close())
 }
 
-// keepLog gives a log another name, dir.why-<UTC time>, as the next one would remove it.
+// keepLog renames a log to dir.why-<UTC time>, because the next log would remove its files.
 func keepLog(dir, why string, now time.Time) error {
 	if snapshots, err := txlog.Snapshots(dir); err != nil || len(snapshots) == 0 {
 		return err
@@ -97,7 +98,7 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// replayTo makes a database file from the newest snapshot that can be used.
+// replayTo creates a database file from the newest usable snapshot.
 func replayTo(o Options, to string) (Recovery, error) {
 	dir := LogDir(o.Path)
 	snapshots, err := txlog.Snapshots(dir)
@@ -118,7 +119,7 @@ func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err erro
 	if err := removeIfThere(to); err != nil {
 		return r, fmt.Errorf("remove an unfinished replay: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	// Not synced before the end: what is not finished is of no worth.
+	// Not synced before the end: an unfinished file is useless.
 	db, err := bolt.Open(to, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return r, openError(to, err)
@@ -153,7 +154,7 @@ type replay struct {
 	bytes int
 }
 
-// replayBytes is how much one transaction of a replay takes.
+// replayBytes limits the size of one transaction of a replay.
 const replayBytes = 16 << 20
 
 var replayedKinds = map[txlog.Kind]opKind{txlog.Put: opPut, txlog.Delete: opDelete, txlog.DropBucket: opDropBucket}
@@ -167,7 +168,7 @@ func (r *replay) apply(ops []txlog.Op) (err error) {
 	for _, in := range ops {
 		if in.Kind == txlog.MakeBucket {
 			_, err = r.tx.CreateBucketIfNotExists(in.Bucket)
-		} else { // bbolt keeps a value until the commit
+		} else { // bbolt keeps a reference to the value until the commit
 			err = op{replayedKinds[in.Kind], string(in.Bucket), in.Key, bytes.Clone(in.Value)}.apply(r.tx)
 		}
 		if err != nil {
@@ -197,8 +198,8 @@ func (r *replay) flush() error {
 	return tx.Commit()
 }
 
-// finish gives the file a lineage of its own. If transactions may be missing, it marks the rebuild and the sandboxes that the engine has to
-// be asked about. Errors: ErrDataLoss when it is no database of agboxd; ErrFailedPrecondition.
+// finish gives the file a new lineage. If transactions may be missing, it marks the rebuild as pending and the live sandboxes as unproven.
+// Errors: ErrDataLoss when it is not a database of agboxd; ErrFailedPrecondition.
 func (r *replay) finish(tx *bolt.Tx, o Options, sum *Recovery) error {
 	schema, err := decodeInt(get(tx, bucketMeta, []byte(keySchema)))
 	if err != nil || instanceIn(tx) == "" {

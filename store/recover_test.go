@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// makeFailed makes a sandbox that became READY and then failed with code.
+// makeFailed creates a sandbox that became READY and then failed with code.
 func makeFailed(t *testing.T, s *Store, id, code string) {
 	t.Helper()
 	_, err := s.CreateSandbox(ctx, id, "", spec(), nil)
@@ -25,7 +25,7 @@ func makeFailed(t *testing.T, s *Store, id, code string) {
 	report(t, s, id, ev)
 }
 
-// makeUnswept makes a sandbox that cleanup_ttl has deleted after a failure.
+// makeUnswept creates a sandbox that cleanup_ttl has deleted after a failure.
 func makeUnswept(t *testing.T, s *Store, id string) {
 	t.Helper()
 	makeFailed(t, s, id, "CONTAINER_MISSING")

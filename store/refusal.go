@@ -58,8 +58,8 @@ func notStopped(id string) error {
 	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
 }
 
-// RefuseResume is the refusal of a resume for a reason that the store does not know: SANDBOX_INVALID_STATE, with the reason as the
-// metadata "refusal" too.
+// RefuseResume refuses a resume for a reason that the store does not know: SANDBOX_INVALID_STATE, with the reason also in the metadata key
+// "refusal".
 func RefuseResume(id, why string) error {
 	return &Refusal{
 		Class: errdefs.ErrFailedPrecondition, Reason: "SANDBOX_INVALID_STATE",

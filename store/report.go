@@ -13,13 +13,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Report appends the events that a reconcile pass calls for, in one transaction with what they change. A SANDBOX_DELETED
-// also records the time of deletion; after it the sandbox is no longer live. A SANDBOX_READY begins the sandbox's lifetime.
-// What was asked for never changes here, nor does the generation. A report without anything new writes nothing. Errors:
-// ErrAborted when the intent is no longer r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for
-// events that are not for Report; ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED without such an intent, a
-// SANDBOX_STOPPED of one that is wanted paused, or a SANDBOX_DELETED while execs are active or it has agents; sandboxstate.ErrIllegal,
-// which is ErrInternal, for a transition that the table of states does not have: a bug; ErrDataLoss; ErrUnavailable.
+// Report appends the events of a reconcile pass, in one transaction with the records that they change. A SANDBOX_DELETED also records the
+// time of deletion; the sandbox is then no longer live. A SANDBOX_READY starts the sandbox's lifetime. Report changes neither the
+// requested run state nor the generation. A report without changes writes nothing. Errors: ErrAborted when the generation is no longer
+// r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that Report does not accept;
+// ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED without that intent, a SANDBOX_STOPPED while a pause is the intent, or a
+// SANDBOX_DELETED while execs are active or agents keep the sandbox; sandboxstate.ErrIllegal, which is ErrInternal, for a transition that
+// the state table does not have: a bug; ErrDataLoss; ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	return s.update(ctx, func(t *txn) error { return t.report(id, r) })
 }
 
-// reportable copies the events and checks that each is one that a pass may write.
+// reportable copies the events and checks that a pass may write each of them.
 func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error) {
 	out := make([]*agboxv1.SandboxEvent, 0, len(events))
 	for _, ev := range events {
@@ -44,7 +44,7 @@ func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error)
 			return nil, fmt.Errorf("event %s: %w", typ, errdefs.ErrInvalidArgument)
 		}
 		ev = proto.CloneOf(ev)
-		if p := ev.GetSandboxPhase(); p != nil { // words of the engine: no reason to lose a state
+		if p := ev.GetSandboxPhase(); p != nil { // text of the engine: invalid UTF-8 must not lose a state
 			p.ErrorMessage = valid(p.GetErrorMessage())
 		}
 		if p := ev.GetService(); p != nil {
@@ -55,7 +55,7 @@ func reportable(events []*agboxv1.SandboxEvent) ([]*agboxv1.SandboxEvent, error)
 	return out, nil
 }
 
-// valid makes UTF-8 of the words of programs, which protobuf would refuse otherwise.
+// valid replaces invalid UTF-8 in program output, which protobuf would refuse.
 func valid(words string) string { return strings.ToValidUTF8(words, "\uFFFD") }
 
 // validProgress copies p; nil stays nil.
@@ -115,7 +115,7 @@ func has(events []*agboxv1.SandboxEvent, typ agboxv1.EventType) bool {
 	return slices.ContainsFunc(events, func(ev *agboxv1.SandboxEvent) bool { return ev.GetEventType() == typ })
 }
 
-// learn stages what a pass found out beside the intent, and what follows from it.
+// learn stages the facts that a pass observed, and the start of the lifetime.
 func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 	d := proto.CloneOf(sb.Desired)
 	if r.EngineRun != nil {
@@ -143,7 +143,7 @@ func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool, err erro
 		return false, nil
 	}
 	sb.Progress = p
-	if p.GetMissing() { // what was confirmed is judged now; a later vanishing needs a confirmation of its own
+	if p.GetMissing() { // the missing verdict uses up the confirmation; a later disappearance needs its own
 		if err := t.delete(bucketGivenUp, sb.ID); err != nil {
 			return false, err
 		}
@@ -151,7 +151,7 @@ func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool, err erro
 	return true, t.put(bucketProgress, sb.ID, p)
 }
 
-// deleted stages the end of a sandbox's life.
+// deleted stages the removal of a sandbox from the live ones.
 func (t *txn) deleted(sb *Sandbox) error {
 	if run := sb.Desired.GetRunState(); run != storev1.RunState_RUN_STATE_DELETE || len(sb.ActiveExecs) > 0 {
 		return fmt.Errorf("report on sandbox %s: deleted with desired state %s and %d active execs: %w",

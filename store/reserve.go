@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve keeps blocks of the file allocated behind its last used page, so that commits succeed on a full disk: bbolt
-// grows its file sparsely, and without the reserve the first write to a hole would find no room. Only the writer uses it, and Open before
-// there is a writer.
+// reserve keeps blocks of the file allocated after its last used page, so that commits succeed on a full disk: bbolt grows its file
+// sparsely, and without the reserve the first write to a hole would find no space. Only the writer uses it, and Open before the writer
+// starts.
 //
-// Allocating changes neither the content nor the length of the file, so a crash at any moment needs no repair, and
-// a later call skips allocated blocks.
+// Allocating changes neither the content nor the length of the file, so a crash at any moment needs no repair, and a later call skips
+// allocated blocks.
 type reserve struct {
 	file    *os.File
 	want    int64 // bytes ahead; 0: none
@@ -23,7 +23,7 @@ type reserve struct {
 	retryAt time.Time
 }
 
-// reserveRetry is the pause after an allocation that found no room, and minReserve the least that is then worth asking for.
+// reserveRetry is the pause after an allocation that found no space, and minReserve the smallest allocation that extend tries.
 const (
 	reserveRetry = time.Second
 	minReserve   = 64 << 10
@@ -41,8 +41,8 @@ func openReserve(path string, want int64) (*reserve, error) {
 	return r, nil
 }
 
-// extend allocates ahead of used, in steps of half the reserve. Without room for all of it, it allocates as much as fits. It never fails: a
-// file system that can't allocate has no reserve.
+// extend allocates ahead of used, in steps of half the reserve. If the disk lacks space, it allocates as much as fits. It never fails: on
+// a file system that cannot allocate there is no reserve.
 func (r *reserve) extend(used int64, now time.Time) {
 	if r.want <= 0 || r.end >= used+r.want/2 || now.Before(r.retryAt) {
 		return
@@ -65,7 +65,7 @@ func (r *reserve) extend(used int64, now time.Time) {
 	r.retryAt = now.Add(reserveRetry)
 }
 
-// again has the next extend try at once: room was made.
+// again makes the next extend try at once, because space was freed.
 func (r *reserve) again() { r.retryAt = time.Time{} }
 
 func (r *reserve) close() error {

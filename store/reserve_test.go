@@ -26,8 +26,8 @@ func TestTheReserveOutlivesAFullDisk(t *testing.T) {
 
 const (
 	testReserve = 1 << 20
-	// leastWithin is far below what a reserve of that size holds: each create below costs one page of growth at most, and
-	// several more that are reused.
+	// leastWithin is far below the capacity of a reserve of that size: each create below grows the file by at most one page, and reuses
+	// several more.
 	leastWithin = 100
 )
 
@@ -88,7 +88,7 @@ func fillUp(path string) error {
 func TestACommitIsTriedAgainOnceThereIsRoom(t *testing.T) {
 	for _, reason := range noSpace {
 		o := testOptions(t)
-		refusals, rooms := 0, 0 // how many commits the disk still refuses; how often room was made
+		refusals, rooms := 0, 0 // how many commits the disk still refuses; how often MakeRoom was called
 		o.commit = func(tx *bolt.Tx) error {
 			if refusals == 0 {
 				return tx.Commit()
@@ -98,13 +98,13 @@ func TestACommitIsTriedAgainOnceThereIsRoom(t *testing.T) {
 		}
 		o.MakeRoom = func() bool { rooms++; return true }
 		s := open(t, o)
-		for i, n := range []int{1, 3} { // another writer took the first two
+		for i, n := range []int{1, 3} { // in the second round, another writer took the space twice
 			refusals, rooms = n, 0
 			if _, err := s.CreateSandbox(ctx, boxID(i), "", spec(), nil); err != nil || rooms != n {
 				t.Fatalf("%v: %v, room was made %d times, want %d", reason, err, rooms, n)
 			}
 		}
-		refusals, rooms = roomTries+1, 0 // there is none after all
+		refusals, rooms = roomTries+1, 0 // the disk stays full
 		if _, err := s.CreateSandbox(ctx, boxID(2), "", spec(), nil); !errdefs.IsUnavailable(err) || rooms != roomTries {
 			t.Fatalf("%v: %v, room was made %d times", reason, err, rooms)
 		}
@@ -121,8 +121,8 @@ func TestACommitIsTriedAgainOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestAReserveIsNoContent: what is allocated ahead changes neither length nor content, so a backup, a check and an older
-// daemon see the same file.
+// TestAReserveIsNoContent: allocating ahead changes neither length nor content, so a backup, a check and an older daemon see the same
+// file.
 func TestAReserveIsNoContent(t *testing.T) {
 	o := testOptions(t)
 	o.ReserveBytes = 4 << 20

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 
-// leaves says what each kind of value must decode as; "" is an 8-byte integer.
+// leaves holds the message type of each kind of value; nil is an 8-byte integer.
 var leaves = map[string]proto.Message{
 	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil, "meta/lineage": nil, "sandbox-unproven": nil,
 	"meta/engine-identity": &storev1.EngineIdentity{}, "sandbox-unswept": nil, "sandbox-given-up": &storev1.GivenUp{},
@@ -119,7 +119,7 @@ func drawLeaf(w *strings.Builder, bucket string, k, v []byte) error {
 	return nil
 }
 
-// drawingNamesAll looks for every bucket in the comment of buckets.go, and in testdata.
+// drawingNamesAll checks that the comment in buckets.go and the golden file name every bucket.
 func drawingNamesAll(t *testing.T) {
 	t.Helper()
 	source, err := os.ReadFile("buckets.go")

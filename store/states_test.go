@@ -14,7 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// situations are all states, with every intent that goes with them.
+// situations lists all states, each with every intent that it can have.
 var situations = []struct {
 	name string
 	make func(t testing.TB, s *Store, id string)
@@ -54,7 +54,7 @@ var situations = []struct {
 	{"deleted", func(t testing.TB, s *Store, id string) { makePaused(t, s, id); deleteIt(t, s, id) }},
 }
 
-// situation returns how to get into one of them.
+// situation returns the function that puts a sandbox into the named situation.
 func situation(name string) func(t testing.TB, s *Store, id string) {
 	for _, sit := range situations {
 		if sit.name == name {
@@ -95,13 +95,13 @@ var requests = []struct {
 	}},
 }
 
-// What a request may come to, besides the message of a refusal.
+// The outcomes of a request other than a refusal.
 const (
 	ok   = "accepted"
 	same = "nothing to do"
 )
 
-// TestEveryRequestInEveryState: deadline, idle_ttl and the like have all passed.
+// TestEveryRequestInEveryState after deadline, idle_ttl and the other times have passed.
 func TestEveryRequestInEveryState(t *testing.T) {
 	const (
 		noReady = "sandbox X is not ready"
@@ -131,7 +131,7 @@ func TestEveryRequestInEveryState(t *testing.T) {
 		for j, req := range requests {
 			id := fmt.Sprintf("box-%d-%d", i, j)
 			sit.make(t, s, id)
-			_, _, _ = s.SetTimeout(ctx, id, Timeout{At: c.at}) // of those that may have one
+			_, _, _ = s.SetTimeout(ctx, id, Timeout{At: c.at}) // of the sandboxes that may have one
 			c.pass(time.Minute)
 			before := get1(t, s, id)
 			changed, err := req.try(s, id)
@@ -165,7 +165,7 @@ func sameSandbox(a, b Sandbox) bool {
 		proto.Equal(a.Desired, b.Desired) && proto.Equal(a.Progress, b.Progress) && proto.Equal(a.Spec, b.Spec)
 }
 
-// survives closes the store, has its file checked and wants every sandbox to be the same in the next one, which it returns.
+// survives closes the store, checks its file, and checks that every sandbox is the same in a reopened store, which it returns.
 func survives(t testing.TB, s *Store) *Store {
 	t.Helper()
 	before, err := s.List(ctx, Filter{IncludeDeleted: true})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestDeadlinesInABubble: other packages test with the real store under synctest's clock.
+// TestDeadlinesInABubble: other packages use the real store under synctest's clock.
 func TestDeadlinesInABubble(t *testing.T) {
 	o := testOptions(t)
 	synctest.Test(t, func(t *testing.T) {

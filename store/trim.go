@@ -8,35 +8,35 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The bound on the events of a live sandbox. With each event that is appended beyond it, the oldest events of execs go
-// in the same transaction; nothing is renumbered, and all other events stay. So do two that the store itself needs:
-// the one at which the idle clock began, and the newest end of an exec by the OOM killer, which explains a container's
-// sticky OOM flag. sandbox-trimmed is the highest sequence that went: what is newer has no gap.
+// Limits on the events of a live sandbox. When an event is appended beyond the limit, the oldest exec events are dropped in the same
+// transaction; no event is renumbered, and all other events stay. Two events stay even if they are exec events, because the store needs
+// them: the one that started the idle clock, and the newest end of an exec by the OOM killer, which explains a container's sticky OOM
+// flag. sandbox-trimmed is the highest dropped sequence: there is no gap after it.
 const (
-	// trimBatch and trimLooks bound what one event may make go, and how many events are looked at for it: a limit that
-	// was lowered is worked off over the next events.
+	// trimBatch and trimLooks limit how many events one new event can drop, and how many are read for that: after a limit is lowered, the
+	// next events reach it step by step.
 	trimBatch = 64
 	trimLooks = 256
-	// trimKeep of the newest events stay, or half the limit of them, also when other events alone exceed the limit: who
-	// follows needs a moment to read them.
+	// trimKeep of the newest events stay, or half the limit of them if that is less, even when other events alone exceed the limit:
+	// followers need a moment to read them.
 	trimKeep = 32
 )
 
-// history is what is known of the events of a live sandbox without reading them: O(1), derived at load.
+// history is the state of a live sandbox's event history, so that trim need not read events: O(1), derived at load.
 type history struct {
-	dropped  uint64 // how many events have gone
-	trimmed  uint64 // highest sequence of them
-	scanned  uint64 // up to here nothing is left to go; at load, trimmed
+	dropped  uint64 // number of dropped events
+	trimmed  uint64 // highest dropped sequence
+	scanned  uint64 // up to here trim can drop nothing more; at load, trimmed
 	oomEnd   uint64 // sequence of the newest end by the OOM killer up to scanned; 0: none
-	activity uint64 // sequence of the event at which idleFrom is, unless that is zero
+	activity uint64 // sequence of the event that set idleFrom, unless idleFrom is zero
 }
 
-// SetEventHistoryLimit changes Options.EventHistoryLimit, at any time. A lower one takes effect with the next events of
-// each sandbox; what has gone does not come back with a higher one.
+// SetEventHistoryLimit changes Options.EventHistoryLimit, at any time. A lower limit takes effect with the next events of each sandbox; a
+// higher one does not restore dropped events.
 func (s *Store) SetEventHistoryLimit(n int) { s.historyLimit.Store(int64(n)) }
 
-// trim stages the removal of the oldest events of execs, as far as sb has too many events. It sees what earlier
-// requests have appended, not this one: the newest event never goes.
+// trim stages the removal of the oldest exec events if sb has too many events. It sees the events of earlier requests but not of this one:
+// the newest event is never dropped.
 func (t *txn) trim(sb *Sandbox) error {
 	excess := int64(sb.LastSequence-sb.history.dropped) - t.limit
 	if t.limit < 1 || excess <= 0 {
@@ -57,13 +57,13 @@ func (t *txn) trim(sb *Sandbox) error {
 	return t.putInt(bucketTrimmed, sb.ID, w.highest)
 }
 
-// trimWalk goes from the oldest event that was never looked at upwards.
+// trimWalk walks from the oldest event not yet scanned to newer ones.
 type trimWalk struct {
 	*txn
 	sb      *Sandbox
-	room    int64  // how many events may go
-	keep    uint64 // how many of the newest may not
-	highest uint64 // of those that go
+	room    int64  // how many more events it may drop
+	keep    uint64 // how many of the newest events it must keep
+	highest uint64 // dropped sequence
 }
 
 func (w *trimWalk) run(c *bolt.Cursor) error {
@@ -75,7 +75,7 @@ func (w *trimWalk) run(c *bolt.Cursor) error {
 			return nil
 		}
 		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)
-		if err == nil && isExecEvent(ev.GetEventType()) { // what does not decode stays
+		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
 			if err := w.look(ev); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (w *trimWalk) run(c *bolt.Cursor) error {
 	return nil
 }
 
-// look takes one event of an exec.
+// look drops the exec event ev. If the OOM killer caused this end of an exec, look keeps ev and drops the previous such end instead.
 func (w *trimWalk) look(ev *agboxv1.SandboxEvent) error {
 	h := &w.sb.history
 	seq := ev.GetSequence()
@@ -109,7 +109,7 @@ func (w *trimWalk) drop(seq uint64) error {
 	return w.stage(op{kind: opDelete, bucket: prefixEvents + w.sb.ID, key: encodeInt(seq)})
 }
 
-// history counts what of sb has gone: everything up to the mark but what stayed.
+// history loads the history of sb: every sequence up to the mark that is not kept was dropped.
 func (l loader) history(sb *Sandbox) {
 	h := &sb.history
 	h.trimmed = l.trimmed(sb.ID)
@@ -132,8 +132,8 @@ func (l loader) history(sb *Sandbox) {
 	}
 }
 
-// trimmed returns the highest sequence that has gone. When its record does not decode, the events tell: below the
-// oldest of those without a gap.
+// trimmed returns the highest dropped sequence. If its record does not decode, it derives one from the events: the sequence before the
+// newest ones without a gap.
 func (l loader) trimmed(id string) uint64 {
 	v := get(l.tx, bucketTrimmed, []byte(id))
 	if v == nil {

@@ -15,7 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// limited is a store with a history limit and one READY sandbox.
+// limited returns a store with a history limit and one READY sandbox.
 func limited(t testing.TB, limit int) *Store {
 	t.Helper()
 	o := testOptions(t)
@@ -67,7 +67,7 @@ func TestHistoryLimitDropsTheOldestExecEvents(t *testing.T) {
 		s = reopen(t, s)
 	}
 	deleteIt(t, s, "box")
-	page, err := s.Events(ctx, "box", 0, 0) // a deleted one keeps what it had
+	page, err := s.Events(ctx, "box", 0, 0) // a deleted sandbox keeps its events
 	if got := sequences(page); err != nil || len(got) != 10 || got[9] != 32 {
 		t.Fatalf("after the delete: %v, %v", got, err)
 	}
@@ -123,8 +123,8 @@ func TestALoweredLimitIsWorkedOffInBatches(t *testing.T) {
 	}
 }
 
-// Other events than those of execs exceed the limit: they stay, and few of execs beside them. A replay from 0 reads them
-// all, although some are older than the mark.
+// Events that must be kept exceed the limit: they stay, with few exec events. A replay from 0 reads them all, although some are older than
+// the mark.
 func TestOtherEventsStayWhateverTheLimit(t *testing.T) {
 	s := limited(t, 100)
 	for range maxRead + 50 {
@@ -267,8 +267,8 @@ func TestADamagedEventStays(t *testing.T) {
 	}
 }
 
-// FuzzAnchor asks a store with trimmed history for what is after any anchor: no panic, no wrong event, and a refusal
-// exactly when the documentation of Events says so.
+// FuzzAnchor reads from a store with trimmed history after any anchor: no panic, no wrong event, and a refusal exactly when the
+// documentation of Events says so.
 func FuzzAnchor(f *testing.F) {
 	s := limited(f, 20)
 	for range 5 {
@@ -304,8 +304,7 @@ func FuzzAnchor(f *testing.F) {
 	})
 }
 
-// BenchmarkAppendAtTheLimit is 100 events in one commit, each of which makes an older one go; compare
-// BenchmarkAppendWithoutLimit.
+// BenchmarkAppendAtTheLimit appends 100 events in one commit, each of which drops an older one; compare BenchmarkAppendWithoutLimit.
 func BenchmarkAppendAtTheLimit(b *testing.B) { benchmarkAppend(b, 20_000) }
 
 func BenchmarkAppendWithoutLimit(b *testing.B) { benchmarkAppend(b, 0) }

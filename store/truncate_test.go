@@ -10,10 +10,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// victim is a closed database with content, to be damaged again and again.
+// victim is a closed database with content, which the tests damage repeatedly.
 type victim struct {
 	o    Options
-	data []byte // all that was ever used of it
+	data []byte // all pages ever used
 	live int
 }
 
@@ -34,10 +34,10 @@ func newVictim(t *testing.T) *victim {
 	return &victim{o, data[:size], 60}
 }
 
-// verdict opens what the file has become: all is there, or the damage is known. It reports which.
+// verdict opens the damaged file: either everything is there, or the damage is reported. It returns true in the first case.
 func (v *victim) verdict(t *testing.T, what string, data []byte, size int64) (good bool) {
 	t.Helper()
-	must(t, os.WriteFile(v.o.Path, data, 0o600)) // the marker still tells of a clean end
+	must(t, os.WriteFile(v.o.Path, data, 0o600)) // the marker still records a clean end
 	must(t, os.Truncate(v.o.Path, size))
 	s, err := Open(ctx, v.o)
 	if err != nil {
@@ -53,7 +53,7 @@ func (v *victim) verdict(t *testing.T, what string, data []byte, size int64) (go
 	return true
 }
 
-// TestADatabaseCutAnywhereIsWholeOrRefused: 100 lengths, the edges and random ones; a third of them with -short.
+// TestADatabaseCutAnywhereIsWholeOrRefused tries 100 lengths, the edges and random ones; a third of them with -short.
 func TestADatabaseCutAnywhereIsWholeOrRefused(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t)
@@ -70,8 +70,8 @@ func TestADatabaseCutAnywhereIsWholeOrRefused(t *testing.T) {
 	}
 }
 
-// TestADatabaseWithAPageOfZerosIsWholeOrRefused. Of the two meta pages one is enough: at most a transaction that nobody was
-// told of is lost with the other. Pages that are free hold nothing.
+// TestADatabaseWithAPageOfZerosIsWholeOrRefused. One of the two meta pages is enough: without the other, at most an unacknowledged
+// transaction is lost. Free pages hold nothing.
 func TestADatabaseWithAPageOfZerosIsWholeOrRefused(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t)
@@ -92,7 +92,7 @@ func TestADatabaseWithAPageOfZerosIsWholeOrRefused(t *testing.T) {
 	}
 }
 
-// TestAHalfWrittenMetaPageIsNoLoss: the transaction before it is opened.
+// TestAHalfWrittenMetaPageIsNoLoss: Open uses the previous transaction.
 func TestAHalfWrittenMetaPageIsNoLoss(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t)
@@ -116,7 +116,7 @@ func TestAHalfWrittenMetaPageIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestACleanEndCountsForTheFileThatWasClosedOnly: another one in its place is checked.
+// TestACleanEndCountsForTheFileThatWasClosedOnly: another file in its place is checked.
 func TestACleanEndCountsForTheFileThatWasClosedOnly(t *testing.T) {
 	o := testOptions(t)
 	s := open(t, o)

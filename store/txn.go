@@ -13,21 +13,21 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// txn is what one request of a group sees and stages. It sees what earlier requests of the group have changed, but not
-// what it has staged itself. Nothing is applied unless the request returns nil, so it may fail at any point.
+// txn is the transaction of one request of a group: its reads and its staged changes. It sees the changes of earlier requests of the
+// group, but not its own. Nothing is applied unless the request returns nil, so it may fail at any point.
 type txn struct {
 	tx    *bolt.Tx
 	index *index // published
 	group facts  // changes by earlier requests of the group
 	now   time.Time
-	limit int64         // of the events of a sandbox; below 1: none
-	note  func(Corrupt) // takes records that do not decode
+	limit int64         // on the events of a sandbox; below 1: none
+	note  func(Corrupt) // reports records that do not decode
 
 	ops     []op
 	changes facts
 	touched []touch
 	ticks   []string // sandboxes with new events
-	purged  []string // sandboxes whose history went
+	purged  []string // sandboxes whose history was purged
 
 	op            string // of its request
 	agentsTouched []string
@@ -52,14 +52,14 @@ const (
 	opDropBucket
 )
 
-// touch is what OnCommit hooks are told.
+// touch holds the arguments of one call of the OnCommit hooks.
 type touch struct{ sandboxID, execID string }
 
-// live returns a draft of a live sandbox; nil when it is not live. It is the caller's to change and to keep.
+// live returns a draft of a live sandbox, which the caller may change and keep; nil when it is not live.
 func (t *txn) live(id string) *Sandbox {
 	sb, ok := t.group.sandboxes[id]
 	if !ok {
-		sb = t.index.sandboxes[id] // the writer is the only one to change the index, so it needs no lock to read
+		sb = t.index.sandboxes[id] // only the writer changes the index, so it reads it without the lock
 	}
 	if sb == nil {
 		return nil
@@ -68,7 +68,7 @@ func (t *txn) live(id string) *Sandbox {
 	return &draft
 }
 
-// liveIDs returns the IDs of all live sandboxes in no order.
+// liveIDs returns the IDs of all live sandboxes, unordered.
 func (t *txn) liveIDs() []string {
 	var ids []string
 	for id := range t.index.sandboxes {
@@ -91,8 +91,7 @@ func (t *txn) nameHolder(name string) string {
 	return t.index.names[name]
 }
 
-// sandbox returns a draft of a live sandbox whose record is readable. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; and for
-// a deleted one, gone.
+// sandbox returns a draft of a live sandbox whose records decode. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; gone for a deleted one.
 func (t *txn) sandbox(id string, gone error) (*Sandbox, error) {
 	sb := t.live(id)
 	switch {
@@ -106,7 +105,7 @@ func (t *txn) sandbox(id string, gone error) (*Sandbox, error) {
 	return nil, sandboxNotFound(id)
 }
 
-// put stages a message. The error is the caller's to return.
+// put stages a message. The caller must return its error.
 func (t *txn) put(bucket, key string, m proto.Message) error {
 	b, err := encode(m)
 	if err != nil {
@@ -123,7 +122,7 @@ func (t *txn) delete(bucket, key string) error {
 	return t.stage(op{kind: opDelete, bucket: bucket, key: []byte(key)})
 }
 
-// stage refuses what bbolt would refuse: when ops are applied, it is too late for an error.
+// stage refuses what bbolt would refuse, because an error while ops are applied would fail the whole group.
 func (t *txn) stage(o op) error {
 	switch {
 	case o.kind != opDropBucket && (len(o.key) == 0 || len(o.key) > bolt.MaxKeySize):
@@ -135,10 +134,10 @@ func (t *txn) stage(o op) error {
 	return nil
 }
 
-// maxValueBytes is far above what the API lets in (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
+// maxValueBytes is far above what the API accepts (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append is stageEvent for an event that the table of states allows. Errors: sandboxstate.ErrIllegal.
+// append is stageEvent for events that the state table allows. Errors: sandboxstate.ErrIllegal.
 func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	if err := sandboxstate.Check(sb.State, ev.GetEventType(), ev.GetSandboxState()); err != nil {
 		return fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err)
@@ -146,7 +145,7 @@ func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	return t.stageEvent(sb, ev)
 }
 
-// stageEvent stages the next event of sb: the store's fields are filled, the draft is advanced, its history bounded.
+// stageEvent stages the next event of sb: it sets the store's fields, advances the draft, and trims its history.
 func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
@@ -168,14 +167,14 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	return t.trim(sb)
 }
 
-// keep stages the draft as what the index holds, and tells the hooks.
+// keep stages the draft for the index, and a call of the hooks.
 func (t *txn) keep(sb *Sandbox, execID string) {
 	sb.IdleSince = sb.idle(t.agentNow)
 	t.changes.sandboxes[sb.ID] = sb
 	t.touched = append(t.touched, touch{sb.ID, execID})
 }
 
-// apply writes what was staged into the group's transaction. An error here is bbolt's and ends the whole group.
+// apply writes the staged ops into the group's transaction. An error comes from bbolt and fails the whole group.
 func (t *txn) apply() error {
 	for _, o := range t.ops {
 		if err := o.apply(t.tx); err != nil {

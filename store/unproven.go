@@ -10,8 +10,8 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// Unproven returns the records of the sandboxes that are hidden: a replay of the log has brought them back, and their newest changes, such as
-// a stop, may be missing. Nobody but the caller sees one before Adopt records what it has become. Errors: ErrUnavailable; ctx's.
+// Unproven returns the records of the hidden sandboxes: a replay of the log restored them, and their newest changes, such as a stop, may
+// be missing. No other method returns such a sandbox until Adopt has recorded its current state. Errors: ErrUnavailable; ctx's.
 func (s *Store) Unproven(ctx context.Context) (list []Rebuilt, err error) {
 	err = s.view(ctx, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte(bucketUnproven))
@@ -29,7 +29,7 @@ func (s *Store) Unproven(ctx context.Context) (list []Rebuilt, err error) {
 	return list, err
 }
 
-// rebuilt reads the record of a live sandbox with all its execs, as far as these decode; false: it does not decode.
+// rebuilt reads the record of a live sandbox with all its execs that decode; false: the sandbox's own records do not decode.
 func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 	sb := l.sandbox(id, l.activeExecs(id), nil)
 	if sb.Corrupt {
@@ -50,7 +50,7 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 	return r, true
 }
 
-// recordVersion is SandboxRecord.version of what recordOf makes.
+// recordVersion is the SandboxRecord.version that recordOf sets.
 const recordVersion = 1
 
 func recordOf(sb *Sandbox, instance string) *storev1.SandboxRecord {
@@ -63,7 +63,7 @@ func recordOf(sb *Sandbox, instance string) *storev1.SandboxRecord {
 	}
 }
 
-// toNanos gives 0 for no time.
+// toNanos returns 0 for the zero time.
 func toNanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -98,7 +98,7 @@ func instanceIn(tx *bolt.Tx) string {
 	return instance.GetUuid()
 }
 
-// reveal stages the removal of what the replay has brought back of a hidden sandbox; its adoption stages what takes the place of that.
+// reveal stages the removal of a hidden sandbox's replayed records; its adoption stages the new ones.
 func (t *txn) reveal(id string) error {
 	if b := t.tx.Bucket([]byte(prefixExecConfig + id)); b != nil {
 		c := b.Cursor()
@@ -121,10 +121,10 @@ func (t *txn) reveal(id string) error {
 	return nil
 }
 
-// isHidden reports whether id waits for the engine's word.
+// isHidden reports whether id is hidden until the daemon has observed the engine.
 func (t *txn) isHidden(id string) bool { return get(t.tx, bucketUnproven, []byte(id)) != nil }
 
-// execTaken reports whether an exec ID was ever used, but for a hidden sandbox of that ID.
+// execTaken reports whether an exec ID was ever used, except by the hidden sandbox of the given ID.
 func (t *txn) execTaken(execID, sandboxID string) bool {
 	if get(t.tx, bucketExecID, []byte(execID)) == nil {
 		return false

@@ -13,29 +13,28 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// SpecChange makes the next spec from the recorded one, which it must not change. changed are the paths that differ,
-// sorted; none: nothing is written. limits: the containers need an update. It is pure: it may be called several times.
+// SpecChange returns the next spec for the recorded one, which it must not change. changed lists the paths that differ, sorted; none:
+// nothing is written. limits: the containers need an update. It must be pure, because it may be called several times.
 type SpecChange func(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed []string, limits bool, err error)
 
-// errSpecMoved: another update came between.
+// errSpecMoved is returned when another update was recorded in between.
 var errSpecMoved = errors.New("the spec has changed since it was read")
 
-// UpdateSpec replaces the spec of a live sandbox by what change makes of it, with SANDBOX_SPEC_CHANGED and the next
-// generation of an intent that is otherwise the same. What change has seen is what it replaces: after a lost race it is
-// called again. changed is what change said of the spec that is now recorded. Where the timeout changes and SetTimeout would be
-// allowed, the deadline becomes the new one from now, or timeout where the spec has none (0: forever), with
-// SANDBOX_TIMEOUT_SET. Errors: those of change; Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE (being deleted);
-// ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
+// UpdateSpec replaces the spec of a live sandbox by the result of change, with SANDBOX_SPEC_CHANGED and the next generation of an
+// otherwise unchanged intent. If another update is recorded first, UpdateSpec calls change again with the new spec. It returns the changed
+// paths of the recorded update. If the timeout changes and SetTimeout would be allowed, the new deadline counts from now, by the spec's
+// timeout or, if it has none, by timeout (0: forever), with SANDBOX_TIMEOUT_SET. Errors: change's; Refusals SANDBOX_NOT_FOUND and
+// SANDBOX_INVALID_STATE (being deleted); ErrDataLoss; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) UpdateSpec(ctx context.Context, id string, timeout time.Duration, change SpecChange) (sb Sandbox, changed []string, err error) {
 	for {
 		sb, changed, err = s.tryUpdateSpec(ctx, id, timeout, change)
-		if !errors.Is(err, errSpecMoved) { // each further round means that another update was recorded
+		if !errors.Is(err, errSpecMoved) { // each further iteration means that another update was recorded
 			return sb, changed, err
 		}
 	}
 }
 
-// tryUpdateSpec runs change outside of the writer, which nobody's diff must delay.
+// tryUpdateSpec runs change outside of the writer, which a slow change must not delay.
 func (s *Store) tryUpdateSpec(ctx context.Context, id string, timeout time.Duration, change SpecChange) (Sandbox, []string, error) {
 	was, err := s.updatable(ctx, id)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s *Store) tryUpdateSpec(ctx context.Context, id string, timeout time.Durat
 	return now.copied(), changed, nil
 }
 
-// updatable returns the published sandbox, whose spec may be replaced.
+// updatable returns the published sandbox if its spec may be replaced.
 func (s *Store) updatable(ctx context.Context, id string) (*Sandbox, error) {
 	sb, live := s.index.sandbox(id)
 	if !live {
@@ -86,13 +85,13 @@ func checkUpdatable(sb *Sandbox) error {
 	return nil
 }
 
-// specUpdate is what is to be recorded, by a comparison with was.
+// specUpdate is an update computed from was.
 type specUpdate struct {
 	was     *Sandbox
 	next    *agboxv1.CreateSpec
 	changed []string
 	limits  bool
-	timeout time.Duration // where next has none; 0: forever
+	timeout time.Duration // if next has none; 0: forever
 }
 
 func (t *txn) updateSpec(u specUpdate) (*Sandbox, error) {
@@ -125,7 +124,7 @@ func (t *txn) updateSpec(u specUpdate) (*Sandbox, error) {
 	return sb, nil
 }
 
-// apply changes the draft and returns the events that tell of it.
+// apply changes the draft and returns the events of the update.
 func (u specUpdate) apply(sb *Sandbox, now time.Time) ([]*agboxv1.SandboxEvent, error) {
 	retimed := sb.hasLifetime() && !proto.Equal(sb.Spec.GetTimeout(), u.next.GetTimeout())
 	sb.Spec, sb.Desired = u.next, proto.CloneOf(sb.Desired)

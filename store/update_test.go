@@ -16,7 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// setCPU is a change of one limit.
+// setCPU returns a change of one limit.
 func setCPU(cpu float64) SpecChange {
 	return func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		if old.GetCpuLimit() == cpu {
@@ -98,7 +98,7 @@ func TestAnUpdateThatIsRefusedWritesNothing(t *testing.T) {
 	refusedFor(t, err, "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox box is being deleted")
 }
 
-// Each of many updates at once adds one to what it found: none is lost, although most find that another came between.
+// Each of many concurrent updates adds one to the value that it read: none is lost, although most lose a race at first.
 func TestUpdatesAtOnceAllCount(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
@@ -117,7 +117,7 @@ func TestUpdatesAtOnceAllCount(t *testing.T) {
 	}
 }
 
-// A delete that comes between the comparison and the commit wins.
+// A delete between the comparison and the commit wins.
 func TestADeleteDuringAnUpdateWins(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
@@ -139,7 +139,7 @@ func TestProgressIsReplacedAndAResumeKeepsItsHooks(t *testing.T) {
 		Services: map[string]*storev1.ServiceProgress{"db": {Mark: storev1.ServiceMark_SERVICE_MARK_FAILED, ErrorMessage: "exit \xff"}},
 	}
 	must(t, s.Report(ctx, "box", Report{Generation: 1, Progress: p}))
-	p.HooksDone = 9 // the caller's own
+	p.HooksDone = 9 // changes only the caller's copy
 	s = reopen(t, s)
 	got := get1(t, s, "box")
 	if got.Progress.GetHooksDone() != 2 || got.Progress.GetServices()["db"].GetErrorMessage() != "exit \uFFFD" || got.LastSequence != 3 {
@@ -166,7 +166,7 @@ func TestProgressIsReplacedAndAResumeKeepsItsHooks(t *testing.T) {
 	}
 }
 
-// toldOf returns the IDs that hooks were told of while fn ran.
+// toldOf returns the IDs passed to the hooks while fn ran.
 func toldOf(s *Store, fn func()) (ids []string) {
 	s.OnCommit(func(id, _ string) { ids = append(ids, id) })
 	fn()
@@ -193,7 +193,7 @@ func TestReportTakesOnlyEventsOfAPass(t *testing.T) {
 	report(t, s, "box", svc)
 }
 
-// An image that is being pulled while a create is prepared leaves the preparation what it is.
+// An image pull during a create does not change the Preparing state.
 func TestEventsWithoutAStateDoNotDisturbACreate(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
@@ -247,7 +247,7 @@ func TestAFixedHostPortHasOneLiveSandbox(t *testing.T) {
 	}
 }
 
-// Of creates that share a commit, one gets the port.
+// Of several creates in one commit, one gets the port.
 func TestACreateIsCheckedWithoutBeingMade(t *testing.T) {
 	s := open(t, testOptions(t))
 	_, err := s.CreateSandbox(ctx, "box", "name", portSpec(8080, ""), nil)
@@ -323,7 +323,7 @@ func TestCleanupTakesOnlyWhatRestsLongEnough(t *testing.T) {
 	}
 }
 
-// A sandbox matches a selector when the selector is a part of its labels.
+// A selector matches a sandbox if its pairs are a subset of the sandbox's labels.
 func TestSelectorsMatchWhatTheyArePartOf(t *testing.T) {
 	words := rapid.SampledFrom([]string{"", "a", "b", "A", "a b", strings.Repeat("x", 63)})
 	labels := rapid.MapOfN(words, words, 0, 4)

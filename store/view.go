@@ -10,12 +10,11 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// maxRead bounds what one read transaction copies: an open reader stops the writer at its next remap, and keeps pages
-// from being used again.
+// maxRead limits what one read transaction copies: an open reader blocks the writer's next remap, and keeps freed pages from being reused.
 const maxRead = 256
 
-// view runs fn in a read transaction of a durable commit and closes it. fn copies what it needs and does nothing that
-// can block. A reader that meets a commit that is not yet synced waits for it, then looks again.
+// view runs fn in a read transaction of a durable commit and closes it. fn must copy what it needs and must not block. If the newest
+// commit is not synced yet, view waits for it and retries.
 func (s *Store) view(ctx context.Context, fn func(tx *bolt.Tx) error) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -33,7 +32,7 @@ func (s *Store) view(ctx context.Context, fn func(tx *bolt.Tx) error) error {
 	}
 }
 
-// tryView returns a channel to wait for when the file names a transaction that is not durable yet.
+// tryView returns a channel to wait for if the file names a transaction that is not durable yet.
 func (s *Store) tryView(fn func(tx *bolt.Tx) error) (wait <-chan struct{}, err error) {
 	tx, err := s.db.Begin(false)
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// wakeable has execs resume the sandbox.
+// wakeable sets auto_resume, so that execs resume the sandbox.
 func wakeable(t testing.TB, s *Store, id string) {
 	t.Helper()
 	_, _, err := s.UpdateSpec(ctx, id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
 		old.AutoResume = true
 		return old, []string{"auto_resume"}, false, nil
 	})
-	if err != nil && !errdefs.IsFailedPrecondition(err) { // one that goes can't be changed
+	if err != nil && !errdefs.IsFailedPrecondition(err) { // a sandbox being deleted cannot be changed
 		t.Fatal(err)
 	}
 }
 
-// TestAnExecWakesWhatMayBeWoken: the events that the exec adds, or the refusal.
+// TestAnExecWakesWhatMayBeWoken: each row has the events that the exec adds, or the refusal.
 func TestAnExecWakesWhatMayBeWoken(t *testing.T) {
 	const (
 		refused = "sandbox %s is not ready"
@@ -108,7 +108,7 @@ func TestManyExecsWakeASandboxOnce(t *testing.T) {
 	survives(t, s)
 }
 
-// The two events of one transaction are bounded as two of two are.
+// Two events of one transaction are trimmed like two events of two transactions.
 func TestAnExecThatWakesMayDropOldEvents(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
@@ -137,7 +137,7 @@ func TestAnExecThatWakesMayDropOldEvents(t *testing.T) {
 	startExec(t, s, "box", "after")
 }
 
-// A run that was frozen and thawed is the same run; one that was demoted is not.
+// A sandbox that was frozen and thawed continues its run; one that was demoted does not.
 func TestExecKilledForMemoryAcrossAPause(t *testing.T) {
 	for name, row := range map[string]struct {
 		between func(s *Store)

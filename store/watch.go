@@ -2,7 +2,7 @@ package store
 
 import "sync"
 
-// hub tells subscribers that a sandbox has new events. It never waits for one.
+// hub notifies subscribers that a sandbox has new events, without blocking.
 type hub struct {
 	mu   sync.Mutex
 	subs map[string]map[*subscriber]bool
@@ -12,9 +12,9 @@ type subscriber struct{ ch chan struct{} }
 
 func newHub() *hub { return &hub{subs: map[string]map[*subscriber]bool{}} }
 
-// Watch returns a channel with one coalesced tick after commits that appended events to the sandbox; it is closed when
-// the sandbox's history is purged. Watch first, then read: nothing is missed. Any number of subscribers, each calls
-// stop when done; stop may be called twice.
+// Watch returns a channel that receives one coalesced tick after commits that appended events to the sandbox; it is closed when the
+// sandbox's history is purged. Call Watch before reading, to miss nothing. Any number of subscribers; each calls stop when done; stop may
+// be called twice.
 func (s *Store) Watch(id string) (changed <-chan struct{}, stop func()) {
 	sub := &subscriber{ch: make(chan struct{}, 1)}
 	s.hub.add(id, sub)
@@ -45,7 +45,7 @@ func (h *hub) tick(id string) {
 	for sub := range h.subs[id] {
 		select {
 		case sub.ch <- struct{}{}:
-		default: // a tick is waiting already and says the same
+		default: // a tick is pending already
 		}
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// maxGroup bounds how many requests share a commit, and the queue in front of the writer.
+// maxGroup limits how many requests share a commit, and the length of the writer's queue.
 const maxGroup = 1024
 
 // request is one write waiting for the writer.
 type request struct {
 	fn    func(*txn) error
 	op    string       // of the failpoints around its commit; "" in a release
-	state atomic.Int32 // queued, then taken or abandoned: whoever changes it first decides
-	done  chan error   // holds one: the writer never waits for a caller
+	state atomic.Int32 // queued, then taken or abandoned, whichever is set first
+	done  chan error   // buffered: the writer never waits for a caller
 }
 
 const (
@@ -29,9 +29,9 @@ const (
 	stateAbandoned
 )
 
-// update runs fn in the next group commit and returns its error, or the commit's. When ctx ends before the writer has
-// taken the request, nothing happened and the error is ctx's. After that the outcome is waited for, so that no caller
-// is left not knowing whether its write was accepted.
+// update runs fn in the next group commit and returns its error, or the commit's. If ctx ends before the writer has taken the request,
+// nothing is written and update returns ctx's error. After that update waits for the outcome, so that every caller knows whether its write
+// was accepted.
 func (s *Store) update(ctx context.Context, fn func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Store) enqueue(ctx context.Context, r *request) error {
 
 func errClosed() error { return fmt.Errorf("store is closed: %w", errdefs.ErrUnavailable) }
 
-// write is the writer goroutine. It ends when the queue is closed and empty.
+// write is the writer goroutine. It returns when the queue is closed and empty.
 func (s *Store) write() {
 	defer close(s.written)
 	for first := range s.queue {
@@ -79,7 +79,7 @@ func (s *Store) write() {
 	}
 }
 
-// takeGroup takes whatever is queued; there is no timer.
+// takeGroup takes the queued requests without waiting for more.
 func (s *Store) takeGroup(first *request) []*request {
 	group := make([]*request, 0, len(s.queue)+1)
 	add := func(r *request) {
@@ -106,15 +106,16 @@ func (s *Store) takeGroup(first *request) []*request {
 	return group
 }
 
-// group is the outcome of the requests that share one transaction.
+// group holds the requests that share one transaction, and their outcome.
 type group struct {
 	requests []*request
-	errs     []error // of each request; its own
+	errs     []error // of each request
 	changes  facts
-	accepted []*txn // those that staged something
+	accepted []*txn // transactions of the requests that staged something
 }
 
-// commitGroup runs the requests in one transaction, commits it, logs, publishes and answers, in that order.
+// commitGroup runs the requests in one transaction, commits it, appends it to the log, publishes it and answers the callers, in that
+// order.
 func (s *Store) commitGroup(requests []*request) {
 	if len(requests) == 0 {
 		return
@@ -126,7 +127,7 @@ func (s *Store) commitGroup(requests []*request) {
 	}
 	for i, r := range g.requests {
 		if err != nil {
-			r.done <- err // also to the refused: what they were refused for may not have come to be
+			r.done <- err // to refused requests too: the change that they were refused for may be lost
 			continue
 		}
 		r.done <- g.errs[i]
@@ -139,7 +140,7 @@ func (s *Store) runGroup(g *group) error {
 		return fmt.Errorf("begin write: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	if err := s.stageGroup(g, tx); err != nil {
-		_ = tx.Rollback() // it was open: the only error it knows is that it was not
+		_ = tx.Rollback() // it was open: no other error is possible
 		return fmt.Errorf("apply changes: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	if len(g.accepted) == 0 {
@@ -164,7 +165,7 @@ func (s *Store) runGroup(g *group) error {
 	return lost
 }
 
-// fault passes the failpoints of the requests that have something to commit. After the commit an error is a lost reply.
+// fault runs the failpoints of the accepted requests. An error after the commit simulates a lost reply.
 func (g *group) fault(when string) error {
 	if !fault.Enabled {
 		return nil
@@ -177,7 +178,7 @@ func (g *group) fault(when string) error {
 	return nil
 }
 
-// stageGroup runs each request and applies what it staged, unless it refused.
+// stageGroup runs each request and applies its staged changes unless it returned an error.
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
 		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
@@ -196,7 +197,7 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	return nil
 }
 
-// publish makes a commit visible: index first, then hooks and watchers. It is in the log already; callers are answered after it.
+// publish makes a commit visible: index first, then hooks and watchers. The commit is already in the log; callers are answered later.
 func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
 	s.durable.advance(txid)
@@ -216,10 +217,9 @@ func (s *Store) publish(g *group, txid int) {
 	}
 }
 
-// OnCommit adds a hook: it is called after each commit, once per change in order, from the writer goroutine, and must
-// not block nor write. execID is "" for changes of the sandbox itself; a change of an exec also adds an event to its
-// sandbox unless it is only a cancel request. Hooks are lost with the process: what they start must be found again by
-// reading.
+// OnCommit adds a hook. The writer goroutine calls it after each commit, once per change in order; it must neither block nor write. execID
+// is "" for changes of the sandbox itself; a change of an exec also adds an event to its sandbox unless it is only a cancel request. Hook
+// calls are lost in a crash: the work that they start must also be found by reading the store.
 func (s *Store) OnCommit(fn func(sandboxID, execID string)) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()

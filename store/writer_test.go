@@ -14,9 +14,9 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// gate lets a test hold the writer inside its commits until it opens the gate.
+// gate lets a test block the writer inside its commits until the test opens the gate.
 type gate struct {
-	entered chan struct{} // receives once for the commit that waits
+	entered chan struct{} // receives once for the blocked commit
 	opened  chan struct{}
 }
 
@@ -25,7 +25,7 @@ func gated(o Options) (Options, *gate) {
 	o.commit = func(tx *bolt.Tx) error {
 		select {
 		case g.entered <- struct{}{}:
-		default: // nobody asks for the later ones
+		default: // no test waits for later commits
 		}
 		<-g.opened
 		return tx.Commit()
@@ -33,7 +33,7 @@ func gated(o Options) (Options, *gate) {
 	return o, g
 }
 
-// open lets this commit and all later ones go on.
+// open lets this and all later commits continue.
 func (g *gate) open() { close(g.opened) }
 
 // queued waits until n requests wait for the writer.
@@ -74,7 +74,7 @@ func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
 	wg.Go(func() { create(t, s, "first") })
 	<-g.entered
 	var refused, accepted atomic.Int32
-	for range 50 { // all want one ID and one name; the group's later ones see the first
+	for range 50 { // all use one ID and one name; the later ones in the group see the first
 		wg.Go(func() {
 			_, err := s.CreateSandbox(ctx, "same", "name", spec(), nil)
 			switch {
@@ -90,7 +90,7 @@ func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
 	for i := range 10 {
 		wg.Go(func() { create(t, s, boxID(i)) })
 	}
-	wg.Go(func() { // stages a good deal before it fails
+	wg.Go(func() { // stages several ops before it fails
 		err := s.update(ctx, func(t *txn) error {
 			half := &Sandbox{ID: "half", Name: "half", Spec: spec(), Desired: &storev1.Desired{Name: "half"}, Progress: &storev1.Progress{}}
 			return errors.Join(t.create(half), errdefs.ErrAborted)
@@ -156,7 +156,7 @@ func TestNobodyReadsWhatIsNotYetDurable(t *testing.T) {
 	o := testOptions(t)
 	visible, leave := make(chan struct{}), make(chan struct{})
 	o.commit = func(tx *bolt.Tx) error {
-		err := tx.Commit() // in the file, but for the writer the last sync is still under way
+		err := tx.Commit() // in the file; for the writer the last sync is still in progress
 		visible <- struct{}{}
 		<-leave
 		return err
@@ -219,7 +219,7 @@ func TestAFailedSyncIsFatal(t *testing.T) {
 	o.commit = func(tx *bolt.Tx) error {
 		if fail {
 			_ = tx.Rollback()
-			return broken // what fdatasync gives: no *fs.PathError
+			return broken // as fdatasync returns it: no *fs.PathError
 		}
 		return tx.Commit()
 	}

@@ -1,4 +1,4 @@
-// Package storetest damages store files for the tests of other packages, which do not see their format.
+// Package storetest damages store files for the tests of other packages, which do not know their format.
 package storetest
 
 import (
@@ -9,7 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Put overwrites one record of the file at path with bytes. Nobody may have the file open; the bucket must exist.
+// Put overwrites one record of the file at path with bytes. No process may have the file open; the bucket must exist.
 func Put(t testing.TB, path, bucket, key string, value []byte) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 10 * time.Second})

@@ -15,7 +15,7 @@ const (
 	version     = 1
 	magic       = "AGL"
 	headerBytes = 12
-	// maxPayload is above any group of transactions that agboxd commits, and bounds what a reader allocates.
+	// maxPayload exceeds any group of transactions that agboxd commits, and limits what a reader allocates.
 	maxPayload = 256 << 20
 )
 
@@ -33,10 +33,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind byte
 
-// The kinds of operations. Their numbers are in files.
+// The kinds of operations. The numbers are part of the file format.
 const (
 	Put Kind = iota + 1
 	Delete
@@ -44,14 +44,14 @@ const (
 	DropBucket
 )
 
-// Op is one change of a bucket. A Put makes the bucket if it is missing; a Delete or DropBucket of what is missing does nothing.
+// Op is one change of a bucket. A Put creates a missing bucket; a Delete or DropBucket of a missing key or bucket does nothing.
 type Op struct {
 	Kind       Kind
 	Bucket     []byte
 	Key, Value []byte
 }
 
-// frame is a frame under construction: begin, append to the slice, end.
+// begin starts a frame: call begin, append the payload to the slice, call end.
 func begin(b []byte, kind byte) ([]byte, int) {
 	at := len(b)
 	b = append(b, magic...)
@@ -90,7 +90,7 @@ func appendHead(b []byte, kind byte, h head) []byte {
 	return end(binary.AppendUvarint(b, h.txid), at)
 }
 
-// mark is the payload of the last frame of a segment. Its size depends on the boot ID alone, so that one replaces the other in place.
+// mark is the payload of the last frame of a segment. Its size depends only on the boot ID, so that one mark can overwrite another.
 type mark struct {
 	txid uint64
 	boot string
@@ -102,17 +102,17 @@ func appendMark(b []byte, kind byte, m mark) []byte {
 	return end(append(b, m.boot...), at)
 }
 
-// errDamaged is the class of everything that a reader can't use. It says nothing about the disk: reads that fail are other errors.
+// errDamaged is the class of all unreadable content. It does not cover the disk: failed reads are other errors.
 var errDamaged = fmt.Errorf("damaged: %w", errdefs.ErrDataLoss)
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, errDamaged)...)
 }
 
-// reader reads the frames of one file. What it returns dies with the next call.
+// reader reads the frames of one file. What it returns is valid until the next call.
 type reader struct {
 	r    *bufio.Reader
-	left int64 // bytes of the file behind what was read
+	left int64 // unread bytes of the file
 	buf  []byte
 }
 
@@ -120,7 +120,7 @@ func newReader(r io.Reader, size int64) *reader {
 	return &reader{r: bufio.NewReaderSize(r, 64<<10), left: size}
 }
 
-// next returns the next frame. Errors: io.EOF at the end of the file; errDamaged; those of the file.
+// next returns the next frame. Errors: io.EOF at the end of the file; errDamaged; the file's.
 func (r *reader) next() (kind byte, payload []byte, err error) {
 	if r.left == 0 {
 		return 0, nil, io.EOF
@@ -162,7 +162,7 @@ func (r *reader) read(b []byte) error {
 	return err
 }
 
-// cursor takes a payload apart. After an error everything it returns is zero.
+// cursor decodes a payload. After an error it returns only zero values.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -219,7 +219,7 @@ func (c *cursor) op() (op Op) {
 	return op
 }
 
-// ops returns the operations up to the end of the payload.
+// ops returns the remaining operations of the payload.
 func (c *cursor) ops() ([]Op, error) {
 	var list []Op
 	for len(c.b) > 0 && !c.bad {

@@ -17,14 +17,13 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// keepBuffer is the largest buffer that is kept for the next append.
+// keepBuffer is the size of the largest buffer that Append keeps for the next one.
 const keepBuffer = 1 << 20
 
-// ErrGap is returned by Append while transactions are missing in the log, until Rotate.
+// ErrGap is returned by Append while the log lacks transactions, until Rotate.
 var ErrGap = errors.New("the log has a gap until its next snapshot")
 
-// Log is the log of one database. Append, Rotate and Begin are called by the one writer of the database; all other methods may be called at
-// any time.
+// Log is the log of one database. Only the database's one writer may call Append and Rotate; all other methods may be called at any time.
 type Log struct {
 	dir     string
 	lineage uint64
@@ -33,35 +32,35 @@ type Log struct {
 	largest int // transaction
 
 	mu        sync.Mutex
-	f         *os.File   // the segment that is appended to; nil: there is none yet
+	f         *os.File   // the segment that Append writes to; nil: none yet
 	number    uint32     // of f
-	at        int64      // where the end mark of f begins
+	at        int64      // offset of the end mark of f
 	allocated int64      // of f
-	txid      uint64     // the last that the log knows of
-	gap       bool       // nothing can be appended to f
+	txid      uint64     // the last one passed to Open or Append
+	gap       bool       // f cannot be appended to
 	behind    bool       // transactions are missing, or may be after a power failure, until the next snapshot
-	size      int64      // of the segments behind the snapshot
-	snapshot  int64      // size of the snapshot in bytes; 0: there is none
-	dirty     []*os.File // not synced; all but f are closed after that
+	size      int64      // of the segments after the snapshot
+	snapshot  int64      // size of the snapshot in bytes; 0: none
+	dirty     []*os.File // not synced; Sync then closes all but f
 	buf       []byte
 }
 
 // Options of Open.
 type Options struct {
-	// Dir is made with mode 0700.
+	// Dir is created with mode 0700.
 	Dir string
-	// Lineage names the database file.
+	// Lineage identifies the database file.
 	Lineage uint64
-	// Boot is the ID of the host's present boot.
+	// Boot is the ID of the host's current boot.
 	Boot string
-	// Reserve is how many bytes are kept allocated behind the end of the log; 0: none.
+	// Reserve is the number of bytes kept allocated after the end of the log; 0: none.
 	Reserve int64
-	// MaxTransaction is the largest transaction that is logged, in bytes; 0: 256 MiB. A larger one leaves a gap.
+	// MaxTransaction is the size of the largest logged transaction in bytes; 0: 256 MiB. A larger one leaves a gap.
 	MaxTransaction int
 }
 
-// Open opens the log of a database whose last transaction is txid. whole is false if the log does not have exactly that state: then it
-// needs a snapshot, and nothing can be appended before Rotate. l can be used after an error too. Errors: ErrUnavailable.
+// Open opens the log of a database whose last transaction is txid. whole is false if the log does not restore exactly that state: it then
+// needs a snapshot, and Append fails before Rotate. l is usable after an error too. Errors: ErrUnavailable.
 func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
 	l = &Log{dir: o.Dir, lineage: o.Lineage, boot: o.Boot, reserve: o.Reserve, largest: cmp.Or(o.MaxTransaction, maxPayload), txid: txid, gap: true, behind: true}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -75,7 +74,7 @@ func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
 		return l, false, err
 	}
 	l.number = segments[len(segments)-1]
-	if snapshots[len(snapshots)-1] != l.number { // a snapshot was due, and was not finished
+	if snapshots[len(snapshots)-1] != l.number { // the snapshot of this segment was not finished
 		return l, false, nil
 	}
 	whole, err = l.resume()
@@ -94,7 +93,7 @@ func (l *Log) removeUnfinished() error {
 	return nil
 }
 
-// resume goes on behind the end mark of the newest segment, if that is of the transaction at which the database is.
+// resume continues after the end mark of the newest segment, if the mark names the database's last transaction.
 func (l *Log) resume() (whole bool, err error) {
 	info, err := os.Stat(filepath.Join(l.dir, snapshotName(l.number)))
 	if err != nil {
@@ -114,10 +113,10 @@ func (l *Log) resume() (whole bool, err error) {
 		l.breakOff()
 		return false, nil
 	}
-	return true, unix.Fdatasync(int(f.Fd())) // or a power failure could leave the mark that says it was closed
+	return true, unix.Fdatasync(int(f.Fd())) // otherwise a power failure could leave the closed mark
 }
 
-// findEnd returns where the end mark begins that says that f has all of the database; 0: there is none.
+// findEnd returns the offset of the end mark if f is complete up to the database's last transaction; else 0.
 func (l *Log) findEnd(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -154,8 +153,8 @@ func (l *Log) writeMark(kind byte) error {
 	return err
 }
 
-// Append logs the operations of transaction txid, which is committed. each calls its function with every operation, in order. After an
-// error transactions are missing in the log: it says so to a replay, and takes no more before Rotate. Errors: ErrGap, those of the file.
+// Append logs the operations of the committed transaction txid. each calls its function with every operation, in order. After an error the
+// log lacks transactions: a replay reports it as incomplete, and Append returns ErrGap until Rotate. Errors: ErrGap; the file's.
 func (l *Log) Append(txid uint64, each func(func(Op))) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,8 +191,8 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 	return nil
 }
 
-// breakOff takes the end mark away: a log without one is not complete. Overwriting it needs no space on most file systems, and neither does
-// cutting or removing the file.
+// breakOff destroys the end mark, because a log without one is not complete. On most file systems overwriting it needs no space; if that
+// fails, breakOff truncates or removes the file, which needs none either.
 func (l *Log) breakOff() {
 	l.gap, l.behind = true, true
 	size := len(appendMark(nil, kindEnd, mark{0, l.boot}))
@@ -205,7 +204,7 @@ func (l *Log) breakOff() {
 	}
 }
 
-// allocate keeps blocks allocated behind the end, so that an append finds room on a full disk. It never fails: without room there is less.
+// allocate keeps blocks allocated after the end, so that an append works on a full disk. On failure it allocates less or nothing.
 func (l *Log) allocate(need int64) {
 	if l.reserve <= 0 || l.at+need+l.reserve/2 <= l.allocated {
 		return
@@ -221,10 +220,10 @@ func (l *Log) allocate(need int64) {
 			return
 		}
 	}
-	l.allocated = l.at + need + l.reserve // tried again when as much is written
+	l.allocated = l.at + need + l.reserve // retry after as many bytes were written
 }
 
-// minAllocation is the least that is worth asking for.
+// minAllocation is the smallest allocation that allocate tries.
 const minAllocation = 4 << 10
 
 func (l *Log) soil(f *os.File) {
@@ -233,8 +232,8 @@ func (l *Log) soil(f *os.File) {
 	}
 }
 
-// Rotate begins a new segment behind the last transaction that Append was called with. The log is complete again when
-// WriteSnapshot has written a snapshot of that or a later transaction for the segment, whose number is returned.
+// Rotate starts a new segment after the last transaction passed to Append, and returns its number. The log is complete again when
+// WriteSnapshot has written a snapshot of that number, of that transaction or a later one.
 func (l *Log) Rotate() (uint32, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,7 +260,7 @@ func (l *Log) Rotate() (uint32, error) {
 	}
 	if l.f != nil {
 		if !l.gap {
-			_ = l.writeMark(kindNext) // a replay goes on behind an end mark too, but would not miss this segment if it were lost
+			_ = l.writeMark(kindNext) // a replay also continues after an end mark, but only this one shows the loss of the new segment
 		}
 		l.soil(l.f)
 	}
@@ -271,7 +270,7 @@ func (l *Log) Rotate() (uint32, error) {
 	return number, nil
 }
 
-// nextNumber is above that of every file in the directory.
+// nextNumber returns a number above that of every file in the directory.
 func (l *Log) nextNumber() (uint32, error) {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return 0, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
@@ -283,7 +282,7 @@ func (l *Log) nextNumber() (uint32, error) {
 	return slices.Max(append(slices.Concat(snapshots, segments), l.number)) + 1, nil
 }
 
-// Sync makes what was appended so far outlive a power failure. One caller at a time.
+// Sync makes all appended transactions survive a power failure. One caller at a time.
 func (l *Log) Sync() error {
 	l.mu.Lock()
 	list, current := l.dirty, l.f
@@ -308,35 +307,35 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Dirty reports whether there is something to sync.
+// Dirty reports whether Sync has anything to sync.
 func (l *Log) Dirty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.dirty) > 0
 }
 
-// Size returns the bytes in the segments behind the newest snapshot, and those of the snapshot; 0: there is none.
+// Size returns the size in bytes of the segments after the newest snapshot, and of the snapshot; 0: there is none.
 func (l *Log) Size() (segments, snapshot int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.size, l.snapshot
 }
 
-// Whole reports whether the log has every transaction that Append was called with.
+// Whole reports whether the log has every transaction passed to Append.
 func (l *Log) Whole() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.behind
 }
 
-// Appendable reports whether Append does more than to note that a transaction is missing.
+// Appendable reports whether Append can write; if not, it returns ErrGap.
 func (l *Log) Appendable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.gap
 }
 
-// Close syncs the log and marks it as closed, so that it counts as complete after a restart of the host too. Nobody may append any more.
+// Close syncs the log and marks it as closed, so that it also counts as complete after a restart of the host. Do not append afterwards.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Result is what a replay came to.
+// Result is the result of a replay.
 type Result struct {
-	// Lineage is that of the database that was logged, and Txid the last transaction that was applied.
+	// Lineage identifies the logged database, and Txid is the last applied transaction.
 	Lineage, Txid uint64
-	// Missing says why transactions may be missing behind Txid; empty: none is.
+	// Missing says why transactions after Txid may be missing; empty: none is.
 	Missing string
 }
 
-// Snapshots returns the numbers of the snapshots in dir, the newest first. A directory that does not exist has none.
+// Snapshots returns the numbers of the snapshots in dir, newest first. A missing directory has none.
 func Snapshots(dir string) ([]uint32, error) {
 	list, _, err := list(dir)
 	if err != nil {
@@ -30,7 +30,7 @@ func Snapshots(dir string) ([]uint32, error) {
 	return list, nil
 }
 
-// SnapshotTime returns when snapshot n was written.
+// SnapshotTime returns the time at which snapshot n was written.
 func SnapshotTime(dir string, n uint32) (time.Time, error) {
 	info, err := os.Stat(filepath.Join(dir, snapshotName(n)))
 	if err != nil {
@@ -39,9 +39,9 @@ func SnapshotTime(dir string, n uint32) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// Replay calls apply with the content of snapshot n and then with every transaction that follows it without a gap, in order, split as
-// it likes. What apply is handed dies with the call. boot is the ID of the host's present boot. Errors: ErrDataLoss when the
-// snapshot is damaged, and what was applied is worth nothing; ErrFailedPrecondition when a newer agboxd wrote it; apply's; those of the files.
+// Replay calls apply with the content of snapshot n and then with every transaction that follows it without a gap, in order, in batches of
+// any size. The slice passed to apply is valid only during the call. boot is the ID of the host's current boot. Errors: ErrDataLoss when
+// the snapshot is damaged (discard what was applied); ErrFailedPrecondition when a newer agboxd wrote it; apply's; the files'.
 func Replay(dir string, n uint32, boot string, apply func([]Op) error) (Result, error) {
 	h, err := replaySnapshot(filepath.Join(dir, snapshotName(n)), apply)
 	if err != nil {
@@ -136,7 +136,7 @@ type endMark struct {
 	kind byte
 }
 
-// chain follows the transactions from segment to segment.
+// chain replays the transactions from segment to segment.
 type chain struct {
 	lineage uint64
 	covered uint64 // by the snapshot
@@ -144,7 +144,7 @@ type chain struct {
 	apply   func([]Op) error
 }
 
-// segments reads segment n and those behind it. errDamaged: some of what was logged can't be reached.
+// segments reads segment n and all later ones. errDamaged: some logged transactions are unreachable.
 func (c *chain) segments(dir string, n uint32) (last endMark, err error) {
 	_, all, err := list(dir)
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *chain) segment(path string, first bool) (last endMark, err error) {
 	}
 }
 
-// transaction applies one that the snapshot does not cover.
+// transaction applies a transaction unless the snapshot covers it.
 func (c *chain) transaction(payload []byte) error {
 	p := cursor{b: payload}
 	before, txid := p.uint(), p.uint()
@@ -230,7 +230,7 @@ func Remove(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Without its segments a snapshot is not taken for complete, so those go last.
+	// The snapshots are removed first: a snapshot that lost its segments in a crash would be replayed as an incomplete log.
 	for _, n := range snapshots {
 		err = errors.Join(err, removeFile(filepath.Join(dir, snapshotName(n))))
 	}

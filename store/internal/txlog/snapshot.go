@@ -14,17 +14,17 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// partBytes is the size of a frame of a snapshot, but for a single operation that is larger.
+// partBytes is the payload size of a snapshot frame; a single larger operation gets a larger frame.
 const partBytes = 64 << 10
 
-// WriteSnapshot writes the snapshot that the segment of that number follows, syncs it and gives it its name, and then removes
-// what is older than the snapshot before. each calls its function with the operations that make the database as of transaction txid, which is no older than the
-// start of the segment. Errors: each's, those of the files; the log is then as it was.
+// WriteSnapshot writes and syncs the snapshot of that number, gives it its name, and then removes the files older than the previous
+// snapshot. each calls its function with the operations that create the database as of transaction txid, which is not older than the start
+// of the segment with the same number. Errors: each's, the files'; the log is then unchanged.
 func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error) error) error {
 	path := filepath.Join(l.dir, snapshotName(number))
 	size, err := l.writeFile(path+tmpSuffix, txid, each)
 	if err == nil {
-		err = l.Sync() // the segments are on disk before the snapshot that needs them has its name
+		err = l.Sync() // the segments must be on disk before the snapshot that needs them has its name
 	}
 	if err == nil {
 		err = fault.Around(fault.Log, "name_snapshot", func() error {
@@ -102,9 +102,9 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 	return size, w.Flush()
 }
 
-// removeOlder removes what is older than the last snapshot before number, which stays with its segments: if a bit of the new snapshot is
-// wrong, those make the same database. One of another database file does not stay. The snapshots go first: behind one without its segments
-// nothing follows.
+// removeOlder removes the files older than the snapshot before number. That snapshot and its segments stay, because they restore the same
+// database if the new snapshot is damaged; one of another database file is removed. The snapshots are removed first, because a replay of
+// one without its segments would lose transactions.
 func (l *Log) removeOlder(number uint32) error {
 	return fault.Around(fault.Log, "remove_older", func() error {
 		snapshots, segments, err := list(l.dir)
@@ -130,7 +130,7 @@ func (l *Log) removeOlder(number uint32) error {
 	})
 }
 
-// previous returns the number of the last snapshot of this database before number; number where there is none.
+// previous returns the number of the last snapshot of this database before number; number if there is none.
 func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
 	for _, n := range slices.Backward(snapshots) {
 		if n >= number {
@@ -141,7 +141,7 @@ func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
 			return number
 		}
 		h, err := r.head(kindSnapshot)
-		_ = f.Close() // it was only read
+		_ = f.Close() // only read
 		if err == nil && h.lineage == l.lineage {
 			return n
 		}

@@ -48,7 +48,7 @@ func (s state) each(yield func(Op) error) error {
 	return nil
 }
 
-// database is a Log and what it should replay to.
+// database is a Log and the state that its replay should restore.
 type database struct {
 	testing.TB
 	log  *Log
@@ -92,7 +92,7 @@ func (d *database) snapshot() {
 	must(d, d.log.WriteSnapshot(n, d.txid, d.is.each))
 }
 
-// commit makes a transaction and appends it.
+// commit makes a transaction and appends it to the log.
 func (d *database) commit(ops ...Op) error {
 	d.txid++
 	must(d, d.is.apply(ops))
@@ -106,7 +106,7 @@ func (d *database) commit(ops ...Op) error {
 
 func put(bucket, key, value string) Op { return Op{Put, []byte(bucket), []byte(key), []byte(value)} }
 
-// some commits n transactions of every kind.
+// some commits n transactions with all kinds of operations.
 func (d *database) some(n int) {
 	d.Helper()
 	for range n {
@@ -119,7 +119,7 @@ func (d *database) some(n int) {
 	}
 }
 
-// replay returns what the newest snapshot that can be used makes.
+// replay returns the state restored from the newest usable snapshot.
 func replay(t testing.TB, dir, boot string) (state, Result, bool) {
 	t.Helper()
 	list, err := Snapshots(dir)
@@ -145,7 +145,7 @@ func (d *database) want(what string) {
 	}
 }
 
-// wantPast checks that a replay is the state of some transaction, and complete only if that is the last.
+// wantPast checks that a replay restores the state after some transaction, and reports itself complete only for the last one.
 func (d *database) wantPast(what string) (missing string) {
 	d.Helper()
 	s, r, ok := replay(d, d.o.Dir, boot)
@@ -167,7 +167,7 @@ func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 		d.some(7)
 		d.want("appended")
 		must(t, d.log.Sync())
-		d.open(true) // as a process that was killed leaves it
+		d.open(true) // as after a kill
 		d.some(3)
 		must(t, d.log.Close())
 		d.want("closed")
@@ -177,7 +177,7 @@ func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 		must(t, err)
 		d.some(4)
 		d.want("rotated, without a snapshot")
-		must(t, d.log.WriteSnapshot(n, d.txid, d.is.each)) // which covers a part of its segment
+		must(t, d.log.WriteSnapshot(n, d.txid, d.is.each)) // it covers a part of its segment
 		d.some(2)
 		d.want("with a snapshot")
 		if names, err := os.ReadDir(d.o.Dir); err != nil || len(names) != 4 || snapshotName(uint32(round)+1) != names[2].Name() {
@@ -191,7 +191,7 @@ func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 	}
 }
 
-// TestALogThatWasCutAnywhereIsAStateOfThePast: each file at each length, and each byte of it wrong once.
+// TestALogThatWasCutAnywhereIsAStateOfThePast truncates each file at each length, and flips each byte once.
 func TestALogThatWasCutAnywhereIsAStateOfThePast(t *testing.T) {
 	d := newDatabase(t)
 	d.some(5)
@@ -256,7 +256,7 @@ func TestALogOfAnotherStateIsNotContinued(t *testing.T) {
 	d := newDatabase(t)
 	d.some(3)
 	must(t, d.log.Close())
-	d.txid++ // committed, and the process died
+	d.txid++ // committed; then the process died
 	d.past = append(d.past, d.is)
 	d.open(false)
 	must(t, d.log.Close())
@@ -267,7 +267,7 @@ func TestALogOfAnotherStateIsNotContinued(t *testing.T) {
 	d.want("another lineage")
 }
 
-// TestAfterAGapNothingIsReplayed until there is a snapshot.
+// TestAfterAGapNothingIsReplayed until the next snapshot.
 func TestAfterAGapNothingIsReplayed(t *testing.T) {
 	for _, rotated := range []bool{false, true} {
 		d := newDatabase(t)
@@ -297,7 +297,7 @@ func TestAfterAGapNothingIsReplayed(t *testing.T) {
 	}
 }
 
-// TestADeathInASnapshotCostsNothing: what it leaves is the older snapshot with both segments, or the newer one.
+// TestADeathInASnapshotCostsNothing: a crash leaves the older snapshot with both segments, or the newer one.
 func TestADeathInASnapshotCostsNothing(t *testing.T) {
 	d := newDatabase(t)
 	d.some(3)
@@ -306,7 +306,7 @@ func TestADeathInASnapshotCostsNothing(t *testing.T) {
 	d.some(2)
 	must(t, os.WriteFile(filepath.Join(d.o.Dir, snapshotName(d.log.number)+tmpSuffix), []byte("half"), 0o600))
 	d.want("in the middle")
-	d.open(false) // so that one is made
+	d.open(false) // so that a snapshot is written
 	d.snapshot()
 	d.some(1)
 	d.want("after it")
@@ -320,7 +320,8 @@ func TestADeathInASnapshotCostsNothing(t *testing.T) {
 	d.want("after one that failed")
 }
 
-// TestADamagedSnapshotCostsNothing: the one before makes the same database, wherever the newest is damaged, and if it is gone.
+// TestADamagedSnapshotCostsNothing: the previous snapshot restores the same database, wherever the newest one is damaged, or if it is
+// missing.
 func TestADamagedSnapshotCostsNothing(t *testing.T) {
 	d := newDatabase(t)
 	for range 3 {
@@ -342,7 +343,7 @@ func TestADamagedSnapshotCostsNothing(t *testing.T) {
 	d.want("without the newest snapshot")
 }
 
-// TestASnapshotOfAnotherFileDoesNotStay beside the newest one.
+// TestASnapshotOfAnotherFileDoesNotStay next to the newest one.
 func TestASnapshotOfAnotherFileDoesNotStay(t *testing.T) {
 	d := newDatabase(t)
 	d.some(5)
@@ -366,7 +367,7 @@ func TestRemoveLeavesNothingToReplay(t *testing.T) {
 	must(t, Remove(filepath.Join(d.o.Dir, "none")))
 }
 
-// TestAnyDamageInAnyOrder of several files at once.
+// TestAnyDamageInAnyOrder damages several files at once.
 func TestAnyDamageInAnyOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -387,7 +388,7 @@ func TestAnyDamageInAnyOrder(t *testing.T) {
 			name := names[r.IntN(len(names))]
 			b, err := os.ReadFile(name)
 			if err != nil {
-				continue // removed before
+				continue // removed by an earlier round
 			}
 			switch at := r.IntN(len(b) + 1); r.IntN(4) {
 			case 0:
@@ -405,7 +406,7 @@ func TestAnyDamageInAnyOrder(t *testing.T) {
 	}
 }
 
-// FuzzReplay feeds bytes as a snapshot and as a segment: no panic, and no error but of damage.
+// FuzzReplay replays arbitrary bytes as a snapshot and as a segment: no panic, and no errors except errDamaged.
 func FuzzReplay(f *testing.F) {
 	d := newDatabase(f)
 	d.some(3)
