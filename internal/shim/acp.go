@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// acpThreads is what the client's goroutines need at most: reads of the inbox and of the agent, the write to it, the wait
-	// for its end, and signals.
+	// acpThreads is the largest number of threads that the client's goroutines need: for the reads of the inbox and of the agent, the write
+	// to the agent, the wait for its exit, and signals.
 	acpThreads = 6
-	// acpGrace is how long an agent that gives no session has to end.
+	// acpGrace is the time between TERM and KILL for an agent that opened no session.
 	acpGrace = 5 * time.Second
-	// exitNoSession says that the client gave up.
+	// exitNoSession is the exit code for an agent that opened no session.
 	exitNoSession = 1
 )
 
-// runACP is the command of an exec whose agent speaks ACP: between the inbox, which is our standard input, and the agent,
-// whose standard output becomes ours. It returns the agent's exit code, 128 + signal if one ended it, 126 or 127 if it could
-// not be started, and 1 if it gave no session.
+// runACP is the command of an exec whose agent speaks ACP. It translates between the inbox, which is its standard input, and the agent,
+// whose standard output becomes its own. It returns the agent's exit code, 128 + signal if a signal killed the agent, 126 or 127 if it
+// could not be started, and 1 if it opened no session.
 func runACP(args []string) int {
 	o, command, err := acp.ParseArgs(args)
 	if err == nil && o.Cwd == "" {
@@ -41,9 +41,10 @@ func runACP(args []string) int {
 		say("acp: %v", err)
 		return 2
 	}
-	// A TERM is sent to the agent as well: we go on until it has ended. What is caught is not inherited.
+	// The supervisor sends TERM to the agent as well; this process runs until the agent has exited. Handlers, unlike ignored signals, are
+	// not inherited.
 	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{unix.SIGTERM, unix.SIGINT}, sunk...)...)
-	// The agent ends with us, also if we are killed. For the kernel "us" is the thread that started it.
+	// The kernel kills the agent when this process dies, even by KILL. Pdeathsig fires when the thread that started the agent exits.
 	runtime.LockOSThread()
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
@@ -58,10 +59,10 @@ func runACP(args []string) int {
 	}
 	if err := acp.Run(o, os.Stdin, stdin, stdout, os.Stdout); err != nil {
 		giveUp(cmd)
-		say("acp: %v", err) // behind what the agent says to that: the last words are what people are told
+		say("acp: %v", err) // after the agent's own stderr output: agboxd reports the last line as the reason
 		return exitNoSession
 	}
-	_ = cmd.Wait() // its state tells
+	_ = cmd.Wait() // ProcessState has the result
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
 		return 128 + int(ws.Signal())
 	}
@@ -79,7 +80,7 @@ func startBetween(cmd *exec.Cmd) (stdin io.WriteCloser, stdout io.Reader, err er
 	return stdin, stdout, cmd.Start()
 }
 
-// giveUp ends an agent of which nothing can come.
+// giveUp sends TERM to an agent that opened no session, KILL after acpGrace, and waits for its exit.
 func giveUp(cmd *exec.Cmd) {
 	_ = cmd.Process.Signal(unix.SIGTERM)
 	kill := time.AfterFunc(acpGrace, func() { _ = cmd.Process.Kill() })

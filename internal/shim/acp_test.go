@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// acpAgent is an agent that speaks ACP in a shell script: every prompt has it ask for permission and then end its turn.
+// acpAgent is a shell script that speaks ACP: on every prompt it asks for permission and then ends its turn.
 const acpAgent = `trap 'echo "{\"jsonrpc\":\"2.0\",\"method\":\"bye\"}"; exit 9' TERM
 n=10
 while read -r line; do
@@ -98,7 +98,7 @@ func TestACPAgentsEnds(t *testing.T) {
 	b.until("nothing to be left", func() bool { return b.remnants() == 0 })
 }
 
-// A cancel gives the agent its last words, and one that never reads is ended like any other.
+// A cancel lets the agent write its last output; the supervisor kills an agent that never reads.
 func TestACPAgentIsCancelled(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

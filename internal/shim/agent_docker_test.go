@@ -44,7 +44,7 @@ func TestContainerAgentIsPromptedAndSpeaks(t *testing.T) {
 	if out, _ := c.logs(r); !strings.HasPrefix(out, "1000\n") {
 		t.Errorf("%q", out)
 	}
-	// Another user of the sandbox may speak. No user may read or write the inbox, or the outbox of an exec that has ended.
+	// Another user of the sandbox may write words. No user may read or write the inbox, or the outbox of an exec that has ended.
 	other := c.agent(`agbox-shim status mine; cat /run/agbox/ctl/exec/*.inbox; echo x >> /run/agbox/ctl/exec/$AGBOX_EXEC_ID.inbox
 		echo x > "$OUTBOX" || exit 7`)
 	other.User, other.Env["OUTBOX"] = "other", c.outboxPath(r)
@@ -117,7 +117,7 @@ func TestContainerAgentThatNeverReads(t *testing.T) {
 	}
 }
 
-// It runs alone: it counts all that its process allocates.
+// It must not run in parallel: it counts all allocations of the process.
 func TestContainerLineOfAGibibyte(t *testing.T) {
 	c := newContainer(t)
 	r := c.agent(`echo first; dd if=/dev/zero bs=1M count=1024 2>/dev/null; echo; echo last; agbox-shim done; exec sleep 1000`)

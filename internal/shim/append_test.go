@@ -14,13 +14,13 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// appenderEnv makes the test binary append to an inbox, as the daemon does, until it is killed: output root, run root, exec,
-// offset and seed.
+// appenderEnv makes the test binary append to an inbox, as agboxd does, until it is killed. Its value: output root, run root, exec, offset
+// and seed.
 const appenderEnv = "AGBOX_SHIM_TEST_APPENDER"
 
 const appendBytes = 16 << 20
 
-// prompt is what an appender with that seed appends.
+// prompt returns the data that an appender with that seed appends.
 func prompt(seed int) []byte {
 	line := fmt.Sprintf("%d %s\n", seed, strings.Repeat("prompt ", 100))
 	return bytes.Repeat([]byte(line), appendBytes/len(line))
@@ -41,7 +41,7 @@ func runAppender() {
 	select {}
 }
 
-// killed starts an appender and kills it after a while. It returns how much it had appended.
+// killed starts an appender, kills it after the given time, and returns how many bytes it had appended.
 func (b *box) killed(r execjournal.Request, roots [2]string, offset int64, seed int, after time.Duration) int64 {
 	b.Helper()
 	self, err := os.Executable()
@@ -53,15 +53,15 @@ func (b *box) killed(r execjournal.Request, roots [2]string, offset int64, seed 
 	must(b, cmd.Start())
 	_, err = out.Read(make([]byte, 16)) // ready
 	must(b, err)
-	time.Sleep(after) // where in the append it dies is what is varied
+	time.Sleep(after) // the test varies the point of the kill within the append
 	must(b, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // the kill makes Wait return an error
 	size, err := b.dir.InboxSize(sandbox, r.ExecID)
 	must(b, err)
 	return size - offset
 }
 
-// tornAppends kills the daemon's side in the middle of appends, completes them, and checks what the command read.
+// tornAppends kills appenders in the middle of appends, completes the appends, and checks what the command read.
 func (b *box) tornAppends(rounds int) {
 	b.Helper()
 	roots := [2]string{parent(b.paths.Logs), parent(parent(b.paths.Ctl))}

@@ -8,21 +8,21 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// options are what the command line says. The daemon writes it into the container when that is made, so it never changes:
-// an option may be added, and none may be taken away.
+// options holds the parsed command line. agboxd writes the command line of PID 1 when it creates the container, and it never changes
+// afterwards: a new version may add options and must still accept all old ones.
 type options struct {
 	verb        string
-	defaultUser string   // the image's own
-	user        string   // the sandbox's; empty: agbox where the image has it, else defaultUser
-	dir         string   // of the main process; empty: the container's working directory
-	logLimit    int64    // of each log of the main process; 0: none
-	hardened    bool     // commands start without any capability
-	gated       bool     // init starts nothing before the daemon's release
-	probe       bool     // init runs the command that proves the runtime before its release
-	run         string   // of the container, by init, where it proves its runtime
+	defaultUser string   // the image's user
+	user        string   // the sandbox's user; empty: agbox if the image has that user, else defaultUser
+	dir         string   // working directory of the main process; empty: the container's
+	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
+	hardened    bool     // commands start without capabilities
+	gated       bool     // init starts nothing before agboxd releases it
+	probe       bool     // init runs the command that probes the runtime before the release
+	run         string   // random ID of this run of the container, set by init if it probes the runtime
 	command     []string // the main process
 	execID      string
-	members     int // of the memory reserve
+	members     int // number of members of the memory reserve
 }
 
 func parse(args []string) (o options, ok bool) {
@@ -85,7 +85,7 @@ func (o *options) set(arg string) (ok bool) {
 	return true
 }
 
-// args are the arguments with which init starts a helper of the given verb.
+// args returns the arguments with which init starts a helper process with the given verb.
 func (o options) args(verb string) []string {
 	list := []string{"agbox-shim", verb, "--default-user=" + o.defaultUser}
 	if o.hardened {

@@ -52,14 +52,14 @@ func TestCancelKeepsATrueResult(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 	b.cancel(r)
-	b.ended(b.start(b.sh("true"))) // init has seen the cancel by then
+	b.ended(b.start(b.sh("true"))) // init has observed the cancel by then
 	if j := b.look(r).Journal; j.ExitCode != 3 || j.Cancelled {
 		t.Errorf("%+v", j)
 	}
 	if b.remnants() < 2 {
 		t.Error("the child that outlived its command was killed by a late cancel")
 	}
-	// A command that ends in order on TERM was still ended by the cancel.
+	// A command that exits with code 0 on TERM was still ended by the cancel.
 	r = b.sh("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
 	b.says(b.start(r), "up\n")
 	b.cancel(r)

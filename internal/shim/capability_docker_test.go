@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// hardenedOptions are the options of "docker run" that make a container of the profile hardened, without some capabilities.
+// hardenedOptions returns the options of "docker run" for a container with the hardened profile, without the given capabilities.
 func hardenedOptions(without ...string) []string {
 	options := []string{"--security-opt=no-new-privileges", "--cap-drop=ALL"}
 	for _, c := range profile.Primary(profile.Hardened).CapAdd {
@@ -24,17 +24,17 @@ func hardenedOptions(without ...string) []string {
 	return options
 }
 
-// daemonUID is the user of a daemon that is not root.
+// daemonUID is the user ID of a daemon that does not run as root.
 const daemonUID = 4242
 
 type capabilityUse struct {
 	capability, what string
 	use              func(c *container) string
-	broken           string // part of what use returns without the capability
+	broken           string // part of the text that use returns without the capability
 }
 
-// capabilityUses has, for each capability that PID 1 of a hardened sandbox keeps, what breaks without it. Each use returns "" if
-// it worked, and otherwise what went wrong. docs/decisions/0017-mounts-and-profiles.md has the same table.
+// capabilityUses lists each capability that PID 1 of a hardened sandbox keeps, and what fails without it. Each use returns "" on success,
+// otherwise the failure. docs/decisions/0017-mounts-and-profiles.md has the same table.
 var capabilityUses = []capabilityUse{
 	{"CHOWN", "a command's output pipes belong to its user", runsTrue, "set up a pipe: operation not permitted"},
 	{"SETUID", "a command starts as its user", runsTrue, "operation not permitted"},
@@ -77,7 +77,7 @@ var capabilityUses = []capabilityUse{
 	}, "set the OOM score of process"},
 }
 
-// runsTrue returns why a command did not run as user 1000.
+// runsTrue runs a command as user 1000 and returns why it failed, or "".
 func runsTrue(c *container) string {
 	r := c.request("true")
 	r.User = "agbox"
@@ -85,7 +85,7 @@ func runsTrue(c *container) string {
 	return j.Error
 }
 
-// PID 1 of a hardened sandbox has no capability that it could do without.
+// PID 1 of a hardened sandbox has no superfluous capability.
 func TestContainerOfAHardenedSandboxNeedsEachCapability(t *testing.T) {
 	t.Parallel()
 	for _, row := range capabilityUses {

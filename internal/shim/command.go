@@ -12,13 +12,13 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// Exit codes of a command that could not be started, as shells have them.
+// Exit codes of a command that could not be started; shells use the same ones.
 const (
 	exitCannotRun = 126
 	exitNotFound  = 127
 )
 
-// startError says why a command could not be started. The text holds no argument and no variable.
+// startError describes why a command could not be started. why contains no arguments and no environment variables.
 type startError struct {
 	exitCode int
 	why      string
@@ -30,8 +30,8 @@ func cannotRun(format string, a ...any) *startError {
 	return &startError{exitCannotRun, fmt.Sprintf(format, a...)}
 }
 
-// start starts a command as who in the directory cwd (empty: ours), in a session of its own, with the given descriptors. It
-// returns the process ID.
+// start starts a command in a new session with the given user, environment and descriptors, in the directory cwd; an empty cwd is that of
+// this process. It returns the process ID.
 func start(command []string, cwd string, who passwd.Identity, env []string, files [3]int) (int, *startError) {
 	if why := checkCwd(cwd); why != nil {
 		return 0, why
@@ -64,7 +64,7 @@ func checkCwd(cwd string) *startError {
 	return nil
 }
 
-// candidates are the paths to try, in order, as execvp(3) has it.
+// candidates returns the paths to try, in order, like execvp(3).
 func candidates(program string, env []string) []string {
 	if strings.Contains(program, "/") {
 		return []string{program}
@@ -86,7 +86,7 @@ func candidates(program string, env []string) []string {
 	return list
 }
 
-// startFirst starts the first candidate that the kernel and the user's rights allow.
+// startFirst starts the first candidate that exists and that the user may execute.
 func startFirst(argv, paths []string, attr *syscall.ProcAttr) (int, *startError) {
 	last := &startError{exitNotFound, fmt.Sprintf("command %q was not found", clip(argv[0]))}
 	for _, path := range paths {
@@ -107,7 +107,7 @@ func startFirst(argv, paths []string, attr *syscall.ProcAttr) (int, *startError)
 	return 0, last
 }
 
-// notFound tells a missing program from a missing interpreter, which the kernel reports alike.
+// notFound distinguishes a missing program from a missing interpreter; the kernel returns ENOENT for both.
 func notFound(program, path, cwd string) string {
 	if !filepath.IsAbs(path) && cwd != "" {
 		path = filepath.Join(cwd, path)
@@ -126,7 +126,7 @@ func in(cwd string) string {
 	return fmt.Sprintf(" in %q", clip(cwd))
 }
 
-// clip keeps a name short enough for one sentence.
+// clip shortens a name to 100 bytes for an error message.
 func clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."

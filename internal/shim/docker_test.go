@@ -18,9 +18,9 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// These tests run the real static binary as PID 1 of real containers, mounted as the daemon mounts it.
+// These tests run the static binary as PID 1 of real containers, mounted as agboxd mounts it.
 
-// container is a box whose init is a container's.
+// container is a box whose init is PID 1 of a container.
 type container struct {
 	*box
 	name string
@@ -28,7 +28,7 @@ type container struct {
 
 var builtShim = sync.OnceValues(func() (string, error) { return build("agbox-shim", "../../cmd/agbox-shim") })
 
-// build makes a static program and returns its directory.
+// build compiles a static program and returns its directory.
 func build(name, source string) (string, error) {
 	dir, err := os.MkdirTemp("", "shim-bin-")
 	if err != nil {
@@ -43,7 +43,7 @@ func build(name, source string) (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 }
 
-// testImage has busybox, the users that the tests name, and nothing else.
+// testImage contains only busybox and the users that the tests name.
 var testImage = sync.OnceValues(func() (string, error) {
 	name := fmt.Sprintf("agbox-shim-test:%d", os.Getpid())
 	layer, err := rootfs()
@@ -114,7 +114,7 @@ func newContainer(t testing.TB, options ...string) *container {
 	return newContainerWith(t, nil, options...)
 }
 
-// newContainerWith gives init more arguments.
+// newContainerWith starts a container whose init has more arguments.
 func newContainerWith(t testing.TB, initArgs []string, options ...string) *container {
 	t.Helper()
 	image, err := testImage()
@@ -153,7 +153,7 @@ func (c *container) inspect(format string) string {
 	return docker(c, "inspect", "-f", format, c.name)
 }
 
-// hostPids returns the host's IDs of all processes of the container.
+// hostPids returns the host's process IDs of all processes of the container.
 func (c *container) hostPids() []string {
 	c.Helper()
 	lines := strings.Split(docker(c, "top", c.name, "-eo", "pid"), "\n")
@@ -247,7 +247,7 @@ func TestContainerKilledAndStartedAgain(t *testing.T) {
 func TestContainerAtItsPidsLimit(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "--pids-limit", "40")
-	// awk goes on when it can't fork.
+	// awk continues if it cannot fork.
 	const again = `trap '' TERM; echo up; exec awk 'BEGIN { while (1) system("%s &") }' 2>/dev/null`
 	for _, work := range []string{"sleep 1000", "(sleep 0.02; :)"} {
 		r := c.sh(fmt.Sprintf(again, work))
@@ -297,7 +297,7 @@ func TestContainerHasNoZombiesAndKeepsWhatOperatorsStart(t *testing.T) {
 	for range 5 {
 		c.do(c.sh("for i in 1 2 3 4 5; do (sh -c 'sleep 0.05 & sleep 0.02 &' &); done"))
 	}
-	// A process that ends between the list and the look is no failure of cat's that matters.
+	// cat may fail for a process that exits after the listing; that is no failure of the test.
 	states := func() string { return docker(t, "exec", c.name, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null; true") }
 	c.until("only init and the operator's process to be left", func() bool {
 		text := states()
@@ -356,8 +356,8 @@ func TestContainerWithFiftyExecs(t *testing.T) {
 	}
 }
 
-// TestContainerCosts prints what the shim costs; the bounds are far from what is seen, they catch a mistake.
-// The least of several containers counts: Go adds a thread for each system call that a busy machine makes long.
+// TestContainerCosts prints the cost of the shim. The bounds are far above the usual values; they only catch mistakes. It uses the minimum
+// of several containers, because Go adds a thread for each system call that a busy machine delays.
 func TestContainerCosts(t *testing.T) {
 	const containers = 4
 	least := map[string]int{}

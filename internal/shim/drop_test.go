@@ -39,7 +39,7 @@ func TestLogLimitThatDrops(t *testing.T) {
 	}
 }
 
-// wantCut checks a log: kept bytes of output, and then one marker if something was dropped.
+// wantCut checks that a log has the kept bytes of output, and then one marker if output was dropped.
 func wantCut(t *testing.T, log string, kept int, dropped, limit, recorded int64) {
 	t.Helper()
 	want := ""
@@ -51,7 +51,7 @@ func wantCut(t *testing.T, log string, kept int, dropped, limit, recorded int64)
 	}
 }
 
-// Empty is what a daemon of the first release asks for.
+// An agboxd of the first release leaves the field empty.
 func TestLogLimitThatKills(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

@@ -8,7 +8,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// endable tells whether the end can be recorded now.
+// endable reports whether the end can be recorded now: the command has exited, a killed process tree is gone, and no write waits for a full
+// disk.
 func (s *supervisor) endable() bool {
 	if !s.exited || s.kill.why != notEnding && !s.alone {
 		return false
@@ -16,7 +17,7 @@ func (s *supervisor) endable() bool {
 	return s.retryAt.IsZero()
 }
 
-// finish stores what the command wrote and then records its end. When the disk is full it is called again later.
+// finish stores and syncs the command's output, then records the end. If the disk is full, it schedules a retry.
 func (s *supervisor) finish(buf []byte) {
 	j := s.result()
 	for _, st := range s.copied() {
@@ -45,7 +46,7 @@ func (s *supervisor) finish(buf []byte) {
 
 func (s *supervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
 
-// result is the journal's end without what the logs add.
+// result returns the journal's end, without the fields that finish fills in from the logs.
 func (s *supervisor) result() execjournal.Journal {
 	j := s.rec.journal
 	j.EndedAtNanos = s.endedAt.UnixNano()
@@ -53,7 +54,7 @@ func (s *supervisor) result() execjournal.Journal {
 	j.Stopped = s.kill.why == byStop
 	j.LogLimit = s.kill.why == byLogLimit
 	if s.pid == 0 {
-		return j // it never ran
+		return j // the command was never started
 	}
 	if kills := oomKills() - s.oom; kills > 0 {
 		j.OOMKills, j.OOMLimitBytes = kills, memoryLimit()
@@ -68,7 +69,7 @@ func (s *supervisor) result() execjournal.Journal {
 	return j
 }
 
-// retry tries to store again what a full disk refused.
+// retry flushes output that a full disk refused, once retryAt has passed.
 func (s *supervisor) retry(now time.Time) {
 	if s.retryAt.IsZero() || now.Before(s.retryAt) {
 		return
@@ -79,7 +80,8 @@ func (s *supervisor) retry(now time.Time) {
 	}
 }
 
-// idle tells whether nothing more can come. Only a stop, and a cancel on a full disk, cut output short.
+// idle reports whether no more output can come: no descendant is left and all output is stored. A stop, and a cancel while the disk is
+// full, discard the remaining output.
 func (s *supervisor) idle() bool {
 	if s.stopping || s.alone && s.giveUp {
 		return true
@@ -92,7 +94,7 @@ func (s *supervisor) idle() bool {
 	return s.alone
 }
 
-// lastWords takes what was written into the outbox until now, and removes it. It returns false as long as a full disk is to be waited for.
+// lastWords stores what the outbox holds now and removes the outbox. It returns false while it has to wait for space on a full disk.
 func (s *supervisor) lastWords(buf []byte) bool {
 	if s.words == nil {
 		return true

@@ -10,10 +10,10 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// defaultPath is the engine's, for an image that sets none.
+// defaultPath is the engine's default PATH, for an image that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment lays the user's own variables and then the request's over the container's.
+// environment returns the container's variables, overridden by the user's own (HOME, USER, LOGNAME) and then by those of the request.
 func environment(container []string, who passwd.Identity, request map[string]string) []string {
 	env := make(map[string]string)
 	for _, pair := range container {
@@ -42,7 +42,7 @@ func environment(container []string, who passwd.Identity, request map[string]str
 	return list
 }
 
-// withShim lets programs of an agent find us, after all that they find anyway.
+// withShim appends the directory of agbox-shim to PATH, so that programs of an agent find it after all other programs.
 func withShim(env []string) []string {
 	for i, pair := range env {
 		if strings.HasPrefix(pair, "PATH=") {
@@ -52,5 +52,5 @@ func withShim(env []string) []string {
 	return env
 }
 
-// engineHome tells whether HOME is what the engine gave PID 1 for being root, and so no choice of the image's.
+// engineHome reports whether HOME has a value that the engine sets for root, and thus is not the image's choice.
 func engineHome(home string) bool { return home == "" || home == "/" || home == "/root" }

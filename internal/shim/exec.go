@@ -13,23 +13,24 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// Exit codes of a supervisor. Any other end means that it was killed or crashed, and that its tree may still run.
+// Exit codes of a supervisor. Any other exit means that it was killed or crashed, and that its process tree may still run.
 const (
-	settled  = 0  // nothing more to do for this exec
-	tryAgain = 75 // no journal was created, for a reason that may pass (EX_TEMPFAIL)
+	settled  = 0  // this exec needs no further action
+	tryAgain = 75 // no journal was created, for a transient reason (EX_TEMPFAIL)
 )
 
-// Descriptors that init gives to a supervisor. The lock is only held: it ends when init and we have both closed it.
+// Descriptors that a supervisor inherits from init. The supervisor does not use the lock; it is released when init and the supervisor have
+// both closed it.
 const (
 	stopFd  = 3
-	startFd = 4 // readable once init has raised our score; closed by us when the command runs
+	startFd = 4 // readable once init has raised the supervisor's score; the supervisor closes it when the start is over
 	lockFd  = 5
 )
 
-// errSettled ends a supervisor before it began: nothing is to be run, and nothing is wrong.
+// errSettled ends a supervisor before it starts a command: there is nothing to run, and this is no error.
 var errSettled = errors.New("nothing to do")
 
-// runExec is the life of a supervisor.
+// runExec is the main function of an exec's supervisor. It returns settled or tryAgain.
 func runExec(at places, o options) int {
 	id := o.execID
 	score := startingOOMScore()
@@ -52,8 +53,8 @@ func runExec(at places, o options) int {
 	return settled
 }
 
-// becomeSupervisor sets up the process. From then on it knows when the container stops, also if it was told before it could
-// hear: init raises stopFd before it signals.
+// becomeSupervisor sets up the process. From then on it knows whether the container stops, even if that happened before the signal handler
+// was installed: init raises stopFd before it signals.
 func becomeSupervisor() (*signals, error) {
 	unix.CloseOnExec(stopFd)
 	unix.CloseOnExec(startFd)
@@ -65,14 +66,14 @@ func becomeSupervisor() (*signals, error) {
 	if n, err := unix.Poll(stop, 0); err == nil && n == 1 && stop[0].Revents&unix.POLLIN != 0 {
 		sig.flags[sandboxStops].Store(true)
 	}
-	// All that the command leaves behind stays our child, wherever it forks to.
+	// All descendants of the command stay descendants of the supervisor, however they fork.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
 	}
 	return sig, warmThreads(idleThreads)
 }
 
-// prepare does everything up to the journal. After it, the exec is ours and must get its end.
+// prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
 func prepare(at places, o options, sig *signals) (*supervisor, error) {
 	id := o.execID
 	ctl, err := openDir(at.ctl + "/" + execjournal.ExecDir)
@@ -90,7 +91,7 @@ func prepare(at places, o options, sig *signals) (*supervisor, error) {
 	s := &supervisor{ctl: ctl, logDir: logs, sig: sig}
 	s.request, err = readRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errSettled // it was taken back
+		return nil, errSettled // agboxd removed the request
 	}
 	s.rec = newRecorder(logs, id, s.request.Nonce)
 	s.rec.journal.Run = o.run
@@ -103,8 +104,8 @@ func prepare(at places, o options, sig *signals) (*supervisor, error) {
 	return s, s.claim(logs, id, cmp.Or(s.request.User, o.user), o.defaultUser)
 }
 
-// claim opens the logs and creates the journal. The logs are shared with the user here, so that a full disk delays the start and does not
-// fail it; a user that can't be identified fails it later.
+// claim opens the logs and creates the journal. It shares the logs with the user here, so that a full disk delays the start instead of
+// failing it. A user that cannot be identified fails the start later, in launch.
 func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 	who, unknown := identify("/etc", user, defaultUser)
 	for i, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
@@ -124,16 +125,16 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 		}
 	}
 	if s.sig.take(sandboxStops) {
-		return errSettled // the container stops: never start after that
+		return errSettled // no command starts after the container has started to stop
 	}
 	err := s.rec.begin(time.Now().UnixNano())
 	if errors.Is(err, fs.ErrExist) {
-		return errSettled // somebody else was first
+		return errSettled // another supervisor, or agboxd, created the journal first
 	}
 	if err != nil {
 		return fmt.Errorf("create the journal: %w", err)
 	}
-	for _, fd := range s.logs { // nobody wrote there for this exec before
+	for _, fd := range s.logs { // output of this exec is not in the logs yet
 		if err := unix.Ftruncate(fd, 0); err != nil {
 			say("exec %s: truncate a log: %v", id, err)
 		}
@@ -141,7 +142,7 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 	return nil
 }
 
-// refuse records that the exec can't be started, if its nonce is known.
+// refuse records that the exec cannot be started, if its nonce is known.
 func (s *supervisor) refuse(why error) error {
 	say("exec %s: %v", s.rec.journal.ExecID, why)
 	if s.rec.journal.Nonce == "" {
@@ -154,10 +155,10 @@ func (s *supervisor) refuse(why error) error {
 	return err
 }
 
-// launch starts the command, unless it was cancelled before, and records the end if it can't.
+// launch starts the command, unless it was cancelled before, and sets the end if the start fails.
 //
-// The cancel file is read after the journal exists, and init signals only when the journal exists: so a cancel that is
-// written at any time is seen here or there.
+// launch reads the cancel file after the journal exists, and init signals the supervisor only if the journal exists. So launch or the
+// signal finds a cancel, whenever it is written.
 func (s *supervisor) launch(at places, o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
@@ -188,7 +189,7 @@ func (s *supervisor) launch(at places, o options) {
 	}
 }
 
-// neverRan sets the end of a command that did not start.
+// neverRan sets the end of a command that was not started.
 func (s *supervisor) neverRan(exitCode, signal int, why string) {
 	j := &s.rec.journal
 	s.exited, s.alone = true, true

@@ -11,25 +11,25 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// feeder copies the inbox of an exec into the standard input of its command, once, from the start to the end. It holds one
-// piece at a time and never waits: what the command does not read stays in the inbox. A nil feeder has nothing to do.
+// feeder copies the inbox of an exec into the standard input of its command, once, from start to end. It holds one piece at a time and
+// never blocks: data that the command has not read stays in the inbox. The methods of a nil feeder do nothing.
 type feeder struct {
 	ctl, logs int // directories
 	id        string
 	pipe      int // write end, non-blocking; -1 once it is closed
-	inbox     int // -1 as long as there is none
+	inbox     int // -1 while it does not exist
 	offset    int64
-	size      int64 // of the inbox, as last seen
+	size      int64 // last observed size of the inbox, in bytes
 	closed    bool  // the inbox ends at size
 	acked     int64
-	ackAt     time.Time // the disk was full; zero: it was not
+	ackAt     time.Time // next attempt to record the offset, after a full disk; zero: none
 	buf       []byte
 }
 
-// feedPiece is what a pipe holds by default.
+// feedPiece is the default capacity of a pipe, in bytes.
 const feedPiece = 64 << 10
 
-// open makes the pipe and returns its read end.
+// open creates the pipe and returns its read end.
 func (f *feeder) open(who passwd.Identity) (int, error) {
 	p, err := newPipe(who, 1)
 	if err != nil {
@@ -39,8 +39,8 @@ func (f *feeder) open(who passwd.Identity) (int, error) {
 	return p[0], nil
 }
 
-// look finds out what the daemon has appended. Whether the inbox is closed is asked first: what is appended before a close
-// is seen with it.
+// look observes the size of the inbox and whether it is closed. It checks for the close first: data appended before a close is then
+// observed together with it.
 func (f *feeder) look() {
 	if f == nil || f.pipe < 0 {
 		return
@@ -73,8 +73,8 @@ func (f *feeder) openInbox() error {
 	return err
 }
 
-// interest is what poll(2) is to wait for; ok is false when there is nothing. Without anything to write it still tells of a
-// command that has closed its standard input.
+// interest returns the entry for poll(2); ok is false if there is none. Even with no data to write, poll reports that the command has
+// closed its standard input.
 func (f *feeder) interest() (fd unix.PollFd, ok bool) {
 	if f == nil || f.pipe < 0 {
 		return unix.PollFd{}, false
@@ -86,10 +86,10 @@ func (f *feeder) interest() (fd unix.PollFd, ok bool) {
 	return fd, true
 }
 
-// feed hands over one piece at most.
+// feed writes at most one piece to the command.
 func (f *feeder) feed(events int16) {
 	if events&unix.POLLERR != 0 {
-		f.hangUp() // nobody can read it any more
+		f.hangUp() // the read end is closed
 		return
 	}
 	n, err := unix.Pread(f.inbox, f.buf[:min(f.size-f.offset, feedPiece)], f.offset)
@@ -113,14 +113,14 @@ func (f *feeder) feed(events int16) {
 	f.settle()
 }
 
-// settle ends standard input where the inbox ends.
+// settle closes standard input once all of a closed inbox was written.
 func (f *feeder) settle() {
 	if f.closed && f.offset == f.size {
 		f.hangUp()
 	}
 }
 
-// ack records how much was handed over, now or, on a full disk, later.
+// ack records the number of bytes written to the command. On a full disk it schedules a retry.
 func (f *feeder) ack(now time.Time) {
 	f.ackAt = time.Time{}
 	if f.acked == f.offset {
@@ -133,14 +133,14 @@ func (f *feeder) ack(now time.Time) {
 	f.acked = f.offset
 }
 
-// retry records what a full disk refused, if it is time.
+// retry calls ack again once ackAt has passed.
 func (f *feeder) retry(now time.Time) {
 	if f != nil && !f.ackAt.IsZero() && !now.Before(f.ackAt) {
 		f.ack(now)
 	}
 }
 
-// due is when retry is to be called; zero: never.
+// due returns the time for the next call of retry; zero: none.
 func (f *feeder) due() time.Time {
 	if f == nil {
 		return time.Time{}
@@ -148,7 +148,7 @@ func (f *feeder) due() time.Time {
 	return f.ackAt
 }
 
-// hangUp ends standard input.
+// hangUp closes standard input.
 func (f *feeder) hangUp() {
 	if f == nil || f.pipe < 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// agent is a request as an agent's incarnation has it.
+// agent returns a request like that of an agent's incarnation.
 func (b *box) agent(script string) execjournal.Request {
 	r := b.sh(script)
 	r.ExecID = "agent-" + r.Nonce[len(r.Nonce)-4:] + ".1"
@@ -20,7 +20,7 @@ func (b *box) agent(script string) execjournal.Request {
 	return r
 }
 
-// give appends to the inbox of r.
+// give appends data to the inbox of r.
 func (b *box) give(r execjournal.Request, text string) {
 	b.Helper()
 	size, err := b.dir.InboxSize(sandbox, r.ExecID)
@@ -34,7 +34,7 @@ func (b *box) closeInbox(r execjournal.Request) {
 	must(b, b.dir.CloseInbox(sandbox, r.ExecID))
 }
 
-// acked waits until all of the inbox of r was handed over.
+// acked waits until the whole inbox of r was written to the command.
 func (b *box) acked(r execjournal.Request) {
 	b.Helper()
 	b.until("the inbox to be acknowledged", func() bool {
@@ -85,7 +85,7 @@ func TestInboxIsStandardInput(t *testing.T) {
 	}
 }
 
-// An inbox is larger than any pipe. It comes whole and once, however it was appended to.
+// An inbox may be larger than any pipe. The command receives it complete and once, however it was appended to.
 func TestInboxThatIsLarge(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
@@ -113,7 +113,7 @@ func TestCommandThatDoesNotReadBlocksNothing(t *testing.T) {
 	b.until("the pipe to be full", func() bool { n, _ := b.dir.InboxAcked(sandbox, r.ExecID); return n > 0 })
 	pid := b.supervisor(r)
 	out, _ := b.logs(r)
-	b.output(r, func(now string) bool { return len(now) > len(out)+30 }) // its output still comes
+	b.output(r, func(now string) bool { return len(now) > len(out)+30 }) // its output is still copied
 	before := cpuTicks(b, pid)
 	b.output(r, func(now string) bool { return len(now) > len(out)+120 })
 	if used := cpuTicks(b, pid) - before; used > 10 {
@@ -128,7 +128,7 @@ func TestCommandThatDoesNotReadBlocksNothing(t *testing.T) {
 	}
 }
 
-// cpuTicks is what a process has used, in hundredths of a second.
+// cpuTicks returns the CPU time of a process, in hundredths of a second.
 func cpuTicks(b *box, pid int) (sum int) {
 	b.Helper()
 	line := b.read(fmt.Sprintf("/proc/%d/stat", pid))
@@ -148,7 +148,7 @@ func TestCommandThatClosesItsStandardInput(t *testing.T) {
 	b.start(r)
 	b.give(r, "one\ntwo\n")
 	b.says(r, "one\nclosed\n")
-	b.give(r, strings.Repeat("more", 1<<18)) // nobody can read it
+	b.give(r, strings.Repeat("more", 1<<18)) // no process can read it
 	before := cpuTicks(b, b.supervisor(r))
 	out, _ := b.logs(r)
 	b.output(r, func(now string) bool { return len(now) > len(out)+120 })
@@ -161,7 +161,7 @@ func TestCommandThatClosesItsStandardInput(t *testing.T) {
 	}
 }
 
-// The children of an agent do not eat its prompts once it has ended, and do not keep it from ending.
+// Children of an agent that has exited do not read its prompts and do not delay the record of its end.
 func TestInboxIsNotForOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
@@ -200,7 +200,7 @@ func TestInboxOfADeadSupervisorIsReadByNobody(t *testing.T) {
 	}
 }
 
-// Without inotify PID 1 looks by itself, and everything is as before.
+// Without inotify PID 1 polls, and everything else is unchanged.
 func TestInboxWithoutInotify(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

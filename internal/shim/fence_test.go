@@ -92,7 +92,7 @@ func TestCloseAndStartHaveOneOutcome(t *testing.T) {
 		}
 		closed++
 		b.until("its supervisor to go", func() bool { return b.supervisor(r) == 0 })
-		b.ended(b.start(b.request("true"))) // and a later look changes nothing
+		b.ended(b.start(b.request("true"))) // a later rescan changes nothing
 		if _, err := os.Stat(marker); err == nil {
 			t.Errorf("exec %d ran although it was closed", i)
 		}
@@ -146,7 +146,7 @@ func TestLockHeldBySomebodyElseDelaysTheStart(t *testing.T) {
 	must(t, err)
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB))
 	b.start(r)
-	b.ended(b.start(b.request("true"))) // init has met the lock by then
+	b.ended(b.start(b.request("true"))) // init has tried the lock by then
 	if s := b.look(r); s.Phase != execjournal.None {
 		t.Errorf("%v while the lock was held", s.Phase)
 	}
@@ -154,7 +154,7 @@ func TestLockHeldBySomebodyElseDelaysTheStart(t *testing.T) {
 	b.ended(r)
 }
 
-// TestLocksThatOthersMayOpenAreReplaced: whoever holds one holds nothing. A symlink and a FIFO are none at all.
+// TestLocksThatOthersMayOpenAreReplaced: a lock on a file that other users may open does not count. A symlink and a FIFO are no lock files.
 func TestLocksThatOthersMayOpenAreReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

@@ -27,8 +27,7 @@ func readRequest(ctl int, id string) (execjournal.Request, error) {
 	return execjournal.DecodeRequest(data, id)
 }
 
-// openLog opens a log for appending. Other users may not read it until shareLog. ErrMalformed: its name belongs to something else than a
-// regular file.
+// openLog opens a log for appending. Other users may not read it until shareLog. It returns ErrMalformed if name is not a regular file.
 func openLog(logs int, name string) (int, error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(logs, name, flags, execjournal.PrivateMode)
@@ -46,7 +45,7 @@ func openLog(logs int, name string) (int, error) {
 	return fd, nil
 }
 
-// shareLog lets the user whose output a log holds read it.
+// shareLog lets the user that runs the command read its log.
 func shareLog(dir, log int, who passwd.Identity) error {
 	if err := execjournal.Entrust(dir, log, int(who.GID), execjournal.LogMode); err != nil {
 		return fmt.Errorf("set the mode of a log: %w", err)
@@ -54,7 +53,7 @@ func shareLog(dir, log int, who passwd.Identity) error {
 	return nil
 }
 
-// sameFile tells whether fd is the file name of the directory dir.
+// sameFile reports whether fd is the file called name in the directory dir.
 func sameFile(fd, dir int, name string) bool {
 	var a, b unix.Stat_t
 	return unix.Fstat(fd, &a) == nil && unix.Fstatat(dir, name, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&

@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/testing/smalldisk"
 )
 
-// newSmallBox has a log directory on a file system of its own, of 256 KiB.
+// newSmallBox returns a box whose log directory is a file system of its own, of 256 KiB.
 func newSmallBox(t *testing.T, args ...string) *box {
 	t.Helper()
 	b := newBox(t)
@@ -114,7 +114,7 @@ func TestFullDiskKeepsTheMarkerForLater(t *testing.T) {
 
 func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
 	t.Parallel()
-	b := newSmallBox(t, "--", "/bin/sh", "-c", "trap '' TERM; head -c 270000 /dev/zero; exit 9") // its end does not race with the TERM
+	b := newSmallBox(t, "--", "/bin/sh", "-c", "trap '' TERM; head -c 270000 /dev/zero; exit 9") // exits independently of the TERM
 	b.until("the disk to be full", func() bool {
 		var st unix.Statfs_t
 		must(t, unix.Statfs(b.paths.Logs, &st))
@@ -131,7 +131,7 @@ func TestFullDiskDelaysTheEndOfTheMainProcessUntilTheStop(t *testing.T) {
 	}
 }
 
-// TestACancelThatIsALinkToTheRequest is what the daemon writes when its own disk is full.
+// TestACancelThatIsALinkToTheRequest: agboxd writes such a cancel when its own disk is full.
 func TestACancelThatIsALinkToTheRequest(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

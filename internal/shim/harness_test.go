@@ -19,8 +19,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// The test binary is the shim as well: init and its supervisors are real processes, only without a PID namespace and with
-// directories of the test.
+// The test binary also runs as the shim: init and its supervisors are real processes, but without a PID namespace and with directories of
+// the test.
 const placesEnv = "AGBOX_SHIM_TEST_PLACES"
 
 var verbs = []string{"init", "exec", "main", reserveVerb, "acp", "checkpoint", "status", "done"}
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// everyInShort is how far a row of many tries goes at a time: with -short it leaves most of them out.
+// everyInShort returns the step of a loop over many cases: with -short it skips most of them.
 func everyInShort(n int) int {
 	if testing.Short() {
 		return n
@@ -48,7 +48,7 @@ func everyInShort(n int) int {
 	return 1
 }
 
-// cleanups run after all tests.
+// cleanups are called after all tests.
 var cleanups []func()
 
 func atExit(f func()) { cleanups = append(cleanups, f) }
@@ -56,8 +56,8 @@ func atExit(f func()) { cleanups = append(cleanups, f) }
 const (
 	sandbox  = "box-1"
 	patience = 30 * time.Second
-	// longGrace outlasts every test: a command that obeys its TERM is never killed, however busy the host is. Those that do not obey get
-	// a shorter one.
+	// longGrace is longer than every test: a command that exits on TERM is never killed, however busy the host is. Commands that ignore
+	// TERM get a shorter grace period.
 	longGrace = 10 * time.Minute
 )
 
@@ -67,13 +67,13 @@ type box struct {
 	dir   *execjournal.Dir
 	paths execjournal.Paths
 	cmd   *exec.Cmd
-	done  chan struct{} // closed when init has ended
+	done  chan struct{} // closed when init has exited
 	last  atomic.Int64
 	wrap  func(*exec.Cmd) // changes how init is started
-	args  []string        // more arguments of init
+	args  []string        // additional arguments of init
 }
 
-// newBox prepares the directories; boot starts init.
+// newBox creates the directories; boot starts init.
 func newBox(t testing.TB) *box {
 	t.Helper()
 	root := t.TempDir()
@@ -97,7 +97,7 @@ func (b *box) boot() *box {
 		b.wrap(b.cmd)
 	}
 	b.cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs+":"+b.paths.Out,
-		"GORACE=atexit_sleep_ms=0") // or every process of a race build would end a second late
+		"GORACE=atexit_sleep_ms=0") // otherwise every process of a race build exits a second late
 	b.cmd.Dir = "/"
 	if b.cmd.Stderr == nil {
 		b.cmd.Stderr = os.Stderr
@@ -114,7 +114,7 @@ func (b *box) boot() *box {
 	return b
 }
 
-// destroy ends init and everything below it, as the end of a PID namespace would.
+// destroy kills init and all its descendants, as the end of a PID namespace would.
 func (b *box) destroy() {
 	tree{root: b.cmd.Process.Pid}.kill()
 	_ = b.cmd.Process.Kill()
@@ -147,13 +147,13 @@ func (b *box) look(r execjournal.Request) execjournal.Status {
 	return s
 }
 
-// until waits for a condition that the processes bring about.
+// until waits for a condition that other processes bring about.
 func (b *box) until(what string, ok func() bool) {
 	b.Helper()
 	b.within(patience, what, ok)
 }
 
-// within is until for what may take long on a busy machine.
+// within is until with a longer timeout, for slow operations on a busy machine.
 func (b *box) within(d time.Duration, what string, ok func() bool) {
 	b.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Millisecond) {
@@ -231,7 +231,7 @@ func (b *box) supervisor(r execjournal.Request) int {
 	return 0
 }
 
-// remnants counts the processes below init.
+// remnants returns the number of descendants of init.
 func (b *box) remnants() int {
 	list, err := processes()
 	if err != nil {
@@ -240,7 +240,7 @@ func (b *box) remnants() int {
 	return len(below(list, b.cmd.Process.Pid, nil))
 }
 
-// stop sends TERM to init and waits for its end, with code 0.
+// stop sends TERM to init and waits until it exits with code 0.
 func (b *box) stop() {
 	b.Helper()
 	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -251,7 +251,7 @@ func (b *box) stop() {
 	}
 }
 
-// exitCode waits for the end of init.
+// exitCode waits until init exits and returns its exit code.
 func (b *box) exitCode() int {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

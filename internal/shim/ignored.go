@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sigaction is struct sigaction of the kernel on 64-bit machines.
+// sigaction is the kernel's struct sigaction on 64-bit machines.
 type sigaction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
@@ -17,9 +17,9 @@ const (
 	lastSignal = 64
 )
 
-// heedSignals gives every signal that we ignore its default action. Ignoring is inherited, from an engine that was itself
-// started by a shell in the background down to every command, which would then be deaf to ^C. Package signal can't do
-// this for signals that the runtime found ignored, nor for those that it keeps away from.
+// heedSignals resets every ignored signal to its default action. Ignored signals are inherited from the engine, which a shell may have
+// started in the background, by every command, which would then not react to ^C. Package signal cannot reset signals that were ignored when
+// the runtime started, nor those that the runtime does not handle.
 func heedSignals() {
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		var now, byDefault sigaction

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// An engine that was started in the background of a shell ignores some signals, and what it starts inherits that.
+// An engine that a shell started in the background ignores some signals, and its child processes inherit this.
 func TestACommandIgnoresNoSignalWhateverItsEngineDid(t *testing.T) {
 	b := newBox(t)
 	b.wrap = func(cmd *exec.Cmd) {

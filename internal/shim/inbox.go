@@ -12,18 +12,18 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// inbox is the directory that the daemon writes requests to, and the inboxes of execs. It may not exist yet.
+// inbox is the directory to which agboxd writes request files, cancels and the inboxes of execs. It may not exist yet.
 type inbox struct {
 	ctl, dir string
-	fd       int // inotify instance; -1 when the kernel gives none
+	fd       int // inotify instance; -1: none yet, or the kernel refused one
 }
 
 func newInbox(ctl string) inbox {
 	return inbox{ctl: ctl, dir: filepath.Join(ctl, execjournal.ExecDir), fd: -1}
 }
 
-// watch makes sure that new files wake us; false when there is no inotify instance to be had. Watching what is watched
-// already changes nothing, and a directory that was recreated is a new one to the kernel.
+// watch adds inotify watches for new files and reports whether inotify works. Adding an existing watch changes nothing; a recreated
+// directory needs a new watch, so watch is called before each listing.
 func (b *inbox) watch() bool {
 	if b.fd < 0 {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -38,14 +38,14 @@ func (b *inbox) watch() bool {
 	return dirErr == nil || ctlErr == nil && errors.Is(dirErr, unix.ENOENT)
 }
 
-// fill is what an exec's inbox is like.
+// fill is the observed state of an exec's inbox: which file it is, its size in bytes, and whether it is closed.
 type fill struct {
 	file   fileID
 	size   int64
 	closed bool
 }
 
-// filled looks at the inbox of an exec.
+// filled observes the inbox of an exec.
 func (b *inbox) filled(id string) (f fill) {
 	var st unix.Stat_t
 	if unix.Lstat(b.dir+"/"+execjournal.InboxName(id), &st) == nil {
@@ -55,7 +55,7 @@ func (b *inbox) filled(id string) (f fill) {
 	return f
 }
 
-// list returns all names; none when the directory can't be read.
+// list returns the names of all files; none if the directory cannot be read.
 func (b *inbox) list() []string {
 	dir, err := os.Open(b.dir)
 	if err != nil {
@@ -69,8 +69,8 @@ func (b *inbox) list() []string {
 	return names
 }
 
-// read returns the names that came. all says that only a full look will do: events were dropped, or the directory itself
-// came.
+// read returns the names of the pending inotify events. all reports that the caller must list the directory: the kernel dropped events, or
+// the directory itself was created.
 func (b *inbox) read() (names []string, all bool) {
 	buf := make([]byte, 16<<10)
 	n, err := unix.Read(b.fd, buf)

@@ -21,7 +21,7 @@ func TestInboxThatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.boot()
-	time.Sleep(100 * time.Millisecond) // let init see that there is none; too short only makes the test easier
+	time.Sleep(100 * time.Millisecond) // let init observe that no file exists; a shorter pause only makes the test easier
 	if _, err := b.dir.Prepare(sandbox); err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +35,9 @@ func TestInboxThatComesLate(t *testing.T) {
 	b.ended(b.start(b.request("true")))
 }
 
-// The number of inotify instances is bounded for each user of the host. In a user namespace of its own init gets none, and rescans more
-// often. With the usual interval every exec but the first would wait for all of it, because the rescan that started the one before has
-// just been; on a busy host some may take long, but not all.
+// The kernel bounds the number of inotify instances for each user of the host. In a new user namespace init gets none, and rescans more
+// often. With rescanEvery every exec but the first would wait the whole interval, because the rescan that started the previous exec has
+// just run. On a busy host some execs may take that long, but not all.
 func TestWithoutInotify(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -64,7 +64,7 @@ func TestWithoutInotify(t *testing.T) {
 	}
 }
 
-// withoutInotify has init run where the kernel gives it no instance, or skips the test.
+// withoutInotify runs init where the kernel gives it no inotify instance, or skips the test.
 func (b *box) withoutInotify() {
 	b.Helper()
 	b.wrap = func(cmd *exec.Cmd) {
@@ -158,7 +158,7 @@ func TestInvalidRequestIsRefused(t *testing.T) {
 	r = b.request("true")
 	put(r, "{ torn")
 	b.ended(b.start(b.request("true")))
-	b.ended(b.start(r)) // rewritten, it is started
+	b.ended(b.start(r)) // after it was rewritten, init starts it
 	r = b.request("true")
 	put(r, fmt.Sprintf(`{"version":1,"exec_id":%q,"nonce":%q,"command":["true"],"later":{"x":[1]}}`, r.ExecID, r.Nonce))
 	if j := b.ended(r); j.ExitCode != 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// How often init looks at all requests by itself. inotify makes it look at once; the long pause is the net under it, for
-// runtimes that do not forward it. The short one is for a host whose user has no inotify instance left
-// (fs.inotify.max_user_instances is per host user, so all containers' roots share it).
+// Pauses between two rescans of all requests. inotify wakes init at once; rescanEvery is the fallback for runtimes that do not forward
+// inotify events. rescanEveryUnwoken applies when the host's user has no inotify instance left (fs.inotify.max_user_instances is per host
+// user, so the roots of all containers share it), and where inotify may not report files that the host writes.
 const (
 	rescanEvery        = 2 * time.Second
 	rescanEveryUnwoken = 50 * time.Millisecond
@@ -22,37 +22,37 @@ const (
 
 // initProcess is PID 1.
 //
-//   - A request without a journal is started, by one supervisor that inherits the exec's lock.
-//   - init keeps the lock as well, until the supervisor has ended in order, or nothing of its tree is left.
-//   - After TERM, or the end of the main process, nothing is started; it ends when every supervisor has, with the exit code
-//     of the main process. What is left then the kernel kills with the PID namespace.
+//   - It starts one supervisor for each request without a journal; the supervisor inherits the exec's lock.
+//   - It holds the lock as well, until the supervisor has exited in order or its whole process tree is gone.
+//   - After TERM, or the exit of the main process, it starts nothing. It exits when every supervisor has exited, with the exit code of the
+//     main process. The kernel kills remaining processes with the PID namespace.
 //
-// All state can be lost: it is derived from the files and from its own children, which die with it.
+// All state in memory may be lost: it is derived from the files and from child processes, which die with PID 1.
 type initProcess struct {
 	places
 	options
-	logs  int // directory
-	stop  int // eventfd that all supervisors have; readable once the container stops
+	logs  int // the log directory; -1 until it is open
+	stop  int // eventfd that all supervisors inherit; readable once the container stops
 	sig   *signals
 	inbox inbox
 
-	score    oomScore // of PID 1
+	score    oomScore // OOM score of PID 1
 	starting starting
 	reserve  reserve
-	mainPid  int  // supervisor of the main process; 0: there is none
-	released bool // nothing of the sandbox's own is started before
+	mainPid  int  // process ID of the main process's supervisor; 0: none
+	released bool // before the release init starts no process of the sandbox
 	exitCode int
-	unable   string // why this runtime can run no command; empty: it can, as far as PID 1 can see
+	unable   string // why this runtime cannot run commands; empty: no reason known to PID 1
 
 	children map[string]*child // living supervisors, by exec ID
-	dead     []*child          // supervisors that were killed; what they left is being killed
-	clean    int               // rounds in a row that found nothing left of them
-	settled  map[string]fileID // requests that need no more attention
-	failures map[string]int    // supervisors that were killed before they created a journal
-	busy     map[string]int    // requests whose lock somebody else held, and how often
+	dead     []*child          // supervisors that died; their process trees are being killed
+	clean    int               // consecutive purge rounds that found no process
+	settled  map[string]fileID // handled requests, by exec ID
+	failures map[string]int    // number of supervisors that died before they created a journal, by exec ID
+	busy     map[string]int    // number of failed attempts to lock, by exec ID
 	draining bool
 	rescanAt time.Time
-	soon     time.Time // next look at busy and failed ones; zero: none
+	soon     time.Time // next retry of busy, failed and waiting requests; zero: none
 }
 
 // child is one supervisor.
@@ -61,11 +61,12 @@ type child struct {
 	pid     int
 	lock    int
 	request fileID
-	fed     fill // the inbox as it was told of
+	fed     fill // the inbox as last announced to the supervisor
 }
 
 func runInit(at places, o options) int {
-	// Whatever a runtime left open in us is not the commands'. Kernels before 5.11 refuse; then it stays as it is.
+	// A runtime may have left descriptors open; commands must not inherit them. Kernels before 5.11 lack CLOSE_RANGE_CLOEXEC, so there they
+	// stay open.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	heedSignals()
 	sig, err := catch()
@@ -87,7 +88,7 @@ func runInit(at places, o options) int {
 	if err != nil {
 		say("read the OOM score: %v", err)
 	}
-	_ = unix.Unlink(filepath.Join(at.logs, execjournal.TerminatedName)) // of an earlier run; most often there is none
+	_ = unix.Unlink(filepath.Join(at.logs, execjournal.TerminatedName)) // left by an earlier run of the container, if any
 	p := &initProcess{
 		score:  score,
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
@@ -127,7 +128,7 @@ func (p *initProcess) loop() int {
 	}
 }
 
-// noteTerm leaves a file that says that PID 1 got a TERM. By it the daemon tells docker stop from a crash.
+// noteTerm creates a file which records that PID 1 received TERM or INT. agboxd uses it to distinguish docker stop from a crash.
 func (p *initProcess) noteTerm() {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Open(filepath.Join(p.places.logs, execjournal.TerminatedName), flags, 0o600)
@@ -138,8 +139,9 @@ func (p *initProcess) noteTerm() {
 	unix.Close(fd)
 }
 
-// drain tells every supervisor, once, that the container stops. One that is too young to know the signal dies of it, and has
-// started nothing, or ignores it, as the Go runtime does before it is told otherwise, and then finds the eventfd raised.
+// drain notifies every supervisor, once, that the container stops. A supervisor that has not installed its signal handler yet either dies
+// of SIGUSR1 before it has started a command, or ignores it, as the Go runtime does before signal.Notify, and then reads the raised
+// eventfd.
 func (p *initProcess) drain() {
 	if p.draining {
 		return
@@ -148,7 +150,7 @@ func (p *initProcess) drain() {
 	if len(p.command) > 0 && !p.released {
 		p.exitCode = stoppedEarly
 	}
-	_, _ = unix.Write(p.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only when it is full, and so readable
+	_, _ = unix.Write(p.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the counter is full, and thus readable
 	for _, c := range p.children {
 		_ = unix.Kill(c.pid, unix.SIGUSR1)
 	}
@@ -157,7 +159,7 @@ func (p *initProcess) drain() {
 	}
 }
 
-// wait sleeps until a signal, a file in the inbox, or the next due time.
+// wait blocks until a signal, an inotify event, a supervisor that finished starting, or the next due time, and handles these events.
 func (p *initProcess) wait() {
 	fds := []unix.PollFd{{Fd: int32(p.sig.fd), Events: unix.POLLIN}}
 	if p.inbox.fd >= 0 {
@@ -191,7 +193,7 @@ func (p *initProcess) wait() {
 	}
 }
 
-// rescan looks at every request and cancel there is, and at the memory reserve.
+// rescan handles every request and cancel file, and keeps the memory reserve running.
 func (p *initProcess) rescan(now time.Time) {
 	p.soon = time.Time{}
 	p.rescanAt = now.Add(rescanEvery)

@@ -2,35 +2,35 @@ package shim
 
 import "time"
 
-// reason is why a running command is being ended.
+// reason is why the supervisor ends a running command.
 type reason int
 
 const (
 	notEnding reason = iota
 	byCancel
 	byStop     // the container stops
-	byLogLimit // the command wrote more than it may
+	byLogLimit // the command exceeded its log limit
 )
 
-// Pauses between two rounds of KILL: the first, and the longest, for a process that the kernel does not let die. The death
-// of a child brings the next round on at once.
+// The first and the longest pause between two rounds of KILL. The longest applies to a process that the kernel does not let die. The death
+// of a child starts the next round at once.
 const (
 	killEvery    = 10 * time.Millisecond
 	killEveryMax = 640 * time.Millisecond
 )
 
-// killer ends a process tree: TERM, then KILL after the grace, again and again until nothing is left. Its user calls step
-// whenever due has come or a child has died, until no child is left.
+// killer ends a process tree: TERM, then KILL after the grace period, repeated until no process is left. Its caller calls step when due has
+// passed or a child has died, until no child is left.
 type killer struct {
 	tree   tree
 	grace  time.Duration
-	why    reason // the first one given stays
+	why    reason // of the first call of begin
 	killed bool   // KILL was sent
 	due    time.Time
 	pause  time.Duration
 }
 
-// begin sends TERM. What was begun is not begun again.
+// begin sends TERM, unless the grace period is 0, and makes KILL due after the grace period. Later calls do nothing.
 func (k *killer) begin(why reason, now time.Time) {
 	if k.why != notEnding {
 		return
@@ -42,7 +42,7 @@ func (k *killer) begin(why reason, now time.Time) {
 	k.due = now.Add(k.grace)
 }
 
-// step sends KILL if it is time.
+// step sends KILL if due has passed.
 func (k *killer) step(now time.Time) {
 	if k.why == notEnding || now.Before(k.due) {
 		return
@@ -53,7 +53,7 @@ func (k *killer) step(now time.Time) {
 	k.due = now.Add(k.pause)
 }
 
-// hurry brings the next round of KILL on: a process died and may have left orphans.
+// hurry makes the next round of KILL due at once, if there was one: a process died and may have left orphans.
 func (k *killer) hurry() {
 	if k.killed {
 		k.due, k.pause = time.Time{}, 0

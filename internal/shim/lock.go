@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// lock takes the lock of an exec. The file is locked before it has its name, and only root may open it, so no command can lock it first.
-// EWOULDBLOCK: another process holds it.
+// lock acquires the lock of an exec and returns its descriptor. The file is locked before it is linked to its name, and only root may open
+// it, so no command can lock it first. It returns EWOULDBLOCK if another process holds the lock.
 func (p *initProcess) lock(id string) (int, error) {
 	temp, name := execjournal.TempName(id, "lock"), execjournal.LockName(id)
 	fd, err := newLock(p.logs, temp)
@@ -29,7 +29,7 @@ func (p *initProcess) lock(id string) (int, error) {
 			err = unix.Renameat(p.logs, temp, p.logs, name)
 		}
 	}
-	_ = unix.Unlinkat(p.logs, temp, 0) // after a rename it is gone
+	_ = unix.Unlinkat(p.logs, temp, 0) // fails after a rename
 	if err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -37,7 +37,7 @@ func (p *initProcess) lock(id string) (int, error) {
 	return fd, nil
 }
 
-// newLock makes a locked file.
+// newLock creates a locked file.
 func newLock(dir int, temp string) (int, error) {
 	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return -1, fmt.Errorf("remove old %s: %w", temp, err)
@@ -47,7 +47,7 @@ func newLock(dir int, temp string) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("create %s: %w", temp, err)
 	}
-	if err = flock(fd); err == nil { // before it has a name that the daemon's user could know
+	if err = flock(fd); err == nil { // before agboxd's user gets access and the file has its final name
 		err = execjournal.Entrust(dir, fd, -1, execjournal.PrivateMode)
 	}
 	if err != nil {
@@ -58,8 +58,9 @@ func newLock(dir int, temp string) (int, error) {
 	return fd, nil
 }
 
-// oldLock takes the lock that an earlier supervisor of the exec left, which had started no command. -1 without an error: the file is not
-// ours, because it is not a regular file, or because other users may open it, so that its lock proves nothing.
+// oldLock acquires the lock file that an earlier supervisor of the exec left; that supervisor had started no command. It returns -1 and no
+// error if the file cannot serve as the lock: it is gone, it is not a regular file, or other users may open it, so that its lock proves
+// nothing.
 func oldLock(dir int, name string) (int, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +74,7 @@ func oldLock(dir int, name string) (int, error) {
 		return -1, nil
 	}
 	if err = flock(fd); err == nil && !sameFile(fd, dir, name) {
-		err = unix.EWOULDBLOCK // it was replaced meanwhile
+		err = unix.EWOULDBLOCK // another process replaced the file before flock
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -82,7 +83,7 @@ func oldLock(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// private tells whether only root, or the owner of the directory, may open the file.
+// private reports whether fd is a regular file that only its owner may open, and the owner is this process's user or the directory's owner.
 func private(dir, fd int) bool {
 	var d, f unix.Stat_t
 	if unix.Fstat(dir, &d) != nil || unix.Fstat(fd, &f) != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// testPrograms is a directory with the static programs of testdata that attack from inside.
+// testPrograms returns a directory with the static programs of testdata, which attack the shim from inside.
 var testPrograms = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "shim-programs-")
 	if err != nil {
@@ -30,7 +30,7 @@ var testPrograms = sync.OnceValues(func() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// newContainerWithPrograms has the test programs in /programs.
+// newContainerWithPrograms returns a container with the test programs in /programs.
 func newContainerWithPrograms(t testing.TB, options ...string) *container {
 	t.Helper()
 	dir, err := testPrograms()
@@ -38,8 +38,8 @@ func newContainerWithPrograms(t testing.TB, options ...string) *container {
 	return newContainer(t, append(options, "-v", dir+":/programs:ro")...)
 }
 
-// TestContainerCommandsWinNoLock: a program that is not root tries to take the locks of 60 execs, and to hold that of one
-// whose supervisor is killed.
+// TestContainerCommandsWinNoLock: a program that is not root tries to acquire the locks of 60 execs, and the lock of one whose supervisor
+// is killed.
 func TestContainerCommandsWinNoLock(t *testing.T) {
 	t.Parallel()
 	const execs = 60
@@ -65,7 +65,7 @@ func TestContainerCommandsWinNoLock(t *testing.T) {
 	}
 }
 
-// killSupervisor kills the supervisor of r, as the kernel would.
+// killSupervisor sends KILL to the supervisor of r.
 func (c *container) killSupervisor(r execjournal.Request) {
 	c.Helper()
 	for _, pid := range c.hostPids() {
@@ -76,7 +76,7 @@ func (c *container) killSupervisor(r execjournal.Request) {
 	}
 }
 
-// TestContainerLogDirectoryIsRoots: who is not root inside reads the logs of execs of his own group there, and nothing else.
+// TestContainerLogDirectoryIsRoots: a user other than root can read there only the logs of execs of their own group.
 func TestContainerLogDirectoryIsRoots(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t)
@@ -111,7 +111,7 @@ func TestContainerLogDirectoryIsRoots(t *testing.T) {
 	}
 }
 
-// TestContainerFilesOfADaemonThatIsNotRoot: what the shim makes belongs to the directory's owner, who would be the daemon.
+// TestContainerFilesOfADaemonThatIsNotRoot: files that the shim creates belong to the owner of the directory, who is the daemon's user.
 func TestContainerFilesOfADaemonThatIsNotRoot(t *testing.T) {
 	t.Parallel()
 	t.Run("standard", func(t *testing.T) { filesOfADaemonThatIsNotRoot(t) })

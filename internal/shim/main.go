@@ -1,9 +1,10 @@
-// Package shim is what runs inside each sandbox's primary container: PID 1 and its requests, the supervisors of execs and of
-// the main process, and the words for programs of an agent. cmd/agbox-shim is its main.
+// Package shim implements agbox-shim, the program that runs inside each sandbox's primary container: PID 1 and its request handling, the
+// supervisors of execs and of the main process, and the verbs that an agent's programs call (checkpoint, done, status). cmd/agbox-shim is
+// its main package.
 //
-// Each process of ours is one loop around poll(2) on the main goroutine, but for the ACP client: that goroutine alone forks and
-// waits, so no two waiters compete for a child. None needs a new thread after its start: at the pids limit the kernel would
-// refuse it, and the Go runtime would die of that.
+// Each shim process runs one loop around poll(2) on the main goroutine, except the ACP client. Only that goroutine forks and waits, so no
+// two waiters compete for a child. No shim process creates a thread after its start: at the pids limit the kernel would refuse the thread,
+// and the Go runtime would crash.
 package shim
 
 import (
@@ -15,21 +16,21 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// places are the mounted directories; tests have others.
+// places holds the paths of the mounted directories. Tests use other directories.
 type places struct {
 	ctl, logs, out string
 }
 
-// Main runs the verb in args, the command line without the program's name; cmd/agbox-shim describes the verbs. It returns the exit
-// code: for init and main that of the main process, for init without one 0 after an orderly stop; for exec settled or tryAgain;
-// for a word 0 or 1; 2 for a usage error.
+// Main runs the verb in args, the command line without the program's name; cmd/agbox-shim describes the verbs. It returns the exit code:
+// init and main return that of the main process, init without a main process returns 0 after an orderly stop, exec returns settled or
+// tryAgain, the verbs of an agent's programs return 0 or 1, and a usage error returns 2.
 func Main(args []string) int {
 	return run(args, places{ctl: execjournal.ContainerCtl, logs: execjournal.ContainerLogs, out: execjournal.ContainerOut})
 }
 
-// run is Main with directories of the caller's.
+// run is Main for other directories.
 func run(args []string, at places) int {
-	// One thread at a time runs Go code, others sit in poll(2) or wait for a signal. More would only cost pids.
+	// One thread at a time runs Go code; the others wait in poll(2) or for a signal. More threads would only use up the pids limit.
 	runtime.GOMAXPROCS(1)
 	if isWord(args) {
 		return runWord(at, args, os.Stdin)
@@ -40,7 +41,8 @@ func run(args []string, at places) int {
 	if len(args) > 0 && args[0] == acp.Verb {
 		return runACP(args[1:])
 	}
-	// Garbage counts against the sandbox's limit: at 100 % each process of ours grows to 4 MiB before its first collection, now to 1 MiB.
+	// Garbage counts against the sandbox's memory limit. With the default of 100 % each shim process grows to 4 MiB before its first
+	// collection; with 25 % it grows to 1 MiB.
 	debug.SetGCPercent(25)
 	o, ok := parse(args)
 	switch {

@@ -23,11 +23,11 @@ func (c *container) exited() string {
 	return c.inspect("{{.State.ExitCode}}")
 }
 
-// killWhere kills the processes of the container with such a command line.
+// killWhere kills the processes of the container whose command line matches.
 func (c *container) killWhere(is func(cmdline string) bool) {
 	c.Helper()
 	for _, pid := range c.hostPids() {
-		line, _ := os.ReadFile("/proc/" + pid + "/cmdline") // others come and go
+		line, _ := os.ReadFile("/proc/" + pid + "/cmdline") // other processes may exit meanwhile
 		if is(string(line)) {
 			docker(c, "exec", c.name, "kill", "-9", strings.Fields(field(c.read("/proc/"+pid+"/status"), "NSpid"))[1])
 		}
@@ -160,7 +160,7 @@ func TestContainerWhoseMainSupervisorIsKilled(t *testing.T) {
 	}
 }
 
-// A supervisor of an exec that dies takes what it left with it, and nothing of the main process.
+// When a supervisor of an exec dies, PID 1 kills the processes it left, and none of the main process.
 func TestContainerMainProcessOutlivesADeadSupervisor(t *testing.T) {
 	t.Parallel()
 	c := newContainerWith(t, shell("echo up; sleep 1000 & wait"))

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stoppedEarly is the exit code of a main process that was stopped before it was started.
+// stoppedEarly is the exit code of a main process whose container stopped before it was started.
 const stoppedEarly = 128 + int(unix.SIGTERM)
 
-// release begins what waited for the daemon's word: the main process, and every request there is.
+// release starts the main process and makes init handle all requests. Both wait for agboxd's release.
 func (p *initProcess) release() {
 	if p.released || p.draining {
 		return
@@ -21,8 +21,8 @@ func (p *initProcess) release() {
 	}
 }
 
-// startMain starts the supervisor of the main process. It is a process of its own, so that PID 1
-// carries no output, waits for no disk, and can tell what belongs to the main process.
+// startMain starts the supervisor of the main process. It is a separate process, so that PID 1 copies no output, does not block on a disk,
+// and can identify the descendants of the main process.
 func (p *initProcess) startMain() {
 	pid, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
 	if err != nil {
@@ -34,13 +34,13 @@ func (p *initProcess) startMain() {
 	p.mainPid = pid
 }
 
-// mainEnded makes the end of the main process that of the container.
+// mainEnded stores the main process's exit code as that of the container and drains.
 func (p *initProcess) mainEnded(ws unix.WaitStatus) {
 	p.mainPid = 0
 	switch {
 	case !ws.Signaled():
 		p.exitCode = ws.ExitStatus()
-	case p.draining && ws.Signal() == unix.SIGUSR1: // it was too young to know the signal
+	case p.draining && ws.Signal() == unix.SIGUSR1: // it had not installed its signal handler
 		p.exitCode = stoppedEarly
 	default:
 		say("the supervisor of the main process was killed by signal %d", ws.Signal())

@@ -10,12 +10,12 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// mainSupervisor is one run of the main process: an exec without journal, lock and fence, since it runs again with each
-// start of the container and its end is the container's, which the engine remembers.
+// mainSupervisor is one run of the main process. It is an exec without journal, lock and fence: it runs again with each start of the
+// container, and its end is the end of the container, which the engine stores.
 //
-//   - It ends with the main process's exit code when that has ended and what it wrote is stored. Its tree is the kernel's
-//     to kill, with the PID namespace.
-//   - A stop sends TERM to the whole tree. KILL is the engine's, whose patience began with the same stop.
+//   - It exits with the main process's exit code once that process has exited and its output is stored. The kernel kills the remaining
+//     process tree with the PID namespace.
+//   - On a stop it sends TERM to the whole tree. The engine sends KILL; its grace period started with the same stop.
 type mainSupervisor struct {
 	options
 	sig      *signals
@@ -25,11 +25,11 @@ type mainSupervisor struct {
 	exited   bool
 	status   unix.WaitStatus
 	stopping bool
-	retryAt  time.Time // the disk was full; zero: it is not
+	retryAt  time.Time // next retry of a write after a full disk; zero: none
 }
 
-// runMain is the life of that supervisor. It returns the main process's exit code, 128 + signal if one ended it, and 126 or
-// 127 if it could not be started.
+// runMain is the main function of the main process's supervisor. It returns the main process's exit code, 128 + signal if a signal killed
+// it, and 126 or 127 if it could not be started.
 func runMain(at places, o options) int {
 	score := startingOOMScore()
 	s := &mainSupervisor{options: o}
@@ -66,7 +66,7 @@ func (s *mainSupervisor) prepare(at places) error {
 	return nil
 }
 
-// continueLog opens a log that earlier starts have written to. One that is larger than its limit has its marker already.
+// continueLog opens a log that earlier starts of the container have written to. A log larger than its limit has its marker already.
 func continueLog(logs int, name string, limit int64) (*stream, error) {
 	fd, err := openLog(logs, name)
 	if err != nil {
@@ -79,7 +79,7 @@ func continueLog(logs int, name string, limit int64) (*stream, error) {
 	return &stream{pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit}, nil
 }
 
-// launch starts the main process between its three descriptors.
+// launch opens the main process's three descriptors and starts it.
 func (s *mainSupervisor) launch() *startError {
 	who, err := identify("/etc", s.user, s.defaultUser)
 	if err != nil {
@@ -111,15 +111,15 @@ func (s *mainSupervisor) launch() *startError {
 	return why
 }
 
-// refuse says why the main process was not started, in its own log and in the container's.
+// refuse writes to the main process's stderr log and to the container's log why the main process was not started.
 func (s *mainSupervisor) refuse(why *startError) {
 	say("start the main process: %v", why)
 	errOut := s.streams[1]
 	errOut.accept([]byte("agbox-shim: start the main process: " + execjournal.Sentence(why.why) + "\n"))
-	_ = errOut.sync() // it is said above as well
+	_ = errOut.sync() // the container's log has the line as well
 }
 
-// loop returns the exit code once the main process has ended and its output is stored.
+// loop runs until the main process has exited and its output is stored, and returns the exit code.
 func (s *mainSupervisor) loop() int {
 	buf := make([]byte, 64<<10)
 	for {
@@ -147,7 +147,8 @@ func (s *mainSupervisor) reap() {
 	}
 }
 
-// stored stores what the main process wrote. A full disk is waited for until the container is to stop.
+// stored stores and syncs the output of the main process and reports whether that is done. On a full disk it schedules a retry, unless the
+// container stops.
 func (s *mainSupervisor) stored(buf []byte) bool {
 	for _, st := range s.streams {
 		ok := st.drain(buf)
@@ -167,7 +168,7 @@ func (s *mainSupervisor) stored(buf []byte) bool {
 
 func (s *mainSupervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
 
-// retry tries to store again what a full disk refused.
+// retry flushes output that a full disk refused, once retryAt has passed.
 func (s *mainSupervisor) retry(now time.Time) {
 	if s.retryAt.IsZero() || now.Before(s.retryAt) {
 		return

@@ -59,12 +59,12 @@ func TestAGatedInitStartsNothingBeforeItsRelease(t *testing.T) {
 	b := newBox(t).mainSh("echo up; while ! test -e $0; do sleep 0.02; done; exit 3", "--gated")
 	gate := filepath.Join(t.TempDir(), "gate")
 	b.args = append(b.args, gate)
-	must(t, b.dir.Withhold(sandbox)) // nothing is there
+	must(t, b.dir.Withhold(sandbox)) // there is no release
 	early := b.start(b.sh("exit 4"))
 	b.boot()
 	stdout, _ := b.dir.MainLogPaths(sandbox)
 	late := b.start(b.sh("exit 5"))
-	time.Sleep(100 * time.Millisecond) // for what must not happen; too short only makes the test easier
+	time.Sleep(100 * time.Millisecond) // time for an unwanted start; a shorter pause only makes the test easier
 	if exists(stdout) || b.look(early).Phase != execjournal.None || b.look(late).Phase != execjournal.None {
 		t.Error("something was started")
 	}
@@ -85,7 +85,7 @@ func TestAGatedInitStartsNothingBeforeItsRelease(t *testing.T) {
 func TestAnInitThatWasNeverReleased(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).mainSh("echo up", "--gated").boot()
-	b.until("init to watch for its release, which comes after its signals", b.watches) // before, only a real PID 1 outlives one
+	b.until("init to watch for its release, which comes after its signals", b.watches) // before that only a real PID 1 survives a signal
 	b.signal(syscall.SIGTERM)
 	if code := b.exitCode(); code != stoppedEarly {
 		t.Errorf("exit code %d", code)
@@ -96,7 +96,7 @@ func TestAnInitThatWasNeverReleased(t *testing.T) {
 func (b *box) watches() bool {
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", b.cmd.Process.Pid))
 	return slices.ContainsFunc(fds, func(fd string) bool {
-		to, _ := os.Readlink(fd) // others come and go
+		to, _ := os.Readlink(fd) // other descriptors may be closed meanwhile
 		return strings.HasSuffix(to, "inotify")
 	})
 }
@@ -113,7 +113,7 @@ func TestMainProcessEndsTheContainer(t *testing.T) {
 		code         int
 	}{
 		{"in order", "exit 0", 0},
-		{"with a code", "exit 75", 75}, // an exec's supervisor means something else by it
+		{"with a code", "exit 75", 75}, // an exec's supervisor uses it for tryAgain
 		{"killed", "kill -9 $$", 137},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestStopReachesTheMainProcess(t *testing.T) {
 	}
 }
 
-// A stop at any moment of the start ends the container, and whatever ran is told.
+// A stop at any moment of the start ends the container, and a started main process receives TERM.
 func TestStopDuringTheStartOfTheMainProcess(t *testing.T) {
 	t.Parallel()
 	for i := 0; i < 30; i += everyInShort(3) {

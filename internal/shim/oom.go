@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// oomKills reads how many processes of this container the kernel killed for memory; 0 where it does not say.
+// oomKills returns the number of processes of this container that the kernel killed for lack of memory; 0 if the kernel does not report it.
 func oomKills() int64 {
 	n, _ := memoryFile("memory.oom_control", "memory.events", oomCount)
 	return n
 }
 
-// memoryLimit reads how many bytes this container may use; 0 where there is no limit, or the kernel does not say.
+// memoryLimit returns the memory limit of this container in bytes; 0 if there is none or the kernel does not report it.
 func memoryLimit() int64 {
 	n, _ := memoryFile("memory.limit_in_bytes", "memory.max", limitBytes)
 	return n
 }
 
 // memoryFree returns the bytes between the container's limit and its present use. The use includes page cache, which the kernel could
-// reclaim. Without a limit it is more than any machine has.
+// reclaim. Without a limit it returns unlimited.
 func memoryFree() int64 {
 	limit := memoryLimit()
 	used, ok := memoryFile("memory.usage_in_bytes", "memory.current", limitBytes)
@@ -29,11 +29,11 @@ func memoryFree() int64 {
 	return limit - used
 }
 
-// supervisorMemory is what a supervisor holds that belongs to it alone, in bytes: 1 MiB was measured.
+// supervisorMemory is the memory, in bytes, that a supervisor shares with no other process: 1 MiB was measured, and this adds a margin.
 const supervisorMemory = 3 << 19
 
-// memoryUnused returns the bytes that the kernel can give without killing a process: what is free, and page cache. Without a limit it is
-// more than any machine has.
+// memoryUnused returns the bytes that the kernel can allocate without killing a process: free memory and page cache. Without a limit it
+// returns unlimited.
 func memoryUnused() int64 {
 	free := memoryFree()
 	if free == unlimited {
@@ -43,8 +43,8 @@ func memoryUnused() int64 {
 	return free + cache
 }
 
-// memoryAvailable returns the bytes that the kernel can give to a start without killing PID 1 or one of its supervisors: what is unused, and
-// what commands and the reserve hold, which it kills first. Without a limit it is more than any machine has.
+// memoryAvailable returns the bytes that the kernel can allocate for a new process without killing PID 1 or one of its supervisors: unused
+// memory, and the memory of commands and of the reserve, which the kernel kills first. Without a limit it returns unlimited.
 func memoryAvailable(supervisors int) int64 {
 	free := memoryFree()
 	if free == unlimited {
@@ -54,7 +54,7 @@ func memoryAvailable(supervisors int) int64 {
 	return free + cache + max(0, anonymous-ownMemory()-int64(supervisors)*supervisorMemory)
 }
 
-// memoryHeld returns the bytes of anonymous memory and of page cache in this container; 0 where the kernel does not say.
+// memoryHeld returns the bytes of anonymous memory and of page cache in this container; 0 if the kernel does not report them.
 func memoryHeld() (anonymous, cache int64) {
 	anonymous, _ = memoryFile("memory.stat", "memory.stat", func(text string) (anonymous int64, ok bool) {
 		anonymous, cache, ok = memoryUse(text)
@@ -63,8 +63,8 @@ func memoryHeld() (anonymous, cache int64) {
 	return anonymous, cache
 }
 
-// memoryUse reads the bytes of anonymous memory and of page cache from memory.stat of cgroup v1 or v2. v1 counts the groups below the
-// container's own in lines that begin with total_.
+// memoryUse parses memory.stat of cgroup v1 or v2 and returns the bytes of anonymous memory and of page cache. In v1, lines with the prefix
+// total_ include the child groups.
 func memoryUse(text string) (anonymous, cache int64, ok bool) {
 	use := make(map[string]int64)
 	for line := range strings.Lines(text) {
@@ -80,7 +80,7 @@ func memoryUse(text string) (anonymous, cache int64, ok bool) {
 	return anonymous, use["inactive_file"] + use["active_file"], ok
 }
 
-// ownMemory returns the bytes of anonymous memory of this process; 0 where the kernel does not say.
+// ownMemory returns the bytes of anonymous memory of this process; 0 if the kernel does not report them.
 func ownMemory() int64 {
 	data, err := os.ReadFile("/proc/self/statm")
 	fields := strings.Fields(string(data))
@@ -95,8 +95,8 @@ func ownMemory() int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// memoryFile reads a file of the container's memory controller, by its name in cgroup v1 or v2. v1 shows the container's own
-// directory; v2 does so in a private cgroup namespace, else below the path of /proc/self/cgroup.
+// memoryFile reads a file of the container's memory controller, by its name in cgroup v1 or v2. In v1 the mount shows the container's own
+// directory. In v2 it does so only in a private cgroup namespace; otherwise the directory is below the path in /proc/self/cgroup.
 func memoryFile(v1, v2 string, parse func(string) (int64, bool)) (int64, bool) {
 	files := []string{"/sys/fs/cgroup/memory/" + v1, "/sys/fs/cgroup/" + v2}
 	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
@@ -128,7 +128,7 @@ func oomCount(text string) (int64, bool) {
 	return 0, false
 }
 
-// unlimited is more than any machine has. v1 writes the largest number of whole pages for no limit.
+// unlimited is larger than the memory of any machine. For no limit v1 writes the largest multiple of the page size.
 const unlimited = 1 << 62
 
 func limitBytes(text string) (int64, bool) {

@@ -14,13 +14,13 @@ import (
 	"github.com/agbox/agbox/internal/host/ipcbounds"
 )
 
-// builtHog is the directory of the program that takes memory of the kernel.
+// builtHog is the directory of the program hog, which allocates memory of the kernel.
 var builtHog = sync.OnceValues(func() (string, error) { return build("hog", "./testdata/hog") })
 
-// hogs use up a container's memory, each in its own way; all of them end. Those that have killed tell how they end.
+// hogs use up a container's memory, each in a different way, and all of them end. Those with killed record a kill as their end.
 var hogs = []struct {
 	name, script string
-	killed       bool // the command itself is what the kernel kills, every time
+	killed       bool // the kernel always kills the command itself
 }{
 	{"malloc", `exec tail /dev/zero`, true},
 	{"malloc of a child", `tail /dev/zero; exit 3`, false},
@@ -41,7 +41,7 @@ var hogs = []struct {
 	{"/dev/shm full, and then malloc", `dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
 }
 
-// TestContainerOutOfMemoryHitsTheWorkload: whatever uses up the memory, PID 1 lives, no exec is lost, and the next one runs.
+// TestContainerOutOfMemoryHitsTheWorkload: however the memory is used up, PID 1 lives, no exec is lost, and the next one runs.
 func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 	bin, err := builtHog()
 	must(t, err)
@@ -55,7 +55,7 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 				var s execjournal.Status
 				c.within(3*time.Minute, "the hog to end", func() bool { // hundreds of processes that are killed again and again
 					s = c.look(r)
-					return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost // also when PID 1 is gone
+					return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost // Lost if PID 1 is gone
 				})
 				t.Logf("hog: %v %+v", s.Phase, s.Journal)
 				if s.Phase != execjournal.Ended || hog.killed && !s.Journal.OOM {
@@ -80,7 +80,7 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 	}
 }
 
-// fills take memory that outlives processes, each as much as it gets.
+// fills allocate memory that outlives processes, each as much as it can.
 var fills = map[string]string{
 	"a file":        `dd if=/dev/zero of=/dev/shm/f bs=64k`,
 	"empty files":   `/hog/hog files`,
@@ -91,8 +91,8 @@ var fills = map[string]string{
 	"all and twice": `for i in 1 2; do dd if=/dev/zero of=/dev/shm/f bs=64k; for h in segments queues semaphores mqueues files; do /hog/hog $h; done; done`,
 }
 
-// TestContainerManyStartsWithFullMemory: no kill gives back what was taken, and many execs start at once. Each gets its true end,
-// and the later ones run.
+// TestContainerManyStartsWithFullMemory: no kill frees the allocated memory, and many execs start at once. Each end is recorded truthfully,
+// and the later execs run.
 func TestContainerManyStartsWithFullMemory(t *testing.T) {
 	bin, err := builtHog()
 	must(t, err)
@@ -137,7 +137,7 @@ func (c *container) manyStarts(n int) {
 	}
 }
 
-// bounded are the options of a container with a memory limit of so many MiB, as the daemon makes it.
+// bounded returns the options of a container with a memory limit in MiB, as agboxd creates it.
 func bounded(limit int) []string {
 	size, b := fmt.Sprintf("%dm", limit), ipcbounds.Of(int64(limit)<<20)
 	options := []string{"--memory", size, "--memory-swap", size, "--tmpfs", fmt.Sprintf("/dev/shm:size=%d,nr_inodes=%d", b.ShmBytes, b.ShmFiles)}
@@ -147,7 +147,7 @@ func bounded(limit int) []string {
 	return options
 }
 
-// TestContainerTellsOfKilledChildren: an exec that ended otherwise says how many processes the kernel killed meanwhile.
+// TestContainerTellsOfKilledChildren: the end of an exec that was not killed itself has the number of processes that the kernel killed.
 func TestContainerTellsOfKilledChildren(t *testing.T) {
 	c := newContainer(t, "--memory", "48m", "--memory-swap", "48m")
 	for script, code := range map[string]int{"tail /dev/zero; exit 0": 0, "tail /dev/zero; exit $?": 137, "tail /dev/zero || exit 1": 1} {
@@ -161,8 +161,8 @@ func TestContainerTellsOfKilledChildren(t *testing.T) {
 	}
 }
 
-// oomKills is how many processes of the container the kernel killed for memory, as the host sees it: the engine tells only when
-// the container has ended.
+// oomKills returns the number of processes of the container that the kernel killed for lack of memory, read on the host: the engine reports
+// them only when the container has exited.
 func (c *container) oomKills() int64 {
 	c.Helper()
 	root := "/proc/" + c.inspect("{{.State.Pid}}") + "/root/sys/fs/cgroup/"

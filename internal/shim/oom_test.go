@@ -35,7 +35,7 @@ func TestMemoryFilesOfBothCgroupVersions(t *testing.T) {
 	}
 }
 
-// TestCommandsAreKilledForMemoryBeforeShims: by their scores, and so are all that they start.
+// TestCommandsAreKilledForMemoryBeforeShims compares the scores of shim processes with those of commands and their children.
 func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
 	t.Parallel()
 	score := func(pid int) int {

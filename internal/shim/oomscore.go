@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When the container's memory is used up, the kernel kills the process with the highest score: its memory, in thousandths of
-// the limit, plus oom_score_adj, which is set here. PID 1 and supervisors keep the score that the engine gave PID 1, which is 0. It is never
-// lowered: that needs a capability that containers lack, and commands would inherit the minimum.
+// When the container's memory is used up, the kernel kills the process with the highest score: its memory, in thousandths of the limit,
+// plus oom_score_adj, which is set here. PID 1 and supervisors keep the oom_score_adj that the engine gave PID 1, which is 0. The shim
+// never lowers it below that: this needs a capability that containers lack, and commands would inherit the minimum.
 const (
-	// commandScore is added for every command and its children: while one of them lives, the kernel kills no shim.
+	// commandScore is added for every command and its children. While one of them lives, the kernel kills no shim process.
 	commandScore = 500
-	// startingScore is added for a supervisor until its command runs. The command inherits it until it gets its own.
-	// Starting takes memory: if no command is left to kill, the kernel kills this supervisor, which loses little, and not PID 1.
+	// startingScore is added for a supervisor until its command runs. The command inherits it until it gets commandScore. A start allocates
+	// memory: if no command is left to kill, the kernel kills the starting supervisor, which has little to lose, and not PID 1.
 	startingScore = 250
 	maxScore      = 1000
 )
 
-// oomScore is the score that a supervisor has when its command runs: that of init.
+// oomScore is the oom_score_adj of PID 1, which a supervisor gets once its command runs.
 type oomScore struct {
 	base  int
 	known bool
 }
 
-// startingOOMScore raises the score of a supervisor until settle. Where the kernel does not let us, it stays as it is.
+// startingOOMScore raises the score of this supervisor until settle. If the kernel refuses, the score stays unchanged.
 func startingOOMScore() oomScore {
 	s, err := scoreOf(os.Getppid())
 	if err != nil {
@@ -40,12 +40,13 @@ func startingOOMScore() oomScore {
 	return s
 }
 
-// settle sets the scores of the command and of this supervisor, and tells init that the command runs. pid is 0 where no command runs.
+// settle sets the scores of the command and of this supervisor, and notifies init that the start is over. pid is 0 if no command runs.
 func (s oomScore) settle(pid int) {
 	if pid > 0 {
 		s.set(pid, commandScore)
 	}
-	// init raises us as well, in case we are killed before we can do it. Its word comes when it has.
+	// init raises this supervisor's score as well, in case the kernel kills it before startingOOMScore. init writes to startFd when it has
+	// done so; without this wait its late write could undo the next line.
 	raised := []unix.PollFd{{Fd: startFd, Events: unix.POLLIN}}
 	if n, err := unix.Poll(raised, 1000); n == 0 || err != nil {
 		say("wait for init: %d, %v", n, err)
@@ -63,7 +64,7 @@ func scoreOf(pid int) (oomScore, error) {
 	return oomScore{base: base, known: err == nil}, err
 }
 
-// set gives a process a score. It ignores a process that has ended.
+// set sets the score of a process. It ignores a process that has exited.
 func (s oomScore) set(pid, more int) {
 	if !s.known {
 		return

@@ -12,22 +12,24 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// outbox is what the programs of an agent speak into: a FIFO that everybody inside may write to, and a file that only we write to.
-// So the file has a limit, and nobody can make it longer, sparse or empty. Both are new with each exec.
+// outbox receives the words of an agent's programs. It consists of a FIFO that every user in the container may write to, and a file that
+// only the supervisor writes to. So the file has a size limit, and no program can extend, truncate or punch holes into it. Each exec gets
+// new ones.
 type outbox struct {
 	*stream
-	agents int // directory
+	agents int // the directory of outboxes
 	id     string
-	shut   bool // the FIFO takes nothing more
+	shut   bool // the FIFO accepts no more input
 }
 
 const (
-	// openMode lets everybody write to the FIFO, and nobody but root take from it what others wrote.
+	// openMode lets every user write to the FIFO, and only root read from it.
 	openMode = 0o622
 	shutMode = 0o600
 )
 
-// makeOutbox makes the two files of an exec's outbox. The daemon reads the first that it finds, so the file is made before the FIFO.
+// makeOutbox creates the FIFO and the file of an exec's outbox. agboxd reads whichever it finds first, so the file is created before the
+// FIFO.
 func makeOutbox(out, id string, limit int64) (*outbox, error) {
 	agents, err := openAgents(out)
 	if err != nil {
@@ -47,7 +49,7 @@ func makeOutbox(out, id string, limit int64) (*outbox, error) {
 	if err := unix.Mknodat(agents, fifo, unix.S_IFIFO|shutMode, 0); err != nil {
 		return nil, fmt.Errorf("make %s: %w", fifo, err)
 	}
-	// Our own write end keeps the FIFO from ending when a writer closes it.
+	// The supervisor's own write end prevents an end of file when the last writer closes the FIFO.
 	if b.pipe, err = unix.Openat(agents, fifo, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open %s: %w", fifo, err)
 	}
@@ -55,10 +57,10 @@ func makeOutbox(out, id string, limit int64) (*outbox, error) {
 	if err := unix.Fstat(b.pipe, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return nil, fmt.Errorf("%s is not the FIFO that was made", fifo)
 	}
-	return b, unix.Fchmod(b.pipe, openMode) // whatever our umask
+	return b, unix.Fchmod(b.pipe, openMode) // Fchmod ignores the umask
 }
 
-// openAgents opens the directory of outboxes, and makes it if it is missing.
+// openAgents opens the directory of outboxes and creates it if it is missing.
 func openAgents(out string) (int, error) {
 	dir, err := openDir(out)
 	if err != nil {
@@ -75,15 +77,15 @@ func openAgents(out string) (int, error) {
 	return fd, nil
 }
 
-// settle refuses programs once the limit is reached.
+// settle closes the outbox once its limit is reached.
 func (b *outbox) settle() {
 	if b != nil && b.limit > 0 && b.taken >= b.limit {
 		b.close()
 	}
 }
 
-// close has the FIFO refuse programs that open it, and drops what those write that have it open. What was written before is kept up
-// to the limit.
+// close makes opening the FIFO fail for programs, and drops later output of those that have it open. Output written before is kept up to
+// the limit.
 func (b *outbox) close() {
 	if b.shut {
 		return
@@ -97,20 +99,20 @@ func (b *outbox) close() {
 	b.closed = true
 }
 
-// remove takes the FIFO away: nobody reads it any more, and who opened it would wait.
+// remove unlinks the FIFO. No process reads it any more, so a program that opened it would block.
 func (b *outbox) remove() {
 	if b != nil {
 		_ = unix.Unlinkat(b.agents, execjournal.OutboxName(b.id), 0)
 	}
 }
 
-// speakTime is how long a program waits until the outbox has taken its line: the supervisor reads nothing while the disk is full.
+// speakTime is how long a program waits until the outbox accepts its line. The supervisor reads nothing while the disk is full.
 const speakTime = 20 * time.Second
 
 var errShut = errors.New("the outbox of this agent takes nothing more: the sandbox has used up what it may store (artifacts.exec_log_max_bytes, artifacts.sandbox_max_bytes)")
 
-// appendOutbox writes a line into the outbox of an exec. Lines of several calls do not mix. It begins with a newline, since a program
-// that writes by itself may have left a line without its end; empty lines mean nothing.
+// appendOutbox writes a line into the outbox of an exec. Lines of concurrent calls do not mix. It writes a newline first, because a program
+// that writes to the FIFO directly may have left an unterminated line; the daemon ignores empty lines.
 func appendOutbox(out, id string, line []byte) error {
 	path := out + "/" + execjournal.AgentsDir + "/" + execjournal.OutboxName(id)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -127,7 +129,7 @@ func appendOutbox(out, id string, line []byte) error {
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return fmt.Errorf("%s is not a FIFO", path)
 	}
-	if st.Mode&0o777 == shutMode { // root may open it all the same
+	if st.Mode&0o777 == shutMode { // root may open it despite the mode
 		return errShut
 	}
 	deadline := time.Now().Add(speakTime)
@@ -141,7 +143,7 @@ func appendOutbox(out, id string, line []byte) error {
 	return nil
 }
 
-// lockUntil keeps other calls from writing between the pieces of a long line.
+// lockUntil locks the FIFO, so that no other call writes between the pieces of a long line.
 func lockUntil(fd int, deadline time.Time) error {
 	for {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
@@ -151,11 +153,11 @@ func lockUntil(fd int, deadline time.Time) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("another program holds it: %w", os.ErrDeadlineExceeded)
 		}
-		time.Sleep(5 * time.Millisecond) // flock(2) has no deadline to wait with
+		time.Sleep(5 * time.Millisecond) // flock(2) has no timeout
 	}
 }
 
-// writeUntil writes all of data to a pipe that does not block.
+// writeUntil writes all of data to a non-blocking pipe.
 func writeUntil(fd int, data []byte, deadline time.Time) error {
 	for len(data) > 0 {
 		n, err := unix.Write(fd, data)
@@ -172,7 +174,7 @@ func writeUntil(fd int, data []byte, deadline time.Time) error {
 			return fmt.Errorf("nothing was read of it for %v, as on a full disk: %w", speakTime, os.ErrDeadlineExceeded)
 		}
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		_, _ = unix.Poll(fds, pollTimeout(deadline)) // the next write says what there is
+		_, _ = unix.Poll(fds, pollTimeout(deadline)) // the next write reports an error
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestContainerOutboxIsBounded: uid 1000 does to the outboxes, and to all that is mounted writable, what it likes. What the sandbox
-// takes on the host stays small, and the execs of others go on.
+// TestContainerOutboxIsBounded: user 1000 attacks the outboxes and all writable mounts. The sandbox's disk usage on the host stays small,
+// and other execs continue.
 func TestContainerOutboxIsBounded(t *testing.T) {
 	c := newContainer(t)
 	const limit = 1 << 20

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestAnOutboxEndsAtItsLimit: what fits is kept, programs hear of it, and the agent goes on and has its own end.
+// TestAnOutboxEndsAtItsLimit: lines up to the limit are kept, programs get an error, and the agent continues and has its own end.
 func TestAnOutboxEndsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -33,7 +33,7 @@ func TestAnOutboxEndsAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestAQuotaThatIsUsedUpClosesOutboxes of agents that run, and of those that start later.
+// TestAQuotaThatIsUsedUpClosesOutboxes: those of running agents, and of agents started later.
 func TestAQuotaThatIsUsedUpClosesOutboxes(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -57,7 +57,7 @@ func TestAQuotaThatIsUsedUpClosesOutboxes(t *testing.T) {
 	}
 }
 
-// TestTheLastWordsAreRead: what is in the FIFO when the command ends, or when what outlives it ends, is in the file.
+// TestTheLastWordsAreRead: data in the FIFO when the command exits, or when the last process that outlives it exits, is stored in the file.
 func TestTheLastWordsAreRead(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one line of /proc.
+// process is one process of /proc.
 type process struct {
 	pid, parent int
 	state       byte // as in proc(5): R, S, D, T, Z, ...
 }
 
-// processes reads all processes of the PID namespace. Those that come or go meanwhile may be missing: repeat.
+// processes lists all processes of the PID namespace. Processes that start or exit during the listing may be missing; callers repeat it.
 func processes() ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -53,7 +53,7 @@ func readStat(pid int) (process, bool) {
 	return parseStat(pid, buf[:n])
 }
 
-// parseStat reads "pid (comm) state ppid ...". The command's name may hold anything, parentheses too.
+// parseStat parses "pid (comm) state ppid ...". comm may contain any characters, also parentheses.
 func parseStat(pid int, line []byte) (process, bool) {
 	end := bytes.LastIndexByte(line, ')')
 	if end < 0 {
@@ -67,7 +67,7 @@ func parseStat(pid int, line []byte) (process, bool) {
 	return process{pid: pid, parent: parent, state: fields[0][0]}, err == nil
 }
 
-// below returns the descendants of root, without the processes in except and what is below them.
+// below returns the descendants of root, without the processes in except and their descendants.
 func below(list []process, root int, except map[int]bool) []process {
 	children := make(map[int][]process)
 	for _, p := range list {
@@ -85,8 +85,8 @@ func below(list []process, root int, except map[int]bool) []process {
 	return found
 }
 
-// tree is what one process has to kill: all its descendants, except some. A process ID that we read could be another
-// process's by the time we signal it only if the kernel handed out all of its at least 32768 IDs within that instant.
+// tree is the set of processes that one process has to kill: all its descendants, except some. A signal can reach a reused process ID only
+// if the kernel hands out all of its at least 32768 IDs between the listing and the signal.
 type tree struct {
 	root   int
 	except map[int]bool
@@ -106,11 +106,11 @@ func (t tree) list() []process {
 	return below(all, t.root, t.except)
 }
 
-// lookAgain bounds the looks at a tree that changes while it is read.
+// lookAgain is the largest number of listings of a process tree that changes while it is read.
 const lookAgain = 5
 
-// whole reports whether every process's parent is in the list. One that died in the middle of the reading is not, and its
-// children, by now somebody else's, would be taken for strangers.
+// whole reports whether the list contains the parent of every process. If a process exits during the listing, its parent entry is missing
+// and its children, which have a new parent by now, would not be found as descendants.
 func whole(list []process) bool {
 	there := map[int]bool{0: true}
 	for _, p := range list {
@@ -119,7 +119,7 @@ func whole(list []process) bool {
 	return !slices.ContainsFunc(list, func(p process) bool { return !there[p.parent] })
 }
 
-// terminate sends TERM to every process, and lets stopped ones run so that they can act on it.
+// terminate sends TERM to every process, and CONT to stopped ones so that they can handle it.
 func (t tree) terminate() {
 	for _, p := range t.list() {
 		_ = unix.Kill(p.pid, unix.SIGTERM)
@@ -129,12 +129,12 @@ func (t tree) terminate() {
 	}
 }
 
-// freezeRounds is enough for a fork bomb: a stopped process forks no more, and holds its place under the pids limit, so
-// each round leaves less. Killing at once would free places for the others' children.
+// freezeRounds bounds the rounds of STOP; 32 suffice for a fork bomb. A stopped process does not fork and keeps its place under the pids
+// limit, so each round finds fewer new processes. Killing at once would free places for forks by the remaining processes.
 const freezeRounds = 32
 
-// kill stops every process it can find until a round finds no new one, then kills them all. It returns how many it met;
-// what was being forked meanwhile is the next call's.
+// kill sends STOP to every process it finds until a round finds no new one, then sends KILL to all of them. It returns the number of
+// processes found. A later call kills processes that were being forked meanwhile.
 func (t tree) kill() int {
 	met := make(map[int]bool)
 	for range freezeRounds {

@@ -14,13 +14,14 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// proves reports whether PID 1 handles the file called name before its release: those of the command that proves the runtime.
+// proves reports whether PID 1 handles the file called name before its release: only the request and the cancel of the command that probes
+// the runtime.
 func (p *initProcess) proves(name string) bool {
 	return p.probe && (name == execjournal.RequestName(execid.Runtime) || name == execjournal.CancelName(execid.Runtime))
 }
 
-// unwoken reports whether inotify may not tell of files that the host writes: that is so in a container with a kernel of its own, and
-// unknown until the runtime is proven.
+// unwoken reports whether inotify may miss files that the host writes. It does in a container with a kernel of its own; before the release
+// this is unknown, so unwoken returns true.
 func (p *initProcess) unwoken() bool {
 	if !p.probe {
 		return false
@@ -29,7 +30,8 @@ func (p *initProcess) unwoken() bool {
 	return !p.released || unix.Lstat(filepath.Join(p.inbox.dir, execjournal.PrivateName), &st) == nil
 }
 
-// inability says why no supervisor could work here; empty: nothing is known against it. PID 1 itself reaps orphans anyway.
+// inability returns why no supervisor can work on this runtime; empty if no reason is known. PID 1 itself reaps orphans without
+// PR_SET_CHILD_SUBREAPER.
 func inability() string {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return "the kernel that it gives to containers has no child subreapers (prctl PR_SET_CHILD_SUBREAPER: " + err.Error() +
@@ -38,9 +40,9 @@ func inability() string {
 	return ""
 }
 
-// runProbe is the command of the proof: it makes a file among the container's own, prints word, which the daemon reads from its log, and
-// waits for the daemon's cancel. Once it reaches the engine's DNS server it also prints ProofNames; the server is away while the engine
-// restarts.
+// runProbe is the command that probes the runtime: it creates a file in the container's file system, prints word, which agboxd reads from
+// its log, and waits for agboxd's cancel. When the engine's DNS server is reachable it also prints ProofNames; that server is unreachable
+// while the engine restarts, so runProbe retries.
 func runProbe(word string) int {
 	cancelled := make(chan os.Signal, 1)
 	signal.Notify(cancelled, unix.SIGTERM)
@@ -49,7 +51,7 @@ func runProbe(word string) int {
 		say("write a file of the container: %v", err)
 		return exitCannotRun
 	}
-	defer func() { _ = os.Remove(file) }() // it goes with the container otherwise
+	defer func() { _ = os.Remove(file) }() // otherwise the file is removed with the container
 	names := reachesNames()
 	if names {
 		fmt.Fprintln(os.Stdout, execjournal.ProofNames)
@@ -69,14 +71,14 @@ func runProbe(word string) int {
 }
 
 const (
-	// namesPause is the time between two tries to reach the engine's DNS server.
+	// namesPause is the pause between two attempts to reach the engine's DNS server.
 	namesPause = 100 * time.Millisecond
-	// namesTimeout bounds a try. The server is on the container's loopback.
+	// namesTimeout bounds one attempt. The server listens on the container's loopback.
 	namesTimeout = 500 * time.Millisecond
 )
 
-// reachesNames reports whether Docker's DNS server, which each container on a network of its own has at 127.0.0.11, takes a connection.
-// True where the container uses another one.
+// reachesNames reports whether Docker's DNS server accepts a connection. Docker provides it at 127.0.0.11 in each container on a
+// user-defined network. It returns true if the container uses another DNS server.
 func reachesNames() bool {
 	const resolvConf = "/etc/resolv.conf"
 	data, err := os.ReadFile(resolvConf)

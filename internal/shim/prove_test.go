@@ -9,7 +9,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestOnlyTheProofRunsBeforeTheRelease: its journal and those of later execs name the same run, another start another one.
+// TestOnlyTheProofRunsBeforeTheRelease: its journal and those of later execs have the same run ID; another start of the container has
+// another one.
 func TestOnlyTheProofRunsBeforeTheRelease(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

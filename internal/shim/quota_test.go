@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestAQuotaThatIsUsedUpDropsOutput of commands that run, and of those that start later; an agent's is kept.
+// TestAQuotaThatIsUsedUpDropsOutput: that of running commands, and of commands started later; an agent's output is kept.
 func TestAQuotaThatIsUsedUpDropsOutput(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// reap takes every dead child: supervisors, and what nobody else waits for.
+// reap reaps every dead child: supervisors, and orphans that no other process waits for.
 func (p *initProcess) reap() {
 	for pid, ws := range deadChildren {
 		if pid == p.mainPid {
@@ -29,7 +29,7 @@ func (p *initProcess) reap() {
 	}
 }
 
-// deadChildren yields the children that are dead by now, and takes them.
+// deadChildren reaps and yields the children that are dead by now.
 func deadChildren(yield func(pid int, ws unix.WaitStatus) bool) {
 	for {
 		var ws unix.WaitStatus
@@ -43,16 +43,17 @@ func deadChildren(yield func(pid int, ws unix.WaitStatus) bool) {
 	}
 }
 
-// ended gives up the lock of a supervisor that ended in order. Another one may have left its tree behind.
+// ended handles the exit of a supervisor. It releases the lock if the exit code says that the supervisor has left no processes; otherwise
+// it adds the supervisor to dead, and purge kills its process tree.
 func (p *initProcess) ended(c *child, ws unix.WaitStatus) {
 	delete(p.children, c.id)
 	switch {
 	case ws.Exited() && ws.ExitStatus() == settled:
 		unix.Close(c.lock)
 		p.settled[c.id] = c.request
-		p.start(c.id) // in case it was rewritten meanwhile
+		p.start(c.id) // if the request file was replaced meanwhile
 	case ws.Exited() && ws.ExitStatus() == tryAgain:
-		unix.Close(c.lock) // the next rescan
+		unix.Close(c.lock) // the next rescan retries
 	default:
 		say("exec %s: its supervisor died (exit %d, signal %d)", c.id, ws.ExitStatus(), ws.Signal())
 		p.dead = append(p.dead, c)
@@ -69,9 +70,9 @@ func (p *initProcess) isDead(id string) bool {
 	return false
 }
 
-// purge kills what dead supervisors left: everything below us that is not below a living supervisor or the reserve. Processes that an
-// operator started and left are among it; they can't be told apart. Two rounds in a row must find nothing, since a process
-// can pass its life on between two reads of the list.
+// purge kills the process trees of dead supervisors: every descendant of PID 1 that is not below a living supervisor or the reserve. This
+// includes processes that an operator started with docker exec and left behind; PID 1 cannot distinguish them. It releases the locks only
+// after two rounds in a row found no process, because a process can fork and exit between two reads of the process list.
 func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
@@ -93,7 +94,7 @@ func (p *initProcess) purge() {
 	p.dead = nil
 }
 
-// purgeAt is when to look again.
+// purgeAt returns the time of the next purge.
 func (p *initProcess) purgeAt() time.Time {
 	if p.clean > 0 {
 		return time.Now()
@@ -101,8 +102,9 @@ func (p *initProcess) purgeAt() time.Time {
 	return time.Now().Add(killEvery)
 }
 
-// lose gives up the lock of a dead supervisor whose tree is gone, and rings the bell for the daemon, which sees no change
-// of a lock, and may not see the lock at all. Without a journal nothing ran: there is no bell, and it may be tried again.
+// lose releases the lock of a dead supervisor whose process tree is gone. If a journal exists, it also creates the file LostName to notify
+// agboxd, which gets no event when a lock is released and may not see locks at all. Without a journal no command has run: lose creates no
+// file, and the exec may be retried, up to maxFailures times.
 func (p *initProcess) lose(c *child) {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	if err == nil && !begun {

@@ -11,8 +11,9 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// reserved is more than any end needs; see execjournal.MaxErrorBytes. spareRoom is what btrfs needs of a quota, for a moment, to rename
-// a file: 16 KiB for each of the 11 tree items that a rename may change, rounded up.
+// reserved is the size, in bytes, reserved for the end in the journal; it is more than any end needs, see execjournal.MaxErrorBytes.
+// spareRoom is the quota, in bytes, that btrfs needs temporarily to rename a file: 16 KiB for each of the 11 tree items that a rename may
+// change, rounded up.
 const (
 	reserved  = 4096
 	spareRoom = 256 << 10
@@ -22,7 +23,7 @@ const (
 type recorder struct {
 	dir     int
 	journal execjournal.Journal
-	spare   int // the temporary file of the end, its blocks reserved; -1 when there is none
+	spare   int // the temporary file for the end, with reserved blocks; -1: none
 }
 
 func newRecorder(dir int, execID, nonce string) *recorder {
@@ -31,8 +32,8 @@ func newRecorder(dir int, execID, nonce string) *recorder {
 	}}
 }
 
-// begin reserves the space of the end, so that a full disk can't swallow a result, and creates the journal. fs.ErrExist
-// says that somebody else created it: nothing may run.
+// begin reserves the space for the end, so that a full disk cannot lose a result, and creates the journal. It returns fs.ErrExist if
+// another process created the journal: then the command must not run.
 func (r *recorder) begin(now int64) error {
 	if err := r.reserve(); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (r *recorder) begin(now int64) error {
 	return err
 }
 
-// refuse creates the journal as that of a command that could not be started.
+// refuse creates the journal of a command that could not be started.
 func (r *recorder) refuse(now int64, exitCode int, why string) error {
 	r.journal.State, r.journal.EndedAtNanos = execjournal.StateEnded, now
 	r.journal.ExitCode, r.journal.ErrorCode = exitCode, execjournal.ErrorStartFailed
@@ -87,7 +88,7 @@ func (r *recorder) reserve() error {
 	return nil
 }
 
-// end puts j in the place of the journal. After an error it may be called again.
+// end replaces the journal by j. After an error it may be called again.
 func (r *recorder) end(j execjournal.Journal) error {
 	j.State = execjournal.StateEnded
 	data, err := execjournal.Encode(j)
@@ -97,19 +98,19 @@ func (r *recorder) end(j execjournal.Journal) error {
 	name := execjournal.JournalName(j.ExecID)
 	if r.spare < 0 || r.fill(data) != nil || unix.Renameat(r.dir, r.endTemp(), r.dir, name) != nil {
 		if r.spare >= 0 {
-			unix.Close(r.spare) // Replace removes the file: with a used-up quota on btrfs that is what makes room
+			unix.Close(r.spare) // Replace removes the file, which frees space if a btrfs quota is used up
 			r.spare = -1
 		}
 		return execjournal.Replace(r.dir, r.endTemp(), name, data, execjournal.PrivateMode, true)
 	}
 	unix.Close(r.spare)
 	r.spare = -1
-	// The end is told already. If this flush fails, the disk is lost, and nothing that we could do again would help.
+	// The rename has published the end already. If this sync fails, the disk is lost, and a retry would not help.
 	_ = execjournal.Sync(r.dir)
 	return nil
 }
 
-// fill overwrites the reserved file; blocks are only ever given back.
+// fill overwrites the reserved file; it allocates no new blocks.
 func (r *recorder) fill(data []byte) error {
 	n, err := unix.Pwrite(r.spare, data, 0)
 	if err != nil || n != len(data) {
@@ -121,7 +122,7 @@ func (r *recorder) fill(data []byte) error {
 	return execjournal.Sync(r.spare)
 }
 
-// onBtrfs reports whether a file is on btrfs, where allocated blocks do not suffice to write to it and rename it.
+// onBtrfs reports whether a file is on btrfs, where allocated blocks are not enough to write to the file and rename it.
 func onBtrfs(fd int) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC
@@ -129,7 +130,7 @@ func onBtrfs(fd int) bool {
 
 func (r *recorder) endTemp() string { return execjournal.TempName(r.journal.ExecID, "end") }
 
-// bootID is the kernel's; empty where it does not say.
+// bootID returns the kernel's boot ID; empty if the kernel does not report it.
 func bootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(data) > 64 {

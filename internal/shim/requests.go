@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// busyTries and busyPause: a lock is held without a journal for an instant at most, unless by somebody who has no
-	// business with it; then the rescan goes on trying.
+	// busyTries and busyPause bound the quick retries for a held lock. A lock without a journal is held only for an instant, unless by a
+	// process that should not hold it; after busyTries attempts only the rescans retry.
 	busyTries = 50
 	busyPause = 20 * time.Millisecond
-	// maxFailures supervisors that died before they created the journal are enough to call the exec unstartable.
+	// maxFailures is the number of supervisors that may die before they create the journal; after that the exec is recorded as failed to
+	// start.
 	maxFailures = 3
 )
 
-// fileID tells two files of one name apart.
+// fileID distinguishes two files of the same name.
 type fileID struct {
 	inode uint64
 	mtime unix.Timespec
 }
 
-// identify returns which file the request of an exec is now; ok is false when there is none.
+// identify returns the fileID of an exec's request; ok is false if there is no request.
 func (b *inbox) identify(id string) (file fileID, ok bool) {
 	var st unix.Stat_t
 	if err := unix.Lstat(b.dir+"/"+execjournal.RequestName(id), &st); err != nil {
@@ -35,14 +36,14 @@ func (b *inbox) identify(id string) (file fileID, ok bool) {
 	return fileID{st.Ino, st.Mtim}, true
 }
 
-// consider acts on one file of the inbox.
+// consider handles one file of the inbox.
 func (p *initProcess) consider(name string) {
 	if name == execjournal.ReleaseName {
 		p.release()
 		return
 	}
 	if !p.released && !p.proves(name) {
-		return // the release has everything looked at again
+		return // release schedules a rescan of all files
 	}
 	if name == execjournal.FullName {
 		for _, c := range p.children {
@@ -65,16 +66,16 @@ func (p *initProcess) consider(name string) {
 	p.start(id)
 }
 
-// cancel wakes the supervisor, which reads the cancel itself. Before there is a journal it is not signalled: it looks for
-// a cancel after it has created it. Without a supervisor there is nothing to cancel: the daemon closes the fence.
+// cancel wakes the supervisor, which reads the cancel file. Before the journal exists, init does not signal it: the supervisor checks for a
+// cancel after it has created the journal. Without a supervisor there is nothing to cancel: agboxd closes the fence.
 func (p *initProcess) cancel(id string) {
 	if c := p.children[id]; c != nil {
 		p.rouse(c)
 	}
 }
 
-// feed wakes the supervisor of an exec whose inbox has changed: one inotify instance is enough for all of a sandbox. Before
-// there is a journal it is not signalled either, and looks by itself afterwards.
+// feed wakes the supervisor of an exec whose inbox has changed; so one inotify instance is enough for all execs of a sandbox. Before the
+// journal exists, init does not signal the supervisor, which observes the inbox after it has started the command.
 func (p *initProcess) feed(id string) {
 	c := p.children[id]
 	if c == nil {
@@ -85,7 +86,7 @@ func (p *initProcess) feed(id string) {
 	}
 }
 
-// rouse has a supervisor look at its files.
+// rouse signals a supervisor to check its files, if the journal exists. It reports whether it sent the signal.
 func (p *initProcess) rouse(c *child) bool {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	return err == nil && begun && unix.Kill(c.pid, unix.SIGTERM) == nil
@@ -133,7 +134,7 @@ func (p *initProcess) start(id string) {
 	p.spawn(id, file, lock)
 }
 
-// live is the number of supervisors.
+// live returns the number of living supervisors.
 func (p *initProcess) live() int {
 	if p.mainPid != 0 {
 		return len(p.children) + 1
@@ -147,8 +148,8 @@ func (p *initProcess) again(id string) {
 	}
 }
 
-// spawn starts a supervisor that inherits the lock. A kernel that refuses the process, as it does at the pids limit, makes
-// the exec one that could not be started.
+// spawn starts a supervisor that inherits the lock. If the kernel refuses the process, as it does at the pids limit, spawn records that the
+// exec could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {
 	if p.unable != "" {
 		p.refuse(id, file, p.unable)
@@ -165,7 +166,7 @@ func (p *initProcess) spawn(id string, file fileID, lock int) {
 	p.children[id] = &child{id: id, pid: pid, lock: lock, request: file}
 }
 
-// refuse records that an exec can't be started. The caller holds its lock.
+// refuse records that an exec cannot be started. The caller holds its lock.
 func (p *initProcess) refuse(id string, file fileID, why string) {
 	say("exec %s: %s", id, why)
 	ctl, err := openDir(p.inbox.dir)
@@ -186,7 +187,7 @@ func (p *initProcess) refuse(id string, file fileID, why string) {
 	p.settled[id] = file
 }
 
-// openLogs opens the log directory once it is there.
+// openLogs opens the log directory once it exists.
 func (p *initProcess) openLogs() bool {
 	if p.logs >= 0 {
 		return true
@@ -200,7 +201,7 @@ func (p *initProcess) openLogs() bool {
 	return true
 }
 
-// prune forgets what the daemon took back.
+// prune deletes the state of requests that agboxd removed.
 func (p *initProcess) prune(present map[string]bool) {
 	for _, m := range []map[string]int{p.failures, p.busy} {
 		for id := range m {

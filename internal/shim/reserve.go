@@ -10,45 +10,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The reserve is memory that the kernel frees by itself when PID 1 or a supervisor needs some and no command is left to kill.
+// The reserve is memory that the kernel can free, by killing a process that holds it, when PID 1 or a supervisor allocates and no command
+// is left to kill.
 //
-// The kernel stops counting a process as a candidate before it has freed the process's memory, which on a busy machine takes up to
-// 100 ms. Whatever a process of ours allocates meanwhile, a page, a file descriptor, a fork, makes the kernel choose again. The reserve's
-// members are idle processes that it chooses before ours:
+// The kernel stops counting a process as a candidate before it has freed the process's memory, which takes up to 100 ms on a busy machine.
+// Any allocation by a shim process in that time, such as a page, a file descriptor or a fork, makes the kernel choose again. The reserve's
+// members are idle processes that it chooses before other shim processes:
 //
 //	score 500         commands
-//	      450         members: one thread each, so that the kernel waits for the one that it kills
-//	      250         the keeper, which forks them; supervisors that start
+//	      450         members: one thread each, so that the kernel waits for the exit of a killed member
+//	      250         the keeper, which forks the members; supervisors that are starting
 //	      0           supervisors, PID 1
 //
-// The keeper replaces members, and PID 1 the keeper, once there is room.
+// The keeper replaces killed members, and PID 1 a killed keeper, once enough memory is free.
 const (
 	reserveVerb  = "reserve"
 	reserveScore = 450
 
-	// reserveMemory is what a member holds, in bytes: about what a supervisor takes to start, the use of memory that meets the kernel's
-	// choice most often.
+	// reserveMemory is the memory of a member, in bytes. It is about what a supervisor allocates to start, the allocation that most often
+	// makes the kernel kill a process.
 	reserveMemory = 1 << 20
-	// reserveProcess bounds what a member, or the keeper, takes of the container's memory, in bytes: 1.2 MiB was measured.
+	// reserveProcess bounds the total memory of a member, or of the keeper, in bytes: 1.2 MiB was measured.
 	reserveProcess = reserveMemory + reserveMemory/4
-	// maxReserve members were enough after each of 203 kills on a busy machine: the kernel killed one member after 24 of them, and two
-	// after one.
+	// maxReserve is the largest number of members. It was enough after each of 203 kills on a busy machine: the kernel killed one member
+	// after 24 of them, and two after one.
 	maxReserve = 3
-	// memoryPerMember is the memory limit, in bytes, for which there is one member: the reserve takes at most a sixth of the limit.
+	// memoryPerMember is the memory limit in bytes per member. The reserve uses at most a sixth of the limit.
 	memoryPerMember = 16 << 20
-	// reserveRest is the pause before a replacement: the kernel has freed by then what it killed.
+	// reserveRest is the pause before a killed member is replaced. By then the kernel has freed its memory.
 	reserveRest = 500 * time.Millisecond
 )
 
-// reserveMembers returns the number of members for a memory limit in bytes; 0 is no limit.
+// reserveMembers returns the number of members for a memory limit in bytes; a limit of 0 means none, and yields no members.
 func reserveMembers(limit int64) int { return int(min(limit/memoryPerMember, maxReserve)) }
 
-// reserve is PID 1's view of its keeper. A container without a memory limit has none.
+// reserve is PID 1's record of the keeper. A container without a memory limit has no keeper.
 type reserve struct {
-	pid int // of the keeper; 0: there is none
+	pid int // process ID of the keeper; 0: none
 }
 
-// keep starts the keeper, if there is none and it finds free memory.
+// keep starts the keeper if it does not run and enough memory is free.
 func (r *reserve) keep(score oomScore) {
 	if r.pid != 0 {
 		return
@@ -67,7 +68,7 @@ func (r *reserve) keep(score oomScore) {
 	r.pid = pid
 }
 
-// ended reports whether pid was the keeper. Its members die with it; the next rescan starts another one.
+// ended reports whether pid was the keeper. The kernel kills the members with it; the next rescan starts a new keeper.
 func (r *reserve) ended(pid int) bool {
 	if pid != r.pid {
 		return false
@@ -76,21 +77,21 @@ func (r *reserve) ended(pid int) bool {
 	return true
 }
 
-// release ends the keeper; outside of a container nothing else does.
+// release kills the keeper. In a container it would die with PID 1; outside, as in tests, nothing else kills it.
 func (r *reserve) release() {
 	if r.pid != 0 {
 		_ = unix.Kill(r.pid, unix.SIGKILL)
 	}
 }
 
-// runReserve is the life of the keeper, which only a signal ends.
+// runReserve is the main function of the keeper. It runs until a signal kills it.
 func runReserve(members int) int {
 	parent := os.Getppid()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil || os.Getppid() != parent {
 		return 1
 	}
 	score := startingOOMScore()
-	runtime.LockOSThread() // members die with the thread that forked them
+	runtime.LockOSThread() // Pdeathsig of the members fires when the thread that forked them exits
 	for alive := 0; ; time.Sleep(reserveRest) {
 		for alive < members && memoryUnused() >= startRoom+reserveProcess {
 			pid, err := forkMember()
@@ -111,8 +112,8 @@ func runReserve(members int) int {
 	}
 }
 
-// forkMember forks a process that holds reserveMemory and sleeps until it is killed or the keeper dies. The child is a copy of this thread
-// alone, without the other threads of the Go runtime, so it makes nothing but raw system calls.
+// forkMember forks a process that holds reserveMemory and sleeps until it is killed or the keeper dies. The child contains only a copy of
+// this thread, without the other threads of the Go runtime, so it makes only raw system calls.
 //
 //go:norace
 func forkMember() (int, error) {

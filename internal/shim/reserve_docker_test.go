@@ -13,12 +13,12 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestContainerNothingOfOursIsKilledAfterAHog: the kernel frees a killed command late on a busy machine, and other execs start before that.
-// Without a reserve, one in 12 such kills made the kernel kill a supervisor or PID 1 as well.
+// TestContainerNothingOfOursIsKilledAfterAHog: on a busy machine the kernel frees a killed command's memory late, and other execs start
+// before that. Without a reserve, one in 12 such kills made the kernel kill a supervisor or PID 1 as well.
 func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 	bin, err := builtHog()
 	must(t, err)
-	busy := newContainer(t) // of its own: its commands are no candidates in the other container
+	busy := newContainer(t) // a separate container: its commands are no candidates in the other one
 	for range 4 {
 		busy.start(busy.sh("while :; do :; done"))
 	}
@@ -27,7 +27,7 @@ func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 	for round := range kills {
 		all := []execjournal.Request{c.start(c.request("/hog/hog", "own"))}
 		for range 3 {
-			time.Sleep(time.Duration(10+round*37%150) * time.Millisecond) // spreads the starts over the life and the end of the hog
+			time.Sleep(time.Duration(10+round*37%150) * time.Millisecond) // spreads the starts over the run and the end of the hog
 			all = append(all, c.start(c.request("true")))
 		}
 		for i, r := range all {
@@ -36,7 +36,7 @@ func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 				s = c.look(r)
 				return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost
 			})
-			// While the memory is full, the kernel may kill any command, and that of the hog each time.
+			// While the memory is full, the kernel may kill any command; it kills that of the hog each time.
 			if s.Phase != execjournal.Ended || !s.Journal.OOM && (i == 0 || s.Journal.ExitCode != 0) {
 				t.Fatalf("round %d, exec %d: %v, %+v", round, i, s.Phase, s.Journal)
 			}
@@ -44,7 +44,7 @@ func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 	}
 }
 
-// TestContainerKeepsItsReserve: in a container with a memory limit, and whatever of it is killed, once.
+// TestContainerKeepsItsReserve: a container with a memory limit has a reserve, and any process of it that is killed is replaced.
 func TestContainerKeepsItsReserve(t *testing.T) {
 	t.Parallel()
 	const keeper, member = startingScore, reserveScore
@@ -79,7 +79,7 @@ func (c *container) reserve() map[int]int {
 	return n
 }
 
-// reservePids returns the host's IDs of the processes of the reserve that have a score.
+// reservePids returns the host's process IDs of the reserve's processes with the given score.
 func (c *container) reservePids(score int) (pids []string) {
 	c.Helper()
 	for line := range strings.Lines(docker(c, "top", c.name, "-eo", "pid,args")) {
@@ -87,7 +87,7 @@ func (c *container) reservePids(score int) (pids []string) {
 		if !strings.Contains(args, "agbox-shim "+reserveVerb) {
 			continue
 		}
-		text, err := exec.Command("cat", "/proc/"+pid+"/oom_score_adj").Output() // it may be gone
+		text, err := exec.Command("cat", "/proc/"+pid+"/oom_score_adj").Output() // it may have exited
 		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && n == score {
 			pids = append(pids, pid)
 		}

@@ -27,7 +27,7 @@ func TestCommandRunsAndItsResultIsRecorded(t *testing.T) {
 		{"writes to the names of its streams", "echo a > /dev/stdout; echo b > /dev/stderr", 0, 0, "a\n", "b\n"},
 		{"reads an empty stdin", "cat", 0, 0, "", ""},
 		{"runs in its own session", `test "$(cut -d' ' -f6 /proc/$$/stat)" = $$`, 0, 0, "", ""},
-		{"inherits nothing but its streams", `cd /proc/$$/fd && echo [0-9]*`, 0, 0, "0 1 2 3\n", ""}, // 3 is the directory
+		{"inherits nothing but its streams", `cd /proc/$$/fd && echo [0-9]*`, 0, 0, "0 1 2 3\n", ""}, // 3 is the directory that echo lists
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := b.start(b.sh(c.script))
@@ -170,7 +170,7 @@ func TestStopWaitsForExecsAndForNothingElse(t *testing.T) {
 	})
 	t.Run("an exec that obeys, and a child left by another", func(t *testing.T) {
 		b := newBox(t).boot()
-		left := b.start(b.sh("(trap '' TERM; sleep 1000) & echo up")) // a stop that waited for it would outlast our patience
+		left := b.start(b.sh("(trap '' TERM; sleep 1000) & echo up")) // a stop that waited for it would exceed the test's timeout
 		b.ended(left)
 		r := b.sh("trap 'sleep 0.2; echo bye; exit 5' TERM; echo up; while :; do sleep 0.02; done")
 		b.says(b.start(r), "up\n")
@@ -192,7 +192,7 @@ func TestStopWaitsForExecsAndForNothingElse(t *testing.T) {
 	})
 }
 
-// A stop at any moment of an exec's start ends it, or finds that it has not begun.
+// A stop at any moment of an exec's start ends the exec, or the exec has not started.
 func TestStopDuringTheStartOfAnExec(t *testing.T) {
 	t.Parallel()
 	begun := 0
@@ -216,8 +216,8 @@ func TestStopDuringTheStartOfAnExec(t *testing.T) {
 	t.Logf("%d had begun", begun)
 }
 
-// writeExecutable writes while no test starts a process: a child would keep the file open for writing until its own exec, and the
-// kernel executes no such file (ETXTBSY).
+// writeExecutable writes a file while no test starts a process. A child would keep the file open for writing until its exec, and the kernel
+// refuses to execute such a file (ETXTBSY).
 func writeExecutable(t *testing.T, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

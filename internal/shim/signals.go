@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signals turns signals into flags and into a descriptor that poll(2) sees. A signal that came is never forgotten; two of
-// a kind may be one. Its goroutine lives as long as the process and touches nothing else.
+// signals converts signals into flags and a descriptor for poll(2). No signal is lost; two of the same kind may be merged into one. Its
+// goroutine runs as long as the process and accesses nothing else.
 type signals struct {
 	fd    int // eventfd
 	flags [len(caught)]atomic.Bool
 }
 
-// The signals that mean something to init and to a supervisor, as indices of caught.
+// Indices into caught of the signals that init and supervisors handle.
 const (
 	childDied    = iota
-	askedToEnd   // init: stop; supervisor: look for a cancel, and at the inbox
+	askedToEnd   // init: stop; supervisor: check for a cancel, the inbox and the quota
 	interrupted  // init: stop
-	sandboxStops // supervisor
+	sandboxStops // supervisor: the container stops
 )
 
 var caught = [...]os.Signal{unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1}
 
-// sunk are signals that must neither end PID 1 nor reach our children as ignored, which a handler alone ensures: handlers
-// are reset by execve, ignoring is inherited.
+// sunk lists signals that must neither kill PID 1 nor reach child processes as ignored. Only a handler ensures both: execve resets
+// handlers, and ignored signals are inherited.
 var sunk = []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE}
 
 func catch() (*signals, error) {
@@ -37,7 +37,7 @@ func catch() (*signals, error) {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
 	s := &signals{fd: fd}
-	var came [len(s.flags)]chan os.Signal // of their own: a flood of one kind must not crowd out another
+	var came [len(s.flags)]chan os.Signal // one channel each, so that many signals of one kind do not displace another
 	for i, kind := range caught {
 		came[i] = make(chan os.Signal, 1)
 		signal.Notify(came[i], kind)
@@ -47,7 +47,7 @@ func catch() (*signals, error) {
 	return s, nil
 }
 
-// forward is one goroutine, so that it needs one thread at most.
+// forward sets the flags. It is a single goroutine, so it needs at most one thread.
 func (s *signals) forward(came [len(caught)]chan os.Signal) {
 	for {
 		select {
@@ -64,25 +64,25 @@ func (s *signals) forward(came [len(caught)]chan os.Signal) {
 	}
 }
 
-// wake makes fd readable. The write can only fail when it is readable already.
+// wake makes fd readable. The write fails only if fd is readable already.
 func (s *signals) wake() {
 	_, _ = unix.Write(s.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// clear makes fd wait for the next signal; call it before the flags are taken.
+// clear resets fd until the next signal. Call it before take.
 func (s *signals) clear() {
 	var b [8]byte
 	_, _ = unix.Read(s.fd, b[:])
 }
 
-// take tells whether a signal of the given index came since the last take.
+// take reports whether a signal of the given index arrived since the last call.
 func (s *signals) take(kind int) bool { return s.flags[kind].Swap(false) }
 
-// idleThreads is how many threads a loop needs beside its own, the signal receiver's, which is there already, and the
-// runtime's monitor: one to run Go code while the loop polls, and one for when the forwarder sits in its write.
+// idleThreads is the number of threads that a loop needs besides its own, that of the signal receiver, which exists already, and that of
+// the runtime's monitor: one to run Go code while the loop polls, and one while the forwarder is in its write.
 const idleThreads = 2
 
-// warmThreads makes the runtime create n threads beside the caller's. They are idle afterwards and never given back.
+// warmThreads makes the Go runtime create n threads besides the caller's. They stay idle, and the runtime keeps them.
 func warmThreads(n int) error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// spawn starts the command between its three descriptors.
+// spawn opens the command's three descriptors and starts the command.
 func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 	env := environment(os.Environ(), who, s.request.Env)
 	stdin, why := s.input(at, who)
@@ -42,7 +42,7 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 	return why
 }
 
-// input returns what the command is to have as standard input, and makes the outbox if it has an inbox.
+// input opens the command's standard input. If the request has an inbox, it also creates the outbox.
 func (s *supervisor) input(at places, who passwd.Identity) (int, *startError) {
 	if !s.request.Inbox {
 		return openNull()

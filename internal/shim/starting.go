@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// startRoom is what one start may take of the container's memory, in bytes: a supervisor and the beginning of its command.
+	// startRoom is the memory that one start may take, in bytes: a supervisor and the start of its command.
 	startRoom = 4 << 20
-	// startPatience is how long an exec waits for that while no other one starts, and startPause the time between two tries.
+	// startPatience is how long an exec waits for memory while no other exec is admitted. startPause is the time between two attempts.
 	startPatience = time.Minute
 	startPause    = 100 * time.Millisecond
 )
 
-// starting are the supervisors whose command does not run yet: init's ends of their startFd, which hang up when it does, or when
-// they die.
+// starting holds the supervisors whose command does not run yet, as init's ends of their startFd. Each hangs up when the command runs or
+// the supervisor dies.
 type starting struct {
 	fds     []int
-	waiting []string             // execs that wait for room, in order
-	since   map[string]time.Time // by exec ID: when it was first refused after the last admission
+	waiting []string             // IDs of execs that wait for memory, in order
+	since   map[string]time.Time // time of the first refusal since the last admission, by exec ID
 }
 
-// admit reports whether another supervisor may be started beside those that live, or that it waited too long for that. While one is starting,
-// the next one must find free memory, and beside those that run, memory that the kernel can free: their commands may hold so little
-// that killing all of them leaves nothing to kill but PID 1.
+// admit reports whether another supervisor may be started beside the live ones, or that the exec has waited too long (late). While another
+// supervisor is starting, the next one needs free memory. Otherwise memory that the kernel can free suffices: commands may hold so little
+// that the kernel, after it has killed them all, could only kill PID 1.
 func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
 	need := int64(len(s.fds)+1) * startRoom
 	if live == 0 || memoryFree() >= need || len(s.fds) == 0 && memoryAvailable(live) >= need {
-		clear(s.since) // an admission is progress: the wait of the others starts over
+		clear(s.since) // an admission is progress: the others wait startPatience again
 		return true, false
 	}
 	if s.since[id].IsZero() {
@@ -47,7 +47,7 @@ func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
 	return false, false
 }
 
-// spawn starts a supervisor, which inherits stop and, if there is one, lock.
+// spawn starts a supervisor, which inherits stop and, if given, lock.
 func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintptr) (pid int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -63,12 +63,12 @@ func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintpt
 		return 0, err
 	}
 	score.set(pid, startingScore)
-	_, _ = unix.Write(pair[0], []byte{1}) // fails only when it has died
+	_, _ = unix.Write(pair[0], []byte{1}) // fails only if the supervisor has died
 	s.fds = append(s.fds, pair[0])
 	return pid, nil
 }
 
-// watch adds the descriptors for poll(2).
+// watch appends the descriptors for poll(2) to fds.
 func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
 	for _, fd := range s.fds {
 		fds = append(fds, unix.PollFd{Fd: int32(fd)}) // poll(2) always reports a hang-up
@@ -76,7 +76,7 @@ func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
 	return fds
 }
 
-// settled forgets those that hung up, and returns the execs that may try again.
+// settled removes the supervisors that hung up and returns the IDs of the execs to retry.
 func (s *starting) settled(polled []unix.PollFd) (again []string) {
 	for _, p := range polled {
 		if p.Revents != 0 {

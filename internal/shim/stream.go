@@ -14,24 +14,24 @@ import (
 
 // stream copies one pipe of the command into its log.
 //
-// The log holds exactly the first limit bytes of output; what comes after is read and dropped, so that the command can go
-// on, or act on its TERM. With mark, one line at the end of the log says so. A byte that was read is never dropped for lack of space: it waits in pending, and nothing is read meanwhile, so
-// that the command waits too.
+// The log holds exactly the first limit bytes of output. stream reads and drops the rest, so that the command does not block and can handle
+// its TERM. With mark, one line at the end of the log records this. Output that was read before the limit is never dropped because the disk
+// is full: it stays in pending, and stream reads no more until it is written, so the command blocks too.
 type stream struct {
-	pipe    int // read end, non-blocking; -1 before the start and after the end
+	pipe    int // read end, non-blocking; -1 before the start and after the end of output
 	log     int
-	dir     int    // of the log
-	limit   int64  // 0: none
-	closed  bool   // the sandbox's quota is used up: the bytes stored so far are the limit
-	mark    bool   // the first byte that is dropped leaves a marker
-	taken   int64  // bytes of output that are in the log or pending
-	dropped int64  // bytes of output that are past the limit
-	written int64  // bytes that we added to the log
+	dir     int    // directory of the log
+	limit   int64  // maximum bytes of output in the log; 0: unlimited
+	closed  bool   // the sandbox's quota is used up: taken is the limit
+	mark    bool   // write a marker line when the first byte is dropped
+	taken   int64  // bytes of output in the log or pending
+	dropped int64  // bytes of output dropped after the limit
+	written int64  // bytes written to the log, including the marker
 	pending []byte // read, but not yet in the log
-	yields  bool   // pending waits for outputRoom
+	yields  bool   // pending waits until outputRoom bytes are free
 }
 
-// open makes a pipe that belongs to who, so that "> /dev/stdout" works, and returns its write end.
+// open creates a pipe owned by who, so that "> /dev/stdout" works, and returns its write end.
 func (s *stream) open(who passwd.Identity) (int, error) {
 	p, err := newPipe(who, 0)
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *stream) open(who passwd.Identity) (int, error) {
 	return p[1], nil
 }
 
-// newPipe makes a pipe that belongs to who, of which the end ours does not block. The other end is another description and
-// stays blocking.
+// newPipe creates a pipe owned by who. The end with index ours is non-blocking; the other end, a separate open file description, stays
+// blocking.
 func newPipe(who passwd.Identity, ours int) (p [2]int, err error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return p, fmt.Errorf("make a pipe: %w", err)
@@ -59,10 +59,10 @@ func newPipe(who passwd.Identity, ours int) (p [2]int, err error) {
 	return p, nil
 }
 
-// readable tells whether poll(2) should wait for the pipe.
+// readable reports whether poll(2) should wait for the pipe.
 func (s *stream) readable() bool { return s.pipe >= 0 && len(s.pending) == 0 }
 
-// pump reads once, at most len(buf), and stores it. It returns the number of bytes read; 0 when there is nothing now.
+// pump reads once, at most len(buf) bytes, and stores them. It returns the number of bytes read; 0 if none are available.
 func (s *stream) pump(buf []byte) int {
 	n, err := unix.Read(s.pipe, buf)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
@@ -77,7 +77,7 @@ func (s *stream) pump(buf []byte) int {
 	return n
 }
 
-// accept stores output, or drops what is past the limit. Nothing may be pending.
+// accept stores output and drops what exceeds the limit. pending must be empty.
 func (s *stream) accept(data []byte) {
 	keep, end := data, ""
 	limit, bounded := s.limit, s.limit > 0
@@ -92,11 +92,11 @@ func (s *stream) accept(data []byte) {
 		s.dropped += int64(len(data) - len(keep))
 	}
 	s.taken += int64(len(keep))
-	s.pending = slices.Concat(s.store(keep), []byte(end)) // data is not ours to keep
+	s.pending = slices.Concat(s.store(keep), []byte(end)) // the caller reuses data
 	s.flush()
 }
 
-// flush stores what is pending, as far as the disk takes it.
+// flush writes pending output, as much as the disk accepts.
 func (s *stream) flush() {
 	if s.yields && !hasRoom(s.dir) {
 		return
@@ -105,21 +105,22 @@ func (s *stream) flush() {
 	s.pending = s.store(s.pending)
 }
 
-// outputRoom is the space, in bytes, that must be free before output is stored again that a used-up quota refused: two pieces of agboxd's
-// ballast. agboxd releases one for a commit; output must not take it from the commit, nor from the ends of other execs.
+// outputRoom is the space, in bytes, that must be free before flush retries output that a used-up disk quota refused: two pieces of
+// agboxd's ballast. agboxd releases one piece for a commit; output must not take that space from the commit or from the ends of other
+// execs.
 const outputRoom = 1 << 20
 
-// hasRoom reports whether outputRoom is free for files in dir, which nothing but allocating it tells where there is a quota.
+// hasRoom reports whether outputRoom bytes are free for files in dir. With a disk quota, only an allocation shows this.
 func hasRoom(dir int) bool {
 	fd, err := unix.Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, execjournal.PrivateMode)
 	if err == nil {
 		err = unix.Fallocate(fd, 0, 0, outputRoom)
 		unix.Close(fd)
 	}
-	return !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) // a file system that can't tell is written to
+	return !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) // other errors do not prevent the write
 }
 
-// store appends data to the log and returns what the disk did not take.
+// store appends data to the log and returns the rest that the disk did not accept.
 func (s *stream) store(data []byte) []byte {
 	for len(data) > 0 {
 		n, err := unix.Write(s.log, data)
@@ -136,8 +137,8 @@ func (s *stream) store(data []byte) []byte {
 	return data
 }
 
-// drain stores what the pipe holds now, and no more: a child that outlives the command may write forever. It returns
-// false when the disk is full.
+// drain stores the bytes that the pipe holds at the time of the call, and no more: a child that outlives the command may write forever. It
+// returns false if the disk is full.
 func (s *stream) drain(buf []byte) bool {
 	s.flush()
 	if !s.readable() {
@@ -145,7 +146,7 @@ func (s *stream) drain(buf []byte) bool {
 	}
 	left, err := unix.IoctlGetInt(s.pipe, unix.TIOCINQ)
 	if err != nil {
-		left = 1 << 20 // a pipe's default maximum
+		left = 1 << 20 // default of fs.pipe-max-size
 	}
 	for left > 0 && s.readable() {
 		n := s.pump(buf[:min(len(buf), left)])
@@ -157,7 +158,7 @@ func (s *stream) drain(buf []byte) bool {
 	return len(s.pending) == 0
 }
 
-// anyPending tells whether the disk did not take something.
+// anyPending reports whether a stream has output that the disk did not accept.
 func anyPending(streams []*stream) bool {
 	for _, st := range streams {
 		if len(st.pending) > 0 {
@@ -167,8 +168,8 @@ func anyPending(streams []*stream) bool {
 	return false
 }
 
-// copyOutput sleeps until a signal, output, room for input, or due (zero: never), and copies what there is: one piece of each
-// stream, so that a flood delays no signal.
+// copyOutput blocks until a signal, output, space for input, or due (zero: never), and copies what is available: one piece per stream, so
+// that continuous output delays no signal.
 func copyOutput(sig *signals, in *feeder, streams []*stream, due time.Time, buf []byte) {
 	fds := []unix.PollFd{{Fd: int32(sig.fd), Events: unix.POLLIN}}
 	polled := []*stream{nil}
@@ -196,7 +197,7 @@ func copyOutput(sig *signals, in *feeder, streams []*stream, due time.Time, buf 
 	}
 }
 
-// pollTimeout is in milliseconds, rounded up; -1 forever.
+// pollTimeout returns the time until due in milliseconds, rounded up; -1, forever, for a zero due.
 func pollTimeout(due time.Time) int {
 	if due.IsZero() {
 		return -1

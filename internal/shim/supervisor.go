@@ -9,16 +9,16 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// retryEvery is the pause between two tries to write to a full disk.
+// retryEvery is the pause between two attempts to write to a full disk.
 const retryEvery = 500 * time.Millisecond
 
 // supervisor is one exec after its journal was created.
 //
-//   - The end is recorded when the command has ended and what it wrote is stored; if we ended it, only when nothing of its
-//     tree is left.
-//   - An end that came by itself stays what it is, whatever is asked later.
-//   - Standard input is nothing, or what the inbox holds, which neither waits for the other.
-//   - Afterwards it goes on copying for children that outlive the command, and stays their reaper until the last is gone.
+//   - It records the end when the command has exited and its output is stored; if the supervisor ended the command, only when no process of
+//     its tree is left.
+//   - If the command has exited before a cancel, stop or log limit takes effect, its recorded end stays unchanged.
+//   - Standard input is empty, or the content of the inbox; feeding it and copying output do not wait for each other.
+//   - After the end is recorded, it copies output of children that outlive the command and reaps them, until the last one has exited.
 type supervisor struct {
 	ctl     int
 	logs    [2]int
@@ -32,18 +32,18 @@ type supervisor struct {
 	kill    killer
 	oom     int64 // OOM kills when the command started
 
-	pid      int // of the command
+	pid      int // process ID of the command; 0: it was not started
 	exited   bool
 	endedAt  time.Time
 	status   unix.WaitStatus
-	alone    bool      // no descendant is left, and so none can come
-	giveUp   bool      // cancelled or stopped: wait no longer for space on the disk
+	alone    bool      // no descendant is left, so none can appear
+	giveUp   bool      // cancelled or stopped: do not wait for space on the disk
 	stopping bool      // the container stops
 	recorded bool      // the end is in the journal
-	retryAt  time.Time // the disk was full; zero: it is not
+	retryAt  time.Time // next retry of a write after a full disk; zero: none
 }
 
-// loop returns when the end is recorded and nobody is left whose output could come.
+// loop runs until the end is recorded and no process is left whose output could arrive.
 func (s *supervisor) loop() {
 	buf := make([]byte, 64<<10)
 	for {
@@ -66,7 +66,7 @@ func (s *supervisor) loop() {
 	}
 }
 
-// reap takes every child that has died. It runs before obey: a cancel that comes together with the end is too late.
+// reap reaps every child that has died. It runs before obey: a cancel that arrives together with the command's exit has no effect.
 func (s *supervisor) reap() {
 	for !s.alone {
 		var ws unix.WaitStatus
@@ -79,14 +79,14 @@ func (s *supervisor) reap() {
 			return
 		case pid == s.pid:
 			s.exited, s.status, s.endedAt = true, ws, time.Now()
-			s.in.hangUp() // children that outlive it are not fed
+			s.in.hangUp() // children that outlive the command get no input
 		default:
 			s.kill.hurry()
 		}
 	}
 }
 
-// obey acts on what init, or the output, asked for.
+// obey handles the signals from init and an exceeded log limit.
 func (s *supervisor) obey(now time.Time) {
 	if s.sig.take(askedToEnd) {
 		s.in.look()
@@ -99,7 +99,7 @@ func (s *supervisor) obey(now time.Time) {
 		s.stopping = true
 		s.end(byStop, now)
 		if s.recorded && !s.alone {
-			s.kill.tree.terminate() // a last word; the container does not wait for them
+			s.kill.tree.terminate() // the container does not wait for these processes
 		}
 	}
 	if s.over() {
@@ -116,7 +116,7 @@ func (s *supervisor) end(why reason, now time.Time) {
 	}
 }
 
-// over tells whether the command wrote more than it may.
+// over reports whether the command exceeded a log limit whose action is to end it.
 func (s *supervisor) over() bool {
 	if s.request.LogLimitAction == execjournal.LogLimitDrop {
 		return false
@@ -129,8 +129,8 @@ func (s *supervisor) over() bool {
 	return false
 }
 
-// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation, and is kept; its
-// outbox takes no more.
+// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation and is kept; its outbox is
+// closed instead.
 func (s *supervisor) heedQuota() {
 	if full, err := execjournal.Exists(s.ctl, execjournal.FullName); err != nil || !full {
 		return
@@ -148,7 +148,7 @@ func (s *supervisor) heedQuota() {
 	}
 }
 
-// wait sleeps until a signal, output, room for input, or the next due time, and copies what there is.
+// wait blocks until a signal, output, space for input, or the next due time, and copies what is available.
 func (s *supervisor) wait(buf []byte) {
 	if s.retryAt.IsZero() && anyPending(s.copied()) {
 		s.later()
@@ -160,7 +160,7 @@ func (s *supervisor) wait(buf []byte) {
 	copyOutput(s.sig, s.in, s.copied(), due, buf)
 }
 
-// copied are the streams that are copied into files; a command that never started has none.
+// copied returns the streams that are copied into files: stdout and stderr, if the command was started, and the outbox, if there is one.
 func (s *supervisor) copied() []*stream {
 	all := make([]*stream, 0, len(s.streams)+1)
 	for _, st := range s.streams {
@@ -174,7 +174,7 @@ func (s *supervisor) copied() []*stream {
 	return all
 }
 
-// earlier returns the earlier of two times, of which a zero one is never.
+// earlier returns the earlier of two times; a zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

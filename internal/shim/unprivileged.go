@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startUnprivileged makes every command that this process starts from now on start without any capability, also as root, and without a
+// startUnprivileged removes all capabilities from every command that this process starts from now on, also from commands of root, and every
 // way to gain one. The process keeps its own permitted and effective sets.
 //
-// A command's capabilities come from three sets that it inherits, and all are emptied: the bounding set, from which root takes
-// its capabilities at each exec; the inheritable set, which some engines fill; and the ambient set. The sets belong to threads, and
-// any thread may fork, so they are emptied on all.
+// A command inherits three sets, and startUnprivileged empties them all: the bounding set, which limits what root gains at each exec; the
+// inheritable set, which some engines fill; and the ambient set. The sets belong to threads and any thread may fork, so they are emptied on
+// all threads.
 func startUnprivileged() error {
 	calls := []struct {
 		what    string
@@ -52,14 +52,14 @@ func emptyInheritable() error {
 	return nil
 }
 
-// maxCapability is beyond what any kernel has: the sets are 64 bits wide.
+// maxCapability is the highest possible capability number: the sets are 64 bits wide.
 const maxCapability = 63
 
 func emptyBounding() error {
 	for c := range uintptr(maxCapability + 1) {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			return nil // the kernel knows no more
+			return nil // the kernel has no capability c or above
 		}
 		if err != nil {
 			return fmt.Errorf("read the bounding set: %w", err)

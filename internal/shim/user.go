@@ -13,11 +13,11 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// etcLimit bounds /etc/passwd and /etc/group, which the image's author wrote.
+// etcLimit is the largest size in bytes of /etc/passwd and /etc/group. The image's author controls both files.
 const etcLimit = 1 << 20
 
-// identify resolves spec in the passwd and group files of the directory etc; see passwd.Lookup. An empty spec means agbox,
-// if passwd has it, else fallback, else root. A missing file is an empty one.
+// identify resolves spec in the passwd and group files of the directory etc; see passwd.Lookup. An empty spec means agbox if passwd has
+// that user, else fallback, else root. A missing file counts as empty.
 func identify(etc, spec, fallback string) (passwd.Identity, error) {
 	users, err := readTable(filepath.Join(etc, "passwd"))
 	if err != nil {
@@ -41,7 +41,7 @@ func readTable(path string) ([]byte, error) {
 	return data, err
 }
 
-// readRegular reads a regular file of at most limit bytes; a symlink is followed, a FIFO is not waited for.
+// readRegular reads a regular file of at most limit bytes. It follows symlinks and does not block on a FIFO.
 func readRegular(path string, limit int64) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

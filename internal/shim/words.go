@@ -10,18 +10,18 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// Words are what programs inside an agent's exec say to the daemon: one line of the outbox each, in the native format of
-// package internal/agent/dialect.
+// A word is a message from a program inside an agent's exec to agboxd: one line of the outbox, in the native format of package
+// internal/agent/dialect.
 const (
 	wordCheckpoint = "checkpoint"
 	wordDone       = "done"
 	wordStatus     = "status"
-	// maxWordBytes is what the daemon keeps of a text.
+	// maxWordBytes is the longest text that agboxd stores.
 	maxWordBytes = 64 << 10
 	wordUsage    = "usage: agbox-shim checkpoint TEXT|-, agbox-shim done [OUTCOME], agbox-shim status TEXT|-"
 )
 
-// word is one line of the outbox.
+// word is one line of the outbox, as JSON.
 type word struct {
 	Type    string `json:"type"`
 	Text    string `json:"text,omitempty"`
@@ -32,8 +32,8 @@ func isWord(args []string) bool {
 	return len(args) > 0 && (args[0] == wordCheckpoint || args[0] == wordDone || args[0] == wordStatus)
 }
 
-// runWord appends a word to the outbox of the exec that it is called in. Standard input is read where it is asked for only:
-// it may be the agent's own, with its prompts.
+// runWord appends a word to the outbox of the exec that it is called in. It reads standard input only if the text is "-", because standard
+// input may be the agent's own, with its prompts.
 func runWord(at places, args []string, stdin io.Reader) int {
 	w, text := word{Type: args[0]}, ""
 	switch {

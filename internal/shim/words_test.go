@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// outbox returns the lines that the daemon reads of r, but for empty ones.
+// outbox returns the non-empty lines that agboxd reads of r.
 func (b *box) outbox(r execjournal.Request) (lines []string) {
 	b.Helper()
 	list, _, err := b.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20)

@@ -11,9 +11,9 @@ import (
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
-// ownWorkspace gives the working directory to the user that commands run as, if it looks as the engine makes one that the
-// image does not have: root's, with mode 0755, part of the container's own file system, and empty but for mount points.
-// Nothing else is ever touched: a /tmp that all may write stays root's.
+// ownWorkspace changes the owner of the working directory to the user that runs commands, if the directory looks like one that the engine
+// created because the image lacks it: owned by root, mode 0755, on the container's own file system, and empty except for mount points. It
+// changes no other directory: a world-writable /tmp stays root's.
 func ownWorkspace(who passwd.Identity) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -44,9 +44,9 @@ func ownWorkspace(who passwd.Identity) error {
 	return f.Chown(int(who.UID), int(who.GID))
 }
 
-// onlyMounts tells whether all entries of the directory are mount points, or were made on the way to one.
+// onlyMounts reports whether all entries of the directory are mount points or parents of mount points.
 func onlyMounts(f *os.File, mounts, dir string) (bool, error) {
-	const most = 256 // more of them are no mounts
+	const most = 256 // more entries than this cannot all be mounts
 	names, err := f.Readdirnames(most)
 	if errors.Is(err, io.EOF) {
 		return true, nil
@@ -62,8 +62,8 @@ func onlyMounts(f *os.File, mounts, dir string) (bool, error) {
 	return len(names) < most, nil
 }
 
-// mounted looks for dir, or with within also for what is below it, among the mount points: the fifth field of each line of
-// mountinfo, where odd characters are \ooo.
+// mounted reports whether dir, or with within also any path below it, is a mount point: the fifth field of a line of mountinfo, where
+// special characters are written as \ooo.
 func mounted(mountinfo, dir string, within bool) bool {
 	escaped := strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(dir)
 	for line := range strings.Lines(mountinfo) {

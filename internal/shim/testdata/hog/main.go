@@ -1,4 +1,4 @@
-// Command hog takes memory until the kernel refuses or kills it: memory of the kernel that outlives its processes, or its own.
+// Command hog allocates memory until the kernel refuses or kills it: kernel memory that outlives its processes, or its own memory.
 //
 //	hog segments | attached | queues | semaphores | mqueues | files | own
 package main
@@ -20,13 +20,13 @@ func main() {
 	n := hogs[os.Args[1]]()
 	fmt.Println(os.Args[1], n)
 	if len(os.Args) > 2 {
-		time.Sleep(time.Hour) // it is to be killed
+		time.Sleep(time.Hour) // until it is killed
 	}
 }
 
 const segment = 1 << 20
 
-// segments makes segments, fills them and leaves them.
+// segments creates shared memory segments, fills them and detaches them.
 func segments() (n int) {
 	for ; ; n++ {
 		data := newSegment()
@@ -39,7 +39,7 @@ func segments() (n int) {
 	}
 }
 
-// attached makes segments, fills them and keeps them.
+// attached creates shared memory segments, fills them and keeps them attached.
 func attached() (n int) {
 	for newSegment() != nil {
 		n++
@@ -62,7 +62,7 @@ func newSegment() []byte {
 	return data
 }
 
-// queues fills message queues with the smallest messages, which take the most memory for their bytes.
+// queues fills message queues with the smallest messages, which use the most kernel memory per byte.
 func queues() (n int) {
 	msg := struct {
 		kind int64
@@ -116,7 +116,7 @@ func mqueues() (n int) {
 	}
 }
 
-// files makes empty files in /dev/shm: they count for no byte of its size.
+// files creates empty files in /dev/shm; they do not count toward its size limit.
 func files() (n int) {
 	for ; ; n++ {
 		fd, err := unix.Open(fmt.Sprintf("/dev/shm/%d-%d", os.Getpid(), n), unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL, 0o600)
@@ -127,12 +127,12 @@ func files() (n int) {
 	}
 }
 
-// own takes memory of this process, which has several threads: the last of them frees it when the kernel kills the process.
+// own allocates memory of this process, which has several threads: when the kernel kills it, the last thread to exit frees the memory.
 func own() int {
 	for held := [][]byte{}; ; {
 		b := make([]byte, 1<<20)
 		for i := 0; i < len(b); i += 4096 {
-			b[i] = 1 // a page counts once it was written to
+			b[i] = 1 // a write allocates the page
 		}
 		held = append(held, b)
 	}

@@ -53,7 +53,7 @@ func segment(size int) {
 		return
 	}
 	for i := 0; i < size; i += 4096 {
-		*(*byte)(unsafe.Pointer(at + uintptr(i))) = 1 // one page
+		*(*byte)(unsafe.Pointer(at + uintptr(i))) = 1 // touch one page
 	}
 	fmt.Println("touched", size)
 }

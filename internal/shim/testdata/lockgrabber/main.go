@@ -1,5 +1,5 @@
-// Command lockgrabber tries to take the locks of exec-1 to exec-N in the directory given, as soon as each exists, and holds
-// those that it got. It prints "up" when it is ready, and a line "won ID" for each lock.
+// Command lockgrabber tries to acquire the locks of exec-1 to exec-N in the given directory, as soon as each file exists, and holds those
+// that it acquired. It prints "up" when it is ready, and a line "won ID" for each lock.
 package main
 
 import (
