@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// checkStore is run by "agbox backup verify" as a child: a damaged database may fault where nothing can recover.
+// checkStore is the child process of "agbox backup verify": reading a damaged database may cause a fault that cannot be recovered from.
 func checkStore(path string, stderr io.Writer) int {
 	if err := store.CheckFile(path); err != nil {
 		fmt.Fprintln(stderr, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// drainer is the one of a daemon that no drain ends.
+// drainer implements server.Drainer for a daemon that does not exit after a drain.
 type drainer struct{ ctl *controller.Controller }
 
 func (d drainer) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error) {

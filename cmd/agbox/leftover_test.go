@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// leftoverCommand is "leftover ID": a container and a network with this daemon's label, of a sandbox with that ID.
+// leftoverCommand is "leftover ID": it creates a container and a network with this daemon's label for a sandbox with that ID.
 func leftoverCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: leftover ID")

@@ -1,4 +1,4 @@
-// Command agbox talks to agboxd: see "agbox --help".
+// Command agbox is the command-line client of agboxd: see "agbox --help".
 package main
 
 import (

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"agbox": func() { os.Exit(withSignals()) }})
 }
 
-// TestScript runs every verb against a real server on a real store.
+// TestScript runs every verb against a real server with a real store.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -72,7 +72,7 @@ type world struct {
 	stop   func(context.Context)
 }
 
-// slowPulls is an engine whose pulls of images named "stuck" last as long as they may; others fail at once.
+// slowPulls is an engine whose pulls of images named "stuck" last until their timeout; other pulls fail at once.
 type slowPulls struct{ *dockertest.Fake }
 
 func (e slowPulls) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
@@ -87,7 +87,7 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	short, err := os.MkdirTemp("", "agbox") // a socket's path may have 107 characters at most
+	short, err := os.MkdirTemp("", "agbox") // a socket's path has at most 107 characters
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	return w, w.start()
 }
 
-// start runs a daemon on the data that is there.
+// start runs a daemon on the existing data.
 func (w *world) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	st, err := store.Open(ctx, store.Options{Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 64 << 20})
@@ -172,7 +172,7 @@ func (w *world) close() {
 	_ = os.RemoveAll(filepath.Dir(w.socket))
 }
 
-// daemonCommand is "daemon stop", "daemon kill", which lets no call finish, or "daemon start".
+// daemonCommand is "daemon stop", "daemon kill", which interrupts calls, or "daemon start".
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch strings.Join(args, " ") {
@@ -189,7 +189,7 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// engineCommand is "engine down", "engine up", "engine hide": it shows no container any more, or what a user does beside agbox:
+// engineCommand is "engine down", "engine up", "engine hide", after which the engine lists no container, or a change outside of agbox:
 // "engine kill PART" and "engine remove PART" (of all containers whose names contain PART), "engine prune" (removes all networks).
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(worldKey{}).(*world).engine
@@ -221,7 +221,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitFile waits until the file is there and, with a second argument, contains it.
+// waitFile waits until the file exists and, with a second argument, contains it.
 func waitFile(ts *testscript.TestScript, _ bool, args []string) {
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
@@ -229,7 +229,7 @@ func waitFile(ts *testscript.TestScript, _ bool, args []string) {
 		if err == nil && (len(args) < 2 || strings.Contains(string(text), args[1])) {
 			return
 		}
-		time.Sleep(5 * time.Millisecond) // a look at the outside world; nothing announces it
+		time.Sleep(5 * time.Millisecond) // polls: nothing announces a change of the file
 	}
 	ts.Fatalf("%v did not come", args)
 }
@@ -259,8 +259,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// interrupts runs a program, sends it a signal once its stdout contains a marker, and checks its exit code:
-// "interrupts INT 130 ready agbox exec ...". What it printed is in the files "out" and "err".
+// interrupts runs a program, sends it a signal once its stdout contains a marker, and checks its exit code: "interrupts INT 130 ready agbox
+// exec ...". It stores the output in the files "out" and "err".
 func interrupts(ts *testscript.TestScript, _ bool, args []string) {
 	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "PIPE": syscall.SIGPIPE}[args[0]]
 	path, err := lookPath(ts.Getenv("PATH"), args[3])
@@ -281,7 +281,7 @@ func interrupts(ts *testscript.TestScript, _ bool, args []string) {
 		text += string(buf[:n])
 		if !sent && strings.Contains(text, args[2]) {
 			sent = true
-			if sig == syscall.SIGPIPE { // the reader leaves
+			if sig == syscall.SIGPIPE { // the reader closes the pipe
 				ts.Check(out.Close())
 				break
 			}
@@ -291,7 +291,7 @@ func interrupts(ts *testscript.TestScript, _ bool, args []string) {
 			break
 		}
 	}
-	_ = cmd.Wait() // the exit code is looked at below
+	_ = cmd.Wait() // the exit code is checked below
 	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(text), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("err"), stderr.Bytes(), 0o600))
 	if code := cmd.ProcessState.ExitCode(); fmt.Sprint(code) != args[1] {

@@ -17,7 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// peak returns the largest size that the daemon's memory has had, in bytes.
+// peak returns the peak memory of the daemon, in bytes.
 func (a *abused) peak() int64 {
 	a.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
@@ -32,7 +32,7 @@ func (a *abused) peak() int64 {
 	return kib << 10
 }
 
-// hostile is a create whose spec has these bytes, so often that the request has just less than 4 MiB.
+// hostile is a create request whose spec repeats these bytes, up to just below 4 MiB.
 func hostile(unit []byte) *agboxv1.CreateSandboxRequest {
 	spec := &agboxv1.CreateSpec{Image: "x"}
 	spec.ProtoReflect().SetUnknown(bytes.Repeat(unit, (4<<20-100)/len(unit)))

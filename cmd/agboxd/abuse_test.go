@@ -22,7 +22,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// program builds the daemon once, without the race detector, because tests measure its memory.
+// program builds agboxd once, without the race detector, because tests measure its memory.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "agboxd-program-")
 	if err != nil {
@@ -37,17 +37,17 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, os.WriteFile(filepath.Join(dir, shimName), []byte("shim"), 0o755)
 })
 
-// served bounds a call: without a descriptor or memory for it, it would not be answered at all.
+// served is the timeout of a call. Without a descriptor or memory for it, the daemon would never answer.
 const served = 30 * time.Second
 
-// abused is a daemon in a process of its own, whose engine is away.
+// abused is a daemon in a separate process, with an unavailable engine.
 type abused struct {
 	*testing.T
 	pid          int
 	http, socket string
 }
 
-// startAbused starts a daemon under a shell that sets its limits first.
+// startAbused starts a daemon through a shell that first sets its limits.
 func startAbused(t *testing.T, limits string) *abused {
 	t.Helper()
 	path, err := program()
@@ -76,12 +76,12 @@ func startAbused(t *testing.T, limits string) *abused {
 		if time.Now().After(deadline) {
 			t.Fatal("the daemon does not serve")
 		}
-		time.Sleep(10 * time.Millisecond) // between two tries: a daemon that starts announces nothing to wait for
+		time.Sleep(10 * time.Millisecond) // pause between two attempts; a starting daemon announces nothing to wait for
 	}
 	return a
 }
 
-// ping makes a call on a connection of its own.
+// ping makes a call on a new connection.
 func (a *abused) ping(patience time.Duration) error {
 	conn := a.dial()
 	defer conn.Close()
@@ -100,7 +100,7 @@ func (a *abused) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
-// fetch reads one page on a connection of its own.
+// fetch reads one page on a new connection.
 func (a *abused) fetch(path string) (string, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: served}
 	resp, err := client.Get("http://" + a.http + path)
@@ -121,8 +121,8 @@ func (a *abused) descriptors() int {
 	return len(open)
 }
 
-// TestIdleConnectionsLeaveDescriptorsForCalls opens far more connections than the daemon has descriptors, in every state that costs
-// their owner nothing.
+// TestIdleConnectionsLeaveDescriptorsForCalls opens far more connections than the daemon has descriptors, in every state that costs the
+// client nothing.
 func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	const limit, many = 200, 1000
 	a := startAbused(t, fmt.Sprintf("ulimit -Sn 64; ulimit -Hn %d;", limit))
@@ -166,7 +166,7 @@ func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	if body, err := a.fetch("/readyz"); err != nil || !strings.Contains(body, "[!]descriptors: the limit of open files is 200") {
 		t.Errorf("/readyz says %q, %v", body, err)
 	}
-	// Other users can't reach the socket. A client may leak connections to it, which must not use up the descriptors that execs need.
+	// Other users cannot reach the socket. A client that leaks connections to it must not use up the descriptors that execs need.
 	kept := a.dial()
 	defer kept.Close()
 	client := agboxv1.NewSandboxServiceClient(kept)

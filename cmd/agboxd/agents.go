@@ -32,7 +32,7 @@ func (d *daemon) countAgentsByState() map[string]int {
 	return counts
 }
 
-// agentsInNeed is the number of agents that only a person starts again.
+// agentsInNeed returns the number of agents that do not restart until a user starts them.
 func (d *daemon) agentsInNeed() (n int) {
 	for _, a := range d.store.Agents(store.AgentFilter{}) {
 		if a.Status.GetNeedsAttention() {

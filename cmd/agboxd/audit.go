@@ -92,8 +92,8 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 	return nil
 }
 
-// auditSource reads the file of a daemon that does not run, and asks one that does. It is decided once, so that a daemon that
-// comes or goes during the audit is an error and no verdict.
+// auditSource returns a source that reads the database file if agboxd does not run, and otherwise one that calls agboxd. The choice is
+// final: if agboxd starts or stops during the audit, the audit returns an error instead of a verdict.
 func auditSource(ctx context.Context, paths config.Paths) (source audit.Source, closeSource func(), err error) {
 	probe, err := os.CreateTemp("", "agbox-audit-probe-*")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/store/storetest"
 )
 
-// emptyEngine holds nothing.
+// emptyEngine has no containers and no networks.
 func emptyEngine(t *testing.T) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("[]")) }))
@@ -32,7 +32,7 @@ func TestAuditExitCodes(t *testing.T) {
 	if code, _, errs := outcome("audit", "-o", "yaml"); code != exitUsage || !strings.Contains(errs, "--output") {
 		t.Errorf("an unknown output: %d %q", code, errs)
 	}
-	s := p.open() // holds the file as a daemon does, and serves nothing
+	s := p.open() // holds the file like a daemon, but serves no calls
 	if code, _, errs := outcome("audit"); code != exitNoLook || errs == "" {
 		t.Errorf("beside a daemon that does not answer: %d %q", code, errs)
 	}

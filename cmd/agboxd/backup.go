@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// newMaker wires what makes backups. A journal comes before its logs, so that one which tells of an end has all of them.
+// newMaker creates the backup maker. It copies a journal before its logs, so that the logs of a journal with an end are complete.
 func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
 	d.logLimit.Store(int64(d.cfg.Artifacts.ExecLogMaxBytes))
 	return &backup.Maker{
@@ -22,7 +22,7 @@ func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
 	}
 }
 
-// schedule is what backup.interval asks for.
+// schedule returns the schedule configured by backup.interval.
 func (d *daemon) schedule() *backup.Schedule {
 	c := d.cfg.Backup
 	s := &backup.Schedule{

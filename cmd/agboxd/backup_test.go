@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The daemon needs no engine for it. What it made can be restored.
+// A backup needs no engine, and can be restored.
 func TestAScheduledBackup(t *testing.T) {
 	file := homed(t)
 	shim, dir := filepath.Join(t.TempDir(), "shim"), filepath.Join(t.TempDir(), "kept")

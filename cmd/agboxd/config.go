@@ -12,7 +12,7 @@ import (
 
 const configFlagHelp = "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)"
 
-// configCommand looks at configuration files. It needs no daemon and changes nothing.
+// configCommand checks or shows configuration files. It needs no daemon and changes nothing.
 func configCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
@@ -55,7 +55,7 @@ func showConfig(cmd *cobra.Command, file string) error {
 	return config.Write(cmd.OutOrStdout(), cfg, func(k config.Key) string { return origin.Of(k.Name) })
 }
 
-// effective loads the configuration as the daemon of this user would.
+// effective loads the configuration as this user's daemon would.
 func effective(file string) (config.Config, config.Origin, config.Paths, error) {
 	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
 	if err != nil {
@@ -68,7 +68,7 @@ func effective(file string) (config.Config, config.Origin, config.Paths, error) 
 	return cfg, origin, paths, nil
 }
 
-// noFile refuses arguments: a file is named with the flag that the daemon has too.
+// noFile refuses arguments: the file is named with --config, as for the daemon.
 func noFile(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q; name a file with --config %s", args[0], args[0])

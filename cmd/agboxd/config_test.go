@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/config"
 )
 
-// homed gives the process directories of its own and returns the place of the configuration file.
+// homed sets new directories for the process and returns the path of the configuration file.
 func homed(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func writeConfig(t *testing.T, file, text string) {
 	}
 }
 
-// outcome runs one command line.
+// outcome runs one command line and returns its results.
 func outcome(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, &out, &errs)
@@ -96,7 +96,7 @@ func TestConfigShow(t *testing.T) {
 	}
 }
 
-// lines is a log that can be waited for.
+// lines is a log in which a test can wait for a line.
 type lines struct {
 	mu   sync.Mutex
 	text string
@@ -112,8 +112,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// next waits for a line with all parts, returns it and forgets it. The lines before it stay: what runs side by side in a daemon
-// has no order in its log.
+// next waits for a line with all parts, removes it and returns it. It keeps the lines before it, because concurrent parts of a daemon log
+// in no fixed order.
 func (l *lines) next(t *testing.T, parts ...string) string {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -146,7 +146,7 @@ func all(line string, parts []string) bool {
 	return true
 }
 
-// The daemon needs no engine for any of this. A signal that comes while it starts is not lost.
+// A reload needs no engine. A signal during the start is not lost.
 func TestHangupReloadsTheConfiguration(t *testing.T) {
 	file := homed(t)
 	const engine = "[http]\nlisten = \"127.0.0.1:0\"\n[docker]\nhost = \"unix:///nonexistent/docker.sock\"\n"
@@ -178,12 +178,12 @@ func TestHangupReloadsTheConfiguration(t *testing.T) {
 	hangup("[runtime]\nidle_ttl = \"soon\"\n")
 	log.next(t, `"ERROR"`, "not reloaded; the old values hold", "runtime.idle_ttl")
 
-	hangup("[runtime]\nidle_ttl = \"1h\"\n") // what a bad file did not change has not changed
+	hangup("[runtime]\nidle_ttl = \"1h\"\n") // the bad file changed nothing
 	log.next(t, `"INFO"`, "configuration is reloaded", `["log.level"]`)
 	scrape(t, url, `agboxd_config_reloads_total{result="ok"} 2`, `agboxd_config_reloads_total{result="error"} 1`)
 }
 
-// field is the value of a key of a JSON line.
+// field returns the value of a key of a JSON line.
 func field(t *testing.T, line, key string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(line, `"`+key+`":"`)
@@ -210,9 +210,9 @@ func scrape(t *testing.T, url string, want ...string) {
 	}
 }
 
-// What a reload takes over must reach somebody: a key that is forgotten would be said to be reloaded and change nothing.
+// Every reloadable key must reach its users: a forgotten key would be logged as reloaded and have no effect.
 func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
-	elsewhere := map[string]bool{ // the logger, the store, the drainer, the watcher of disks
+	elsewhere := map[string]bool{ // used by the logger, the store, the drainer and the disk watcher
 		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
 		"disk.low_water": true,
 	}

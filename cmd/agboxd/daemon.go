@@ -45,17 +45,17 @@ import (
 
 type options struct{ configFile, shim string }
 
-// memoryLimit is from where on the garbage collector works harder to stay below it. A daemon takes some 30 MiB, and requests at most
-// 256 MiB more (internal/server): that leaves the collector 98 MiB of garbage. The promise is 512 MiB for the whole process: the limit
-// is soft, and does not count the program itself; on a busy machine the process was seen to take 30 MiB more than it.
+// memoryLimit is the Go memory limit, in bytes, near which the garbage collector runs more often. agboxd uses about 30 MiB, and requests at
+// most 256 MiB more (internal/server); this leaves 98 MiB for garbage. The promise is 512 MiB for the whole process: the limit is soft and
+// excludes the program itself. On a busy machine the process was measured at 30 MiB above it.
 const memoryLimit = 384 << 20
 
-// stopTimeout bounds how long open calls may delay the stop.
+// stopTimeout is the time that open calls get to finish when agboxd stops.
 const stopTimeout = time.Second
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o options, stderr io.Writer) error {
-	hangups := make(chan os.Signal, 1) // from the first moment: one that comes early must not kill, and is not lost
+	hangups := make(chan os.Signal, 1) // registered first: an early SIGHUP must neither kill agboxd nor be lost
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
@@ -93,7 +93,7 @@ func newLogger(format string, level slog.Leveler, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
 
-// daemon is everything that serves.
+// daemon holds all parts of a running agboxd.
 type daemon struct {
 	cfg      config.Config
 	load     func() (config.Config, error)
@@ -113,16 +113,16 @@ type daemon struct {
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
 	drainer  *drainer
-	logLimit atomic.Int64                  // artifacts.exec_log_max_bytes as it is now
-	timeout  atomic.Int64                  // runtime.timeout as it is now, in nanoseconds
-	rules    atomic.Pointer[config.Config] // the configuration whose rules are in force
+	logLimit atomic.Int64                  // artifacts.exec_log_max_bytes after the last reload
+	timeout  atomic.Int64                  // runtime.timeout after the last reload, in nanoseconds
+	rules    atomic.Pointer[config.Config] // configuration whose rules are in force
 	coverDir string
 	dataDir  string
 	places   places
 	patience time.Duration // rebuildPatience
 }
 
-// assemble opens and wires all parts. Nothing runs yet, and nothing needs the engine.
+// assemble opens and connects all parts. It starts no loop and needs no engine.
 func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o options, log *slog.Logger) (*daemon, error) {
 	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
@@ -177,7 +177,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}
-	if recovered.Missing == "" { // otherwise they count as they are adopted
+	if recovered.Missing == "" { // otherwise the rebuilder counts them when it adopts them
 		d.metrics.Rehydrated(string(recovery.FromLog), recovered.Sandboxes)
 	}
 	if _, err := s.NewEpoch(ctx); err != nil {
@@ -246,7 +246,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	return nil
 }
 
-// listen replaces the socket file; this daemon holds the lock, so no other one serves on it.
+// listen replaces the socket file. This daemon holds the lock, so no other daemon serves on it.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)
@@ -264,7 +264,8 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// run serves until ctx ends, then stops in order: calls, loops, HTTP, store.
+// run serves until ctx ends, a drain with exit is done, or the gRPC server fails. Then it stops calls, loops and HTTP, and closes the store
+// and the engine.
 func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
@@ -272,7 +273,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.disk.Run(loops) })
 	wg.Go(func() { d.removeRecordFiles(loops) })
-	backups := d.schedule() // before anybody reads the metrics
+	backups := d.schedule() // before metrics are served
 	if d.cfg.HTTP.Listen != config.HTTPOff {
 		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.files.http, d.log) })
 	}
@@ -309,7 +310,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	return errors.Join(err, d.store.Close(), d.engine.Close())
 }
 
-// finishRebuild ends a rebuild that is pending, and has what came to light looked at.
+// finishRebuild completes a pending rebuild and makes the controller handle the adopted sandboxes.
 func (d *daemon) finishRebuild(ctx context.Context) {
 	if !d.store.RebuildPending() {
 		return
@@ -318,7 +319,7 @@ func (d *daemon) finishRebuild(ctx context.Context) {
 	d.ctl.TakeUp()
 }
 
-// awaitRebuild gives a rebuild its time before anything is served: with an engine that answers it takes a moment.
+// awaitRebuild waits for a rebuild, up to d.patience, before agboxd serves. With an engine that answers, a rebuild takes a moment.
 func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
 	timer := time.NewTimer(d.patience)
 	defer timer.Stop()
@@ -330,7 +331,7 @@ func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// removeRecordFiles removes the files in which earlier versions kept copies of the records, once the log has everything.
+// removeRecordFiles removes the copies of the records that earlier versions kept in files, once the log is complete.
 func (d *daemon) removeRecordFiles(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -352,7 +353,7 @@ func (d *daemon) gatherer() recovery.Gatherer {
 	}
 }
 
-// apply hands the keys that a reload may change to those who use them.
+// apply passes the reloadable keys to their users.
 func (d *daemon) apply(cfg config.Config) {
 	d.level.Set(cfg.Log.Level.Level())
 	d.store.SetEventHistoryLimit(cfg.Runtime.EventHistoryLimit)
@@ -364,7 +365,7 @@ func (d *daemon) apply(cfg config.Config) {
 	d.drainer.configure(cfg.Drain)
 }
 
-// rulesNow are those in force at this moment.
+// rulesNow returns the rules in force.
 func (d *daemon) rulesNow() server.Rules {
 	cfg := d.rules.Load()
 	r := rules(*cfg)
@@ -372,7 +373,7 @@ func (d *daemon) rulesNow() server.Rules {
 	return r
 }
 
-// engineData is where the engine keeps its data, or kept it when it last answered; "" before its first answer.
+// engineData returns the data directory of the engine, or the last one on record; "" before the engine's first answer.
 func (d *daemon) engineData() string {
 	if _, info := d.ctl.EngineRun(); info.DataRoot != "" {
 		return info.DataRoot
@@ -386,7 +387,7 @@ func (d *daemon) engineData() string {
 	return was.GetDataRoot()
 }
 
-// rules are the part of them that the configuration alone says.
+// rules returns the rules that depend only on the configuration.
 func rules(cfg config.Config) server.Rules {
 	return server.Rules{
 		Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
@@ -420,7 +421,8 @@ func (d *daemon) shutdownAPI() {
 	}
 }
 
-// home is what "~" stands for in a config_yaml; empty when the daemon's user has none, and then "~" is refused.
+// home returns the path that replaces "~" in a config_yaml. It is empty if agboxd's user has no home directory; then the server refuses
+// "~".
 func home() string {
 	dir, err := os.UserHomeDir()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/config"
 )
 
-// assembled is a daemon whose engine is away, and whose patience has no length, and a connection to it. Nothing of it runs yet.
+// assembled returns a daemon with an unavailable engine and no patience, and a connection to it. None of its loops runs yet.
 func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 	s.Helper()
 	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
@@ -41,7 +41,7 @@ func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 	return d, conn
 }
 
-// serving runs the daemon that is assembled.
+// serving runs the assembled daemon.
 func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 	s.Helper()
 	d, conn := s.assembled()
@@ -52,7 +52,7 @@ func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 	return d, agboxv1.NewSandboxServiceClient(conn)
 }
 
-// TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone, while what is known is served.
+// TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone: known objects are served meanwhile.
 func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
 	s := newSite(t)
 	s.live()
@@ -86,7 +86,7 @@ func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
 	}
 	want("before", map[string]codes.Code{
 		"a create": codes.Unavailable, "an exec": codes.Unavailable, "one not found": codes.Unavailable, "an exec not found": codes.Unavailable,
-		"one found": codes.Unavailable, // the engine has to be asked about it
+		"one found": codes.Unavailable, // only the engine has its state
 	})
 	hidden, err := d.store.Unproven(ctx)
 	s.must(err)
@@ -129,7 +129,7 @@ func TestADryRunNeedsAnEngineAndChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTheDaemonServesAfterItsPatience, or as soon as there is nothing to wait for.
+// TestTheDaemonServesAfterItsPatience: it serves after its patience, or earlier if no rebuild is pending.
 func TestTheDaemonServesAfterItsPatience(t *testing.T) {
 	s := newSite(t)
 	for name, tc := range map[string]struct {

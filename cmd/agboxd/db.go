@@ -95,12 +95,12 @@ func compactDatabase(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// compaction is one run. The kernel may end it between any two steps, and in them.
+// compaction is one run of agboxd db compact. The process may be killed at any point.
 type compaction struct {
 	offline  *store.Offline
 	database string
 	check    func(ctx context.Context, database string) error
-	after    func(step string) error // as in restoration
+	after    func(step string) error // see restoration
 
 	before, now int64
 }

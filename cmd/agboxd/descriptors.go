@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// mostHTTP and mostGRPC are enough for any scraper and any number of programs on one host.
+	// mostHTTP and mostGRPC are the largest numbers of connections. They suffice for any scraper and any number of programs on one host.
 	mostHTTP, mostGRPC = 64, 4096
-	// leastDescriptors is the limit from which on nothing is warned of: LimitNOFILE of the unit is 65536.
+	// leastDescriptors is the limit below which /readyz warns. LimitNOFILE of the systemd unit is 65536.
 	leastDescriptors = 1024
 )
 
-// descriptors says how many file descriptors the process may have open, and how many of them connections may take. What is left,
-// at least half, is for the database, the engine, inotify and the files of execs.
+// descriptors holds the process's limit of open file descriptors, and the shares of it for connections. The remainder, at least half, is
+// for the database, the engine, inotify and the files of execs.
 type descriptors struct{ limit, http, grpc int }
 
 // shareDescriptors divides a limit: a sixteenth for HTTP, which every user of the host can reach, and a quarter for gRPC.
@@ -26,8 +26,8 @@ func shareDescriptors(limit uint64) descriptors {
 	return descriptors{limit: n, http: min(max(n/16, 2), mostHTTP), grpc: min(max(n/4, 4), mostGRPC)}
 }
 
-// raiseDescriptors raises the soft limit of open files to the hard one, and shares it out. Go does the same at its start, but
-// promises it nowhere.
+// raiseDescriptors raises the soft limit of open files to the hard limit and divides it. Go does the same at its start but does not
+// guarantee it.
 func raiseDescriptors(log *slog.Logger) descriptors {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
@@ -45,7 +45,7 @@ func raiseDescriptors(log *slog.Logger) descriptors {
 	return shareDescriptors(now.Cur)
 }
 
-// check is the line of /readyz.
+// check returns the line of /readyz about file descriptors.
 func (d descriptors) check() check {
 	c := check{name: "descriptors"}
 	open, err := os.ReadDir("/proc/self/fd")
@@ -58,7 +58,8 @@ func (d descriptors) check() check {
 	return c
 }
 
-// watches is the line of /readyz about inotify. All processes of a user, those in containers included, share its instances and watches.
+// watches returns the line of /readyz about inotify. All processes of a user, including those in containers, share its instances and
+// watches.
 func watches(unwatched int) check {
 	c := check{name: "inotify"}
 	if unwatched > 0 {

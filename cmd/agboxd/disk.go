@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/diskspace"
 )
 
-// The disks that are watched, as metric labels.
+// The watched disks, as metric labels.
 const (
 	diskData   = "data"
 	diskLogs   = "logs"
@@ -20,7 +20,8 @@ const (
 
 func diskNames() []string { return []string{diskData, diskLogs, diskEngine} }
 
-// watchDisks looks at the disks once, before anything is written to them: the ballast is there before the database is opened.
+// watchDisks creates the disk watcher and observes the disks once, before agboxd writes to them: the ballast exists before the database is
+// opened.
 func (d *daemon) watchDisks(paths config.Paths) {
 	d.disk = diskspace.New(diskspace.Options{
 		Places: []diskspace.Place{
@@ -33,7 +34,7 @@ func (d *daemon) watchDisks(paths config.Paths) {
 	})
 }
 
-// engineRoot is where a local engine keeps its containers; empty as long as that is not known.
+// engineRoot returns the directory where a local engine keeps its containers; empty while it is unknown.
 func (d *daemon) engineRoot() string {
 	host := cmp.Or(d.cfg.Docker.Host, os.Getenv("DOCKER_HOST"))
 	if d.ctl == nil || host != "" && !strings.HasPrefix(host, "unix://") {
@@ -43,7 +44,7 @@ func (d *daemon) engineRoot() string {
 	return info.DataRoot
 }
 
-// diskCheck is the line of /readyz: without room nothing new is accepted.
+// diskCheck returns the line of /readyz about disks: without free space agboxd accepts no new objects.
 func (d *daemon) diskCheck() check {
 	c := check{name: "disk", problem: d.disk.NoRoom()}
 	if n := d.ctl.OverQuota(); n > 0 {

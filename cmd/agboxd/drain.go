@@ -16,18 +16,18 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// drainMargin is what a drain may take beyond its wait: interrupts, saving, and the last writes. With the default wait the
-// daemon has ended 11 minutes after its first signal.
+// drainMargin is the time that a drain may take in addition to its wait, for interrupts, saving and the last writes. With the default wait
+// agboxd exits at most 11 minutes after the first signal.
 const drainMargin = time.Minute
 
-// drainer carries calls and signals to the controller.
+// drainer passes drain calls and signals to the controller.
 type drainer struct {
 	ctl *controller.Controller
-	// wait is drain.wait as it is now, in nanoseconds.
+	// wait is drain.wait after the last reload, in nanoseconds.
 	wait atomic.Int64
-	// onSigterm is drain.on_sigterm as it is now.
+	// onSigterm is drain.on_sigterm after the last reload.
 	onSigterm atomic.Value
-	// done holds a word once a drain that the daemon is to end with has nothing left to do.
+	// done receives a value when a drain with exit has finished.
 	done chan struct{}
 }
 
@@ -37,13 +37,13 @@ func newDrainer(cfg config.Drain) *drainer {
 	return d
 }
 
-// configure takes over what a reload may change.
+// configure applies the reloadable keys.
 func (d *drainer) configure(cfg config.Drain) {
 	d.wait.Store(int64(cfg.Wait))
 	d.onSigterm.Store(cfg.OnSigterm)
 }
 
-// drained is called by the controller.
+// drained is the controller's callback at the end of a drain.
 func (d *drainer) drained(exit bool) {
 	if !exit {
 		return
@@ -80,7 +80,7 @@ func (d *drainer) Undrain(ctx context.Context) error {
 // Status implements server.Drainer.
 func (d *drainer) Status() *agboxv1.DrainStatus { return d.ctl.DrainStatus() }
 
-// mustPark reports whether a signal to end means that agents save their work first.
+// mustPark reports whether agents save their work before agboxd exits on SIGTERM or SIGINT.
 func (d *drainer) mustPark() bool {
 	switch d.onSigterm.Load() {
 	case config.OnSigtermDetach:
@@ -91,18 +91,18 @@ func (d *drainer) mustPark() bool {
 	return d.ctl.BusyAgents() > 0
 }
 
-// drainPoll is how often a daemon that is to end looks whether it may.
+// drainPoll is the interval at which beforeExit checks the drain.
 const drainPoll = 100 * time.Millisecond
 
-// beforeExit parks the agents, after the first signal to end. A second one, the first in signals, has stragglers saved at once; a
-// third one returns.
+// beforeExit parks the agents after the first SIGTERM or SIGINT. On the second signal, the first from signals, it makes the controller save
+// the remaining agents' work at once; on the third one it returns.
 func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
 	if !d.drainer.mustPark() {
 		return
 	}
 	_, err := d.drainer.Drain(ctx, &agboxv1.DrainRequest{Reason: "sigterm", Exit: true})
 	var refusal *store.Refusal
-	if err != nil && !errors.As(err, &refusal) { // one under way will do
+	if err != nil && !errors.As(err, &refusal) { // a refusal means that a drain is already running
 		d.log.Error("agents are not parked", "err", err)
 		return
 	}

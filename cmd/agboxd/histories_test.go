@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// history is a way to get into a state.
+// history is a sequence of changes that leads to a state.
 type history func(s *store.Store, id string) error
 
 var histories = map[string]history{

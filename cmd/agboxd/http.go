@@ -19,11 +19,11 @@ import (
 // check is one line of /readyz.
 type check struct {
 	name string
-	// problem keeps the daemon from being ready; warning does not.
+	// problem makes the daemon unready; warning does not.
 	problem, warning string
 }
 
-// httpHandler serves /metrics, /healthz (the process answers) and /readyz (and can do its work; says what it can't).
+// httpHandler serves /metrics, /healthz (the process answers) and /readyz (agboxd can do its work, or which check fails).
 func httpHandler(reg *prometheus.Registry, checks func() []check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
@@ -39,7 +39,8 @@ func httpHandler(reg *prometheus.Registry, checks func() []check) http.Handler {
 	return mux
 }
 
-// readiness writes one line per check, in the manner of Kubernetes: [+] well, [!] well with a warning, [-] not.
+// readiness returns one line per check, in the format of Kubernetes: [+] ok, [!] ok with a warning, [-] failed. It also reports whether no
+// check failed.
 func readiness(checks []check) (string, bool) {
 	var b strings.Builder
 	ready := true
@@ -62,12 +63,12 @@ func readiness(checks []check) (string, bool) {
 	return b.String(), ready
 }
 
-// httpRetry is how soon an address that is taken is tried again.
+// httpRetry is the pause before the next attempt to listen.
 const httpRetry = 5 * time.Second
 
-// serveHTTP serves until ctx ends. An address that is taken is an error in the log and tried again, never a reason
-// not to start. At most so many connections are open, and one more closes the oldest: every user of the host can connect, and
-// none can keep a scraper away.
+// serveHTTP serves until ctx ends. If the address is in use, it logs an error and retries; this does not prevent the start of agboxd. It
+// keeps at most the given number of connections open and closes the oldest one for a new one: every user of the host can connect, and none
+// can lock out a scraper.
 func serveHTTP(ctx context.Context, addr string, h http.Handler, most int, log *slog.Logger) {
 	for ctx.Err() == nil {
 		err := serveOnce(ctx, addr, h, most, log)
@@ -82,7 +83,7 @@ func serveHTTP(ctx context.Context, addr string, h http.Handler, most int, log *
 	}
 }
 
-// What bounds one connection: its requests have headers of a few KiB and no body, and scrapers come every minute or sooner.
+// Bounds of one connection: requests have headers of a few KiB and no body, and scrapers connect every minute or more often.
 const (
 	headerTimeout  = 5 * time.Second
 	readTimeout    = 10 * time.Second
@@ -101,7 +102,7 @@ func serveOnce(ctx context.Context, addr string, h http.Handler, most int, log *
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // a scrape may be cut off; nothing is lost with it
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // an interrupted scrape loses no data
 	defer stop()
 	if err := srv.Serve(connlimit.Oldest(l, most)); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRunning says that another agboxd holds the lock.
+// errRunning is returned if another agboxd holds the lock.
 var errRunning = errors.New("another agboxd is running")
 
-// lock takes the lock file for the life of the process, before anything else is touched. The kernel frees it when the
-// process ends, however that happens; the file itself stays.
+// lock acquires the lock file for the life of the process, before agboxd changes any other file. The kernel releases the lock when the
+// process ends for any reason; the file stays.
 func lock(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)
@@ -32,15 +32,15 @@ func lock(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	// The pid only helps people; a full disk keeps no daemon from starting.
+	// The pid is only for error messages, so a full disk does not prevent the start.
 	if err := f.Truncate(0); err == nil {
 		_, _ = fmt.Fprintln(f, os.Getpid())
 	}
 	return f, nil
 }
 
-// lockPatience is how long a daemon that is dying may keep the lock: the kernel frees it only with the last of the
-// process, some time after a kill -9 has returned.
+// lockPatience is how long lock waits for a dying agboxd: the kernel releases the lock with the end of the process, some time after kill -9
+// has returned.
 const (
 	lockPatience = 2 * time.Second
 	lockRetry    = 20 * time.Millisecond

@@ -23,22 +23,22 @@ var version = "dev"
 // Exit codes.
 const (
 	exitOK      = 0
-	exitRuntime = 1 // anything else
-	exitUsage   = 2 // arguments or configuration
+	exitRuntime = 1 // any other error
+	exitUsage   = 2 // invalid arguments or configuration
 	exitRunning = 3 // another agboxd holds the lock
 	exitStore   = 4 // ids.db is damaged, locked, or written by a newer version
-	// "agboxd audit" has codes of its own, see audit.go.
+	// "agboxd audit" has its own codes, see audit.go.
 )
 
 func main() {
 	os.Exit(run(untilSignalled(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// laterKey finds the channel of later signals in a context.
+// laterKey is the context key of the channel returned by laterSignals.
 type laterKey struct{}
 
-// untilSignalled ends with the first signal to end. Those after it are in laterSignals. One goroutine takes them all, in order,
-// for as long as the process lives.
+// untilSignalled returns a context that ends with the first SIGTERM or SIGINT. laterSignals returns the signals after it. One goroutine
+// receives all signals, in order, as long as the process lives.
 func untilSignalled(ctx context.Context) context.Context {
 	all, later := make(chan os.Signal, 4), make(chan os.Signal, 4)
 	signal.Notify(all, syscall.SIGTERM, syscall.SIGINT)
@@ -53,13 +53,13 @@ func untilSignalled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// laterSignals are those after the one that ended ctx; nil, which never has any, where no signal can end it.
+// laterSignals returns the signals after the one that ended ctx. It returns nil, a channel that never receives, if no signal can end ctx.
 func laterSignals(ctx context.Context) <-chan os.Signal {
 	later, _ := ctx.Value(laterKey{}).(chan os.Signal)
 	return later
 }
 
-// run executes one command line and returns the exit code. Errors are one sentence on stderr.
+// run executes one command line and returns the exit code. It prints errors as one sentence on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd := command(stderr)
 	cmd.SetArgs(args)
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// exitError gives an error an exit code.
+// exitError adds an exit code to an error.
 type exitError struct {
 	code int
 	err  error
@@ -123,8 +123,8 @@ func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// checkStore is run by agboxd itself as a child after an unclean end, for a damaged file may fault where nothing can
-// recover.
+// checkStore returns the command that agboxd runs as a child process after an unclean end: reading a damaged file may cause a fault that
+// cannot be recovered from.
 func checkStore() *cobra.Command {
 	return &cobra.Command{
 		Use:   backup.CheckVerb + " FILE",
@@ -136,7 +136,7 @@ func checkStore() *cobra.Command {
 			case errdefs.IsDataLoss(err):
 				return &exitError{exitStore, err}
 			case err != nil:
-				return &exitError{store.ExitNoVerdict, err} // one that can't be read may be whole
+				return &exitError{store.ExitNoVerdict, err} // an unreadable file may be complete
 			}
 			return nil
 		},

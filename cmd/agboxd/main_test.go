@@ -13,7 +13,7 @@ import (
 )
 
 func TestTheLockIsHeldByOneAndFreedByItsEnd(t *testing.T) {
-	t.Parallel() // it waits for locks
+	t.Parallel() // waits for locks
 	path := filepath.Join(t.TempDir(), "run", "agboxd.lock")
 	first, err := lock(path)
 	if err != nil {
@@ -22,7 +22,7 @@ func TestTheLockIsHeldByOneAndFreedByItsEnd(t *testing.T) {
 	if _, err := lock(path); !errors.Is(err, errRunning) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second one got %v", err)
 	}
-	time.AfterFunc(50*time.Millisecond, func() { first.Close() }) // as a daemon that was just killed
+	time.AfterFunc(50*time.Millisecond, func() { first.Close() }) // like a daemon that was just killed
 	again, err := lock(path)
 	if err != nil {
 		t.Fatalf("at the end of the first: %v", err)

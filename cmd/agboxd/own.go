@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 )
 
-// makeCovers makes the empty directory and the empty file that cover agboxd's own in mounts, and returns where they are, without
-// symbolic links: they are compared with what a container sees.
+// makeCovers creates the empty directory and the empty file that cover agboxd's own paths in mounts, and returns their parent directory
+// without symbolic links, because it is compared with the mounts that a container sees.
 func makeCovers(dataDir string) (string, error) {
 	dir := filepath.Join(dataDir, "empty")
 	if err := os.MkdirAll(filepath.Join(dir, "dir"), 0o755); err != nil {
@@ -30,7 +30,7 @@ func makeCovers(dataDir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// makeOwn creates agboxd's own directories that may not exist yet: one created later would be visible in a mount that contains it.
+// makeOwn creates agboxd's own directories. A directory created later would be visible in a mount that contains it.
 func makeOwn(cfg config.Config) error {
 	for _, dir := range []string{cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -40,10 +40,10 @@ func makeOwn(cfg config.Config) error {
 	return nil
 }
 
-// places are the paths that mounts must not show.
+// places holds the paths that mounts must not expose.
 type places struct {
 	own    []string
-	socket string // the engine's; empty: it has none on this host
+	socket string // the engine's socket; empty: not on this host
 }
 
 func newPlaces(cfg config.Config, paths config.Paths, configFile string) places {
@@ -64,7 +64,7 @@ func newPlaces(cfg config.Config, paths config.Paths, configFile string) places 
 	return p
 }
 
-// policy returns the policy by the present links and mounts of the host.
+// policy returns the mount policy, resolved with the present links and mounts of the host.
 func (p places) policy(m config.Mounts, engineData string, log *slog.Logger) mountpolicy.Policy {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -90,7 +90,7 @@ func resolveAll(paths []string) []string {
 	return all
 }
 
-// resolve follows the symbolic links of a path, or of the part of it that exists.
+// resolve resolves the symbolic links of a path, or of its longest existing prefix.
 func resolve(path string) string {
 	target, err := filepath.EvalSymlinks(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 )
 
-// agboxd's directories, the engine's socket and its data root are configured by a path through a link, and protected where they are.
+// agboxd's directories, the engine's socket and its data root are configured through a symbolic link and protected at their real paths.
 func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -16,31 +16,30 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Bounds of a rebuild.
 const (
-	// rebuildPatience is for how long the daemon does not serve while it waits for an engine to list; later it serves what it
-	// has, and refuses what it can't know.
+	// rebuildPatience is the longest time that agboxd does not serve because the engine cannot be listed. After it, agboxd serves the
+	// records it has and answers UNAVAILABLE for those it cannot know.
 	rebuildPatience = 10 * time.Second
-	// rebuildTry bounds one look at everything, and rebuildPause is between two that fail.
+	// rebuildTry is the timeout of one attempt to gather and adopt, and rebuildPause the pause after a failed attempt.
 	rebuildTry   = 5 * time.Minute
 	rebuildPause = 2 * time.Second
-	// engineLook is how often an engine that is away is looked for, doubling to engineLookMax.
+	// engineLook is the first pause between checks for an unavailable engine; it doubles up to engineLookMax.
 	engineLook    = 2 * time.Millisecond
 	engineLookMax = time.Second
 )
 
-// rebuilder completes the records of a database that was lost, when its log was lost too or had lost its end.
+// rebuilder completes the records after the database was lost and its log was also lost or incomplete.
 type rebuilder struct {
 	store   *store.Store
-	gather  func() recovery.Gatherer // with the settings and the engine's life as they are then
+	gather  func() recovery.Gatherer // uses the current settings and engine run
 	engine  func() (problem string)
 	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
 	adopted func(source recovery.Source, n int)
-	skipped func(n int) // that could not be read
+	skipped func(n int) // counts objects that could not be read
 	log     *slog.Logger
 }
 
-// sentence is what callers are told while records may be missing; empty when none is.
+// sentence returns the message for callers while records may be missing; empty if none are.
 func (r *rebuilder) sentence() string {
 	if r.store.RebuildPending() {
 		return "the database was lost and its records are being rebuilt: what is not found may still be there; try again later"
@@ -48,7 +47,7 @@ func (r *rebuilder) sentence() string {
 	return ""
 }
 
-// fromLog adopts the hidden sandboxes about which the engine need not be asked.
+// fromLog adopts the hidden sandboxes that need no information from the engine.
 func (r *rebuilder) fromLog(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
@@ -64,7 +63,7 @@ func (r *rebuilder) fromLog(ctx context.Context) error {
 	return nil
 }
 
-// hidden returns what the store hides, and a gatherer that does not take that for known.
+// hidden returns the records that the store hides, and a gatherer that does not treat their IDs as reserved.
 func (r *rebuilder) hidden(ctx context.Context) (g recovery.Gatherer, known []recovery.Known, err error) {
 	list, err := r.store.Unproven(ctx)
 	if err != nil {
@@ -83,8 +82,8 @@ func (r *rebuilder) hidden(ctx context.Context) (g recovery.Gatherer, known []re
 	return g, known, nil
 }
 
-// finish adopts the sandboxes that only the engine shows, and the hidden ones, once the engine answers and is ours, and ends the
-// rebuild. It returns earlier only when ctx ends.
+// finish adopts the sandboxes that only the engine knows, and the hidden ones, once the engine answers and its identity is confirmed, and
+// ends the rebuild. It returns earlier only if ctx ends.
 func (r *rebuilder) finish(ctx context.Context) {
 	for r.store.RebuildPending() && r.awaitEngine(ctx) {
 		err := r.fromEngine(ctx)
@@ -118,7 +117,7 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.same(ctx, g.Settings.EngineRun); err != nil { // or nothing that it did not list is known to be gone
+	if err := r.same(ctx, g.Settings.EngineRun); err != nil { // another engine's list does not prove that an object is gone
 		return err
 	}
 	unread, err := r.adopt(ctx, in)
@@ -129,8 +128,8 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	return r.store.RebuildDone(ctx)
 }
 
-// adopt records what is to be adopted. A record that is none of a live sandbox is told and stops nothing: whatever the engine
-// has of it may still be found.
+// adopt records the sandboxes of a plan. It logs a record that is not that of a live sandbox and continues: the engine may still have its
+// objects. It returns the number of unreadable objects.
 func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, err error) {
 	out := recovery.Plan(in, time.Now())
 	if len(out.Former) > 0 {
@@ -139,7 +138,7 @@ func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, e
 		}
 	}
 	adopted, err := r.store.Adopt(ctx, out.Rebuilt())
-	if errdefs.IsInvalidArgument(err) { // all others were adopted
+	if errdefs.IsInvalidArgument(err) { // all valid records were adopted
 		r.log.Error("records can't be taken; they are left as they are", "err", err)
 		err = nil
 	}
@@ -147,7 +146,7 @@ func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, e
 	return r.tellSkipped(ctx, out.Skipped), err
 }
 
-// tell logs and counts the outcome of a plan.
+// tell logs and counts the adopted sandboxes.
 func (r *rebuilder) tell(ctx context.Context, list []recovery.Sandbox, adopted []string) {
 	for _, s := range list {
 		id := s.Record.GetSandboxId()
@@ -156,15 +155,15 @@ func (r *rebuilder) tell(ctx context.Context, list []recovery.Sandbox, adopted [
 		}
 		r.adopted(s.Source, 1)
 		defaulted := s.Defaulted
-		if sb, err := r.store.Sandbox(ctx, id); err == nil { // the store knows which names and execs others have
+		if sb, err := r.store.Sandbox(ctx, id); err == nil { // the store knows which names and execs are taken
 			defaulted = sb.Desired.GetRehydrated().GetDefaulted()
 		}
 		r.log.Info("record rebuilt", "sandbox_id", id, "source", string(s.Source), "defaulted", defaulted)
 	}
 }
 
-// tellSkipped tells of each thing that may be ours, and counts what could not be read. The rest is other daemons', and may be a
-// lot.
+// tellSkipped logs each skipped object, and returns how many could not be read. Containers and networks of other daemons, of which there
+// may be many, are logged at debug level and summarized in one line.
 func (r *rebuilder) tellSkipped(ctx context.Context, list []recovery.Skipped) (unread int) {
 	others := 0
 	for _, s := range list {

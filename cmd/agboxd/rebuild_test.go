@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestAStartThatDiesAnywhereGoesOn: a kill at each step of a replay, in whatever order, loses and doubles nothing.
+// TestAStartThatDiesAnywhereGoesOn: kills at each step of a replay, in any order, lose and duplicate no record.
 func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 	steps := map[string]func(s *site){
 		"aside": func(s *site) { // the old file has its new name
@@ -71,7 +71,7 @@ func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 	}
 }
 
-// TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed, and then rebuilt once, wherever the daemon dies.
+// TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed: it is then rebuilt once, wherever the daemon dies.
 func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing.T) {
 	for _, deaths := range [][]string{{}, {"open"}, {"open", "some"}, {"some", "some", "some"}, {"some", "all"}, {"all", "all"}} {
 		s := newSite(t)
@@ -102,7 +102,7 @@ func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing
 	}
 }
 
-// wantRebuilt checks that every sandbox is there again, and its history begins with its one rebuild.
+// wantRebuilt checks that every sandbox exists again, and that its history starts with its only rebuild.
 func (s *site) wantRebuilt(what any, records *store.Store, before past) {
 	s.Helper()
 	hidden, err := records.Unproven(s.Context())
@@ -122,7 +122,7 @@ func (s *site) wantRebuilt(what any, records *store.Store, before past) {
 	}
 }
 
-// TestTheUUIDComesBackWithTheLog: it says whose the objects in the engine are.
+// TestTheUUIDComesBackWithTheLog: the UUID identifies this daemon's objects in the engine.
 func TestTheUUIDComesBackWithTheLog(t *testing.T) {
 	s := newSite(t)
 	s.live()
@@ -135,7 +135,7 @@ func TestTheUUIDComesBackWithTheLog(t *testing.T) {
 	s.must(records.Close())
 }
 
-// TestWhatMayBeOursIsCountedAndTold: objects of other daemons are no trouble, however many there are.
+// TestWhatMayBeOursIsCountedAndTold: objects of other daemons cause no warnings, however many there are.
 func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 	s := newSite(t)
 	records := s.open()
@@ -154,7 +154,7 @@ func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 	gather := r.gather
 	r.gather = func() recovery.Gatherer { g := gather(); g.Engine = fake; return g }
 	for _, unreadable := range []int{0, 1} {
-		fake.Fail(dockerx.OpInspectContainer, 51*unreadable, nil, false) // each once, and one of them once more
+		fake.Fail(dockerx.OpInspectContainer, 51*unreadable, nil, false) // each once, and one of them twice
 		s.said.Reset()
 		s.must(r.fromEngine(t.Context()))
 		said := s.said.String()
@@ -164,11 +164,11 @@ func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
 	}
 }
 
-// trouble is an engine that has some.
+// trouble is an engine with faults.
 type trouble struct {
 	mu      sync.Mutex
 	away    string
-	strange int // times that it is not the same as before
+	strange int // number of calls that report another engine identity
 }
 
 func (e *trouble) engine() string {
@@ -186,7 +186,7 @@ func (e *trouble) same(context.Context, *storev1.EngineRun) error {
 	return nil
 }
 
-// TestARebuildEndsOnceAnEngineThatIsOursWasListed, and no earlier.
+// TestARebuildEndsOnceAnEngineThatIsOursWasListed: it does not end earlier.
 func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)

@@ -19,12 +19,12 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// runRoot is where the directories of sandboxes are that hold what is mounted into them.
+// runRoot returns the directory that contains one directory per sandbox, with the files mounted into its containers.
 func runRoot(paths config.Paths) string { return filepath.Join(paths.DataDir, "s") }
 
-// openRecords opens the database. One that is lost, empty or damaged is kept aside as it is. Its log takes its place; and where there is
-// none, but the data directory shows that there was a database, a new one whose records are to be rebuilt. recovered is what came from the
-// log: 0 without a loss.
+// openRecords opens the database. It keeps a lost, empty or damaged database aside unchanged and rebuilds it from the log. If there is no
+// log, it creates a new database, and marks its records for a rebuild if the data directory shows that a database existed. recovered counts
+// the records from the log; it is zero if nothing was lost.
 func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRoot string, log *slog.Logger) (s *store.Store, recovered store.Recovery, err error) {
 	lost, err := isLost(paths.Database)
 	if err != nil {
@@ -67,7 +67,7 @@ func openRecords(ctx context.Context, o store.Options, paths config.Paths, logRo
 	return s, recovered, err
 }
 
-// isLost reports whether there is no file, or an empty one. A link that leads nowhere is neither: a disk may not be mounted yet.
+// isLost reports whether the database file is missing or empty. A dangling symbolic link is an error: its disk may not be mounted yet.
 func isLost(database string) (bool, error) {
 	info, err := os.Stat(database)
 	if err == nil {
@@ -79,8 +79,8 @@ func isLost(database string) (bool, error) {
 	return false, fmt.Errorf("read the status of the database: %w: %w", err, errdefs.ErrUnavailable)
 }
 
-// tracesOf looks for what a daemon leaves beside its database: the file with its UUID, which may be missing, directories of
-// sandboxes, and a database that was set aside. Without any this is a first start.
+// tracesOf searches for files that an earlier run of agboxd left beside its database: the file with its UUID, which may be missing,
+// directories of sandboxes, and a database that was set aside. If there are none, this is the first start.
 func tracesOf(paths config.Paths, logRoot string) (instance string, there bool, err error) {
 	instance, there, err = readInstance(paths)
 	if err != nil {
@@ -97,7 +97,7 @@ func tracesOf(paths config.Paths, logRoot string) (instance string, there bool, 
 	return instance, there || len(dirs) > 0 || aside, nil
 }
 
-// readInstance returns the UUID beside the database; there, but empty, when what is there is none.
+// readInstance returns the UUID beside the database. there is true and instance empty if the file holds no UUID.
 func readInstance(paths config.Paths) (instance string, there bool, err error) {
 	text, err := os.ReadFile(filepath.Join(paths.DataDir, "instance"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -112,7 +112,7 @@ func readInstance(paths config.Paths) (instance string, there bool, err error) {
 	return instance, true, nil
 }
 
-// hasAside finds what a start has left that set a damaged database aside and died before it made a new one.
+// hasAside reports whether an earlier start set a damaged database aside and died before it created a new one.
 func hasAside(database string) (bool, error) {
 	entries, err := os.ReadDir(filepath.Dir(database))
 	if errors.Is(err, os.ErrNotExist) {

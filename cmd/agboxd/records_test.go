@@ -40,13 +40,13 @@ func TestAFirstStartWaitsForNothing(t *testing.T) {
 	}
 }
 
-// TestALostDatabaseIsKnownByItsTraces, also when its log is lost: what is there of it is kept, and its UUID as far as that is known.
+// TestALostDatabaseIsKnownByItsTraces: also if its log is lost. The remains are kept, and its UUID if it is known.
 func TestALostDatabaseIsKnownByItsTraces(t *testing.T) {
 	garbage := bytes.Repeat([]byte("no database "), 1000)
 	for name, tc := range map[string]struct {
 		lose     func(s *site) error
-		kept     []byte // as it was set aside; nil: nothing was
-		instance bool   // is kept
+		kept     []byte // content set aside; nil: none
+		instance bool   // the UUID is kept
 	}{
 		"the file is missing":   {func(s *site) error { return os.Remove(s.paths.Database) }, nil, true},
 		"the file is empty":     {func(s *site) error { return os.Truncate(s.paths.Database, 0) }, []byte{}, true},
@@ -79,7 +79,7 @@ func TestALostDatabaseIsKnownByItsTraces(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatWasSetAsideIsATrace: the start that did it died before it made a new one.
+// TestADatabaseThatWasSetAsideIsATrace: the start that set it aside died before it created a new database.
 func TestADatabaseThatWasSetAsideIsATrace(t *testing.T) {
 	s := newSite(t)
 	s.must(os.WriteFile(s.paths.Database, []byte("garbage"), 0o600))
@@ -92,7 +92,7 @@ func TestADatabaseThatWasSetAsideIsATrace(t *testing.T) {
 	s.must(records.Close())
 }
 
-// wantKept checks that exactly one database was set aside, and that the log names it; none where want is nil.
+// wantKept checks that exactly one database was set aside, and that the log names it; none if want is nil.
 func (s *site) wantKept(what string, want []byte) {
 	s.Helper()
 	asides := s.asides()
@@ -108,9 +108,9 @@ func (s *site) wantKept(what string, want []byte) {
 	}
 }
 
-// TestWhatIsNoDamageIsLeftAsItIs: only a restart, or a person, can mend these.
+// TestWhatIsNoDamageIsLeftAsItIs: only a restart or an operator can repair these faults.
 func TestWhatIsNoDamageIsLeftAsItIs(t *testing.T) {
-	t.Parallel() // it waits for locks
+	t.Parallel() // waits for locks
 	for name, tc := range map[string]struct {
 		harm  func(s *site) (undo func() error)
 		class func(error) bool
@@ -123,11 +123,11 @@ func TestWhatIsNoDamageIsLeftAsItIs(t *testing.T) {
 		"another daemon has it, and somebody removed it": {func(s *site) func() error {
 			other := s.open()
 			s.must(os.Remove(s.paths.Database))
-			return func() error { _ = other.Close(); return nil } // it can't mark a clean end
+			return func() error { _ = other.Close(); return nil } // the clean end cannot be recorded
 		}, errdefs.IsUnavailable},
 		"another daemon has it, and somebody emptied it": {func(s *site) func() error {
 			other := s.open()
-			s.must(os.Rename(s.paths.Database, s.paths.Database+".elsewhere")) // so that the other does not fault
+			s.must(os.Rename(s.paths.Database, s.paths.Database+".elsewhere")) // so that the other one does not fault
 			s.must(os.WriteFile(s.paths.Database, nil, 0o600))
 			return other.Close
 		}, errdefs.IsUnavailable},
@@ -160,7 +160,7 @@ func TestWhatIsNoDamageIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// listing is the names and sizes in the data directory.
+// listing returns the names and sizes of the files in the data directory.
 func (s *site) listing() string {
 	s.Helper()
 	entries, err := os.ReadDir(s.paths.DataDir)
@@ -177,14 +177,14 @@ func (s *site) listing() string {
 	return b.String()
 }
 
-// TestADatabaseCutAnywhereComesBack, a hundred times, each time from the log that the start before has made.
+// TestADatabaseCutAnywhereComesBack: a hundred times, each time from the log written by the previous start.
 func TestADatabaseCutAnywhereComesBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	before := s.live()
 	whole, err := os.ReadFile(s.paths.Database)
 	s.must(err)
-	whole = bytes.TrimRight(whole, "\x00") // behind it nothing was ever used
+	whole = bytes.TrimRight(whole, "\x00") // the rest was never used
 	losses := 100                          // a quarter of them with -short
 	if testing.Short() {
 		losses = 25

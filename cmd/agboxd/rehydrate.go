@@ -76,7 +76,7 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	return recovery.Plan(in, time.Now()).WriteText(cmd.OutOrStdout())
 }
 
-// previewLog replays the log to a temporary file and returns its live sandboxes, and what it holds in a line.
+// previewLog replays the log to a temporary file and returns its live sandboxes and a line that summarizes it.
 func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, line string, err error) {
 	dir, err := os.MkdirTemp("", "agboxd-rehydrate-*")
 	if err != nil {
@@ -100,14 +100,14 @@ func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, l
 	return known, fmt.Sprintf("log: %d sandboxes, %d agents; %s", found.Sandboxes, found.Agents, state), nil
 }
 
-// rehydrateSettings are all but the name of the engine's life.
+// rehydrateSettings returns all settings except the engine run.
 func rehydrateSettings(cfg config.Config, engine dockerx.Info) recovery.Settings {
 	return recovery.Settings{
 		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: lifeSince(bootTime(time.Now()), engine),
 	}
 }
 
-// lifeSince is the later of the start of the host and that of an engine whose end ends its containers.
+// lifeSince returns the boot time of the host, or the later start time of an engine without live restore, whose containers end with it.
 func lifeSince(boot time.Time, engine dockerx.Info) time.Time {
 	if !engine.LiveRestore && engine.StartedAt.After(boot) {
 		return engine.StartedAt
@@ -115,7 +115,7 @@ func lifeSince(boot time.Time, engine dockerx.Info) time.Time {
 	return boot
 }
 
-// bootTime is when the host started, sleep included; zero when the kernel does not say.
+// bootTime returns when the host booted, including time asleep; zero if the kernel does not report it.
 func bootTime(now time.Time) time.Time {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/agbox/agbox/config"
 )
 
-// reloader takes over a changed configuration file while the daemon runs. It is used by one goroutine.
+// reloader reloads the configuration file while agboxd runs. Only one goroutine may use it.
 type reloader struct {
 	load func() (config.Config, error)
-	// apply hands the values that a running daemon can take over to those who use them. It must not block.
+	// apply passes the reloadable values to their users. It must not block.
 	apply func(config.Config)
-	// done is told how each reload ended.
+	// done is called with the result of each reload.
 	done func(error)
 	log  *slog.Logger
-	// now is what the daemon runs with.
+	// now is the configuration in use.
 	now config.Config
 }
 
-// run reloads at each signal until ctx ends.
+// run reloads on each signal until ctx ends.
 func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
@@ -32,7 +32,7 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// reload reads the file again. One that is wrong changes nothing at all.
+// reload reads the file again. An invalid file changes nothing.
 func (r *reloader) reload() {
 	next, err := r.load()
 	r.done(err)

@@ -65,7 +65,7 @@ func restore(cmd *cobra.Command, from, configFile string) error {
 	return r.tell(cmd.OutOrStdout(), from)
 }
 
-// takeDatabase keeps daemons away until release: by the lock that they take, and by the one that lies with the database.
+// takeDatabase prevents agboxd from using the database until release. It acquires both the lock of agboxd and the lock beside the database.
 func takeDatabase(ctx context.Context, paths config.Paths) (o *store.Offline, release func(), err error) {
 	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the data directory: %w", err)
@@ -80,10 +80,10 @@ func takeDatabase(ctx context.Context, paths config.Paths) (o *store.Offline, re
 		}
 		return nil, nil, errors.Join(err, lockFile.Close())
 	}
-	return o, func() { _ = errors.Join(o.Close(), lockFile.Close()) }, nil // closed by the end of the process too
+	return o, func() { _ = errors.Join(o.Close(), lockFile.Close()) }, nil // the end of the process releases both as well
 }
 
-// restoration is one restore. The kernel may end it between any two steps, and in them.
+// restoration is one restore. The process may be killed at any point.
 type restoration struct {
 	backup  *backup.File
 	offline *store.Offline
@@ -91,15 +91,15 @@ type restoration struct {
 	logs    string
 	check   func(ctx context.Context, database string) error
 	now     func() time.Time
-	// after is called with the name of each step that is done; nil: nothing. For tests.
+	// after is called with the name of each completed step; nil: not called. For tests.
 	after func(step string) error
 
 	keptAs         string
 	restored, kept int
 }
 
-// run does the steps in order. Logs come before the database: an exec of the new one whose journal is missing would be started
-// again.
+// run executes the steps in order. It restores logs before the database: agboxd would start an exec of the new database again if its
+// journal were missing.
 func (r *restoration) run(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
@@ -120,10 +120,10 @@ func (r *restoration) run(ctx context.Context) error {
 	return nil
 }
 
-// extracted is the new database before it is in place.
+// extracted returns the path of the new database before it is installed.
 func (r *restoration) extracted() string { return r.paths.Database + ".restoring" }
 
-// removeRest takes away what a restore that failed has left.
+// removeRest removes the files of a failed restore.
 func (r *restoration) removeRest() error {
 	if err := os.Remove(r.extracted()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -165,7 +165,7 @@ func (r *restoration) instance(context.Context) error {
 	return writeFile(filepath.Join(r.paths.DataDir, "instance"), []byte(r.backup.Instance+"\n"), 0o600)
 }
 
-// tell says what was done and what comes.
+// tell prints the result and what the next start of agboxd does.
 func (r *restoration) tell(w io.Writer, from string) error {
 	kept := "There was no database before."
 	if r.keptAs != "" {

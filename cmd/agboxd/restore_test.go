@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestMain lets the program under test be its own child.
+// TestMain makes the test binary run as agboxd's child process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == backup.CheckVerb {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// atExit is done when all tests have ended.
+// atExit holds functions to call after all tests.
 var atExit []func()
 
-// place is the directories of one daemon that does not run.
+// place holds the directories of one stopped daemon.
 type place struct {
 	t     *testing.T
 	paths config.Paths
@@ -67,7 +67,7 @@ func (p *place) open() *store.Store {
 	return s
 }
 
-// add records a sandbox that is ready and an exec in it that has ended, with its log.
+// add records a ready sandbox and an ended exec in it, with its log.
 func (p *place) add(id string) {
 	p.t.Helper()
 	s := p.open()
@@ -94,7 +94,7 @@ func (p *place) has() []string {
 	return ids
 }
 
-// backup writes a backup of what is there and returns its path.
+// backup writes a backup and returns its path.
 func (p *place) backup(withLogs bool) string {
 	p.t.Helper()
 	s := p.open()
@@ -198,7 +198,7 @@ func TestRestoreRefusesBesideADaemon(t *testing.T) {
 	p.wants("after that", "one1")
 }
 
-// TestRestoreRefusesDamage changes the file anywhere; the database is not touched.
+// TestRestoreRefusesDamage damages the file at any position; restore does not touch the database.
 func TestRestoreRefusesDamage(t *testing.T) {
 	p := newPlace(t)
 	p.add("one1")
@@ -223,7 +223,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	}
 }
 
-// A backup can be whole and hold a damaged database.
+// A backup with a correct checksum can contain a damaged database.
 func TestRestoreRefusesADamagedDatabase(t *testing.T) {
 	p := newPlace(t)
 	p.add("one1")
@@ -250,7 +250,7 @@ func TestRestoreRefusesADamagedDatabase(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// TestARestoreThatDiesAnywhere leaves the old database or the new one, and can be repeated.
+// TestARestoreThatDiesAnywhere: the old or the new database is in place, and the restore can be repeated.
 func TestARestoreThatDiesAnywhere(t *testing.T) {
 	for _, at := range []string{"extract", "check", "logs", "keep", "install", "instance"} {
 		t.Run(at, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestARestoreThatDiesAnywhere(t *testing.T) {
 	}
 }
 
-// dies restores and ends after a step, as a crash would: nothing is tidied but what the kernel does.
+// dies runs a restore that stops after a step, as in a crash: only what the kernel releases is cleaned up.
 func (p *place) dies(file, at string) {
 	p.t.Helper()
 	offline, release, err := takeDatabase(p.t.Context(), p.paths)
@@ -303,7 +303,7 @@ func (p *place) dies(file, at string) {
 	}
 }
 
-// TestLogsAreRestoredWhereTheyAreMissing, into directories that containers can write in.
+// TestLogsAreRestoredWhereTheyAreMissing: the directories are writable for containers.
 func TestLogsAreRestoredWhereTheyAreMissing(t *testing.T) {
 	p := newPlace(t)
 	p.add("one1")

@@ -12,8 +12,7 @@ import (
 
 const shimName = "agbox-shim"
 
-// findShim returns the agbox-shim to mount into containers: the one asked for, else the one beside this program, else
-// the packaged one.
+// findShim returns the path of the agbox-shim to mount into containers: asked, else the one beside this program, else the packaged one.
 func findShim(asked string) (string, error) {
 	if asked != "" {
 		return asked, nil
@@ -32,8 +31,8 @@ func findShim(asked string) (string, error) {
 		shimName, candidates[0], candidates[1])
 }
 
-// installShim puts the shim under a directory named by its content, which containers mount, and returns that
-// directory. Older ones stay: containers that exist use them.
+// installShim copies the shim into a directory named by its content hash, which containers mount, and returns that directory. It keeps
+// older shims, because existing containers use them.
 func installShim(source, dataDir string) (string, error) {
 	body, err := os.ReadFile(source)
 	if err != nil {
@@ -41,14 +40,14 @@ func installShim(source, dataDir string) (string, error) {
 	}
 	sum := sha256.Sum256(body)
 	dir := filepath.Join(dataDir, "shim", hex.EncodeToString(sum[:]))
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // Chmod ignores the umask
 		return "", fmt.Errorf("install the shim: %w", err)
 	}
 	return dir, writeFile(filepath.Join(dir, shimName), body, 0o755)
 }
 
-// writeFile makes a file hold body. One that does is left alone, so that a full disk keeps no daemon from starting; one
-// that does not is replaced whole: after a crash there is the old one or the new one.
+// writeFile writes body to a file. It does not touch a file with that content, so a full disk does not prevent the start of agboxd. It
+// replaces any other file atomically: after a crash the file is the old one or the new one.
 func writeFile(path string, body []byte, mode os.FileMode) error {
 	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, body) {
 		return nil
@@ -57,7 +56,7 @@ func writeFile(path string, body []byte, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // fails after the rename
 	_, err = tmp.Write(body)
 	for _, step := range []func() error{
 		func() error { return err },

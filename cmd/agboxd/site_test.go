@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// site is the data of a daemon whose database gets lost.
+// site holds the data of a daemon that loses its database.
 type site struct {
 	testing.TB
 	paths config.Paths
@@ -40,7 +40,7 @@ func newSite(t testing.TB) *site {
 	return s
 }
 
-// memoryDir is a directory in memory where there is one: these tests sync some thousand times, and test no disk.
+// memoryDir returns a directory in memory if there is one: these tests sync thousands of times, and do not test disks.
 func memoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "agboxd-test-")
@@ -58,7 +58,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// records opens them as the daemon does.
+// records opens the records like agboxd.
 func (s *site) records() (*store.Store, error) {
 	self, err := os.Executable()
 	s.must(err)
@@ -80,7 +80,7 @@ func (s *site) open() *store.Store {
 	return records
 }
 
-// cutLog takes the end of the log away, and what is left is not complete.
+// cutLog truncates the log, so that it is incomplete.
 func (s *site) cutLog() {
 	s.Helper()
 	segments, err := filepath.Glob(filepath.Join(store.LogDir(s.paths.Database), "segment-*"))
@@ -91,7 +91,7 @@ func (s *site) cutLog() {
 
 func (s *site) instance() string { return filepath.Join(s.paths.DataDir, "instance") }
 
-// die ends a daemon as a kill would, as far as its files tell.
+// die stops a daemon and leaves its files as after a kill.
 func (s *site) die(records *store.Store) {
 	s.Helper()
 	s.must(records.Close())
@@ -105,7 +105,7 @@ func (s *site) asides() []string {
 	return names
 }
 
-// rebuilder of records, with an engine that is there and empty.
+// rebuilder returns a rebuilder with an available, empty engine.
 func (s *site) rebuilder(records *store.Store) *rebuilder {
 	engine := dockertest.NewFake()
 	return &rebuilder{
@@ -120,14 +120,14 @@ func (s *site) rebuilder(records *store.Store) *rebuilder {
 	}
 }
 
-// past is what was known before the database was lost.
+// past holds the records before the database was lost.
 type past struct {
 	sandboxes map[string]store.Sandbox
 	execs     map[string]store.Exec
 	events    map[string][]*agboxv1.SandboxEvent
 }
 
-// live records one sandbox of each history and returns what is known of them once the daemon has died.
+// live records one sandbox of each history, kills the daemon and returns the records.
 func (s *site) live() past {
 	s.Helper()
 	records := s.open()
@@ -160,7 +160,7 @@ func (s *site) known(records *store.Store) past {
 	return p
 }
 
-// same compares field by field with what was known before.
+// same compares each field with the records before the loss.
 func (s *site) same(what string, records *store.Store, before past) {
 	s.Helper()
 	now := s.known(records)

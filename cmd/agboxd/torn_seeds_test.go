@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// lives are histories of sandboxes; all but one end stopped.
+// lives lists histories of sandboxes; all but one end stopped.
 var lives = map[string]history{
 	"stopped":         seq(ready, stop, stopped),
 	"stopped-again":   seq(ready, stop, stopped, resume, ready, stop, stopped),
@@ -36,8 +36,8 @@ func endExecs(s *store.Store, id string) error {
 	return s.EndExec(context.Background(), id+"-goes", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), EndedAt: 1e18 + 9})
 }
 
-// newVillage is a site without its database, and an engine that shows the last state of each sandbox. Stopped ones ended with
-// code.
+// newVillage returns a site without its database, and an engine that has the last state of each sandbox. Stopped containers exited with the
+// given code.
 func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake) {
 	t.Helper()
 	s := newSite(t)
@@ -58,7 +58,7 @@ func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake)
 	return s, engine
 }
 
-// container makes the primary of a sandbox; of one that is stopped it has ended.
+// container creates the primary of a sandbox; if the sandbox is stopped, the container has exited.
 func (s *site) container(engine *dockertest.Fake, files *execjournal.Dir, instance, id string, spec *agboxv1.CreateSpec, code int) {
 	s.Helper()
 	paths, err := files.Prepare(id)
@@ -81,7 +81,7 @@ func (s *site) container(engine *dockertest.Fake, files *execjournal.Dir, instan
 	}
 }
 
-// damages of a file. Each leaves what a fault may leave.
+// damages holds functions that damage a file as a fault may do.
 var damages = map[string]func(r *rand.Rand, b []byte) []byte{
 	"cut":   func(r *rand.Rand, b []byte) []byte { return b[:r.IntN(len(b))] },
 	"a bit": func(r *rand.Rand, b []byte) []byte { b[r.IntN(len(b))] ^= 1 << r.IntN(8); return b },
@@ -104,7 +104,7 @@ func fillRandom(r *rand.Rand, b []byte) {
 	}
 }
 
-// wantNoneUp fails when a sandbox would come up that was stopped, or what runs would be stopped.
+// wantNoneUp fails if a stopped sandbox would be started, or a running one stopped.
 func wantNoneUp(t testing.TB, what, id string, state agboxv1.SandboxState, want storev1.RunState) {
 	t.Helper()
 	up := want == storev1.RunState_RUN_STATE_RUN && state != agboxv1.SandboxState_SANDBOX_STATE_FAILED
@@ -113,7 +113,7 @@ func wantNoneUp(t testing.TB, what, id string, state agboxv1.SandboxState, want 
 	}
 }
 
-// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog: the log is cut at each length, and each byte of it is wrong once.
+// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog: the log is cut at each length, and each of its bytes is changed once.
 func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"stopped-again", "running"} {
@@ -158,7 +158,7 @@ func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog(t *testing.T) {
 	}
 }
 
-// logFiles are the files of the log of that kind.
+// logFiles returns the files of the log of the given kind.
 func (s *site) logFiles(pattern string) []string {
 	s.Helper()
 	paths, err := filepath.Glob(filepath.Join(store.LogDir(s.paths.Database), pattern))

@@ -13,10 +13,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// recordFiles are what the versions before the log kept beside the database, from which it could be rebuilt.
+// recordFiles are the patterns of the files from which versions without a log rebuilt the database.
 var recordFiles = []string{"s/*/record", "s/*/.record.tmp", "s/*/execs", "s/*/.execs.tmp", "agents/*", "agents"}
 
-// removeRecordFiles removes them. They hold environment values.
+// removeRecordFiles removes the record files, which hold environment values.
 func removeRecordFiles(dataDir string) error {
 	var errs []error
 	for _, pattern := range recordFiles {
@@ -31,15 +31,16 @@ func removeRecordFiles(dataDir string) error {
 	return errors.Join(errs...)
 }
 
-// checkRecordFiles refuses to rebuild a lost database if an earlier version has written its record files since the newest snapshot of
-// the log: they are then the newest copy of the database, only that version reads them, and removeRecordFiles would remove them. It
-// ignores older ones, which a kill between the first snapshot and their removal leaves. Errors: ErrFailedPrecondition, ErrUnavailable.
+// checkRecordFiles returns an error if a lost database must not be rebuilt here, because an earlier version has written its record files
+// since the newest snapshot of the log: they are then the newest copy of the database, only that version can read them, and
+// removeRecordFiles would remove them. It ignores older record files, which a kill between the first snapshot and their removal leaves.
+// Errors: ErrFailedPrecondition, ErrUnavailable.
 func checkRecordFiles(dataDir, database string) error {
 	records, err := newest(dataDir, recordFiles...)
 	if err != nil || records.IsZero() {
 		return err
 	}
-	snapshot, err := newest(store.LogDir(database), "snapshot-????????") // not the one with a suffix, which is not complete
+	snapshot, err := newest(store.LogDir(database), "snapshot-????????") // excludes incomplete snapshots, which have a suffix
 	if err != nil || snapshot.After(records) {
 		return err
 	}
@@ -48,7 +49,7 @@ func checkRecordFiles(dataDir, database string) error {
 		"from the log or the engine, without the newest changes: %w", database, dataDir, errdefs.ErrFailedPrecondition)
 }
 
-// newest returns when the newest regular file that one of the patterns names was written; the zero time when there is none.
+// newest returns the modification time of the newest regular file that matches one of the patterns; the zero time if there is none.
 func newest(dir string, patterns ...string) (t time.Time, err error) {
 	for _, pattern := range patterns {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern))

@@ -15,10 +15,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// fixtures are of the last version that kept record files, and of one that kept the log.
+// fixtures are sites of the last version that kept record files, and of a version that kept the log.
 var fixtures = []string{"before-log", "first-log"}
 
-// fixture is the site that an earlier version left, see testdata/upgrade/README.md, with what that version answered.
+// fixture is the site that an earlier version left, see testdata/upgrade/README.md, with the answers of that version's API.
 func fixture(t testing.TB, name string) (*site, upgrade.Answers) {
 	t.Helper()
 	s := newSite(t)
@@ -32,7 +32,8 @@ func fixture(t testing.TB, name string) (*site, upgrade.Answers) {
 	return s, was
 }
 
-// answers are those of this version's API on the site, once its log is complete. No loop runs: nothing of the fixture's containers is on this host.
+// answers returns the answers of this version's API on the site, once its log is complete. No loop runs, because this host has none of the
+// fixture's containers.
 func (s *site) answers() upgrade.Answers {
 	s.Helper()
 	d, conn := s.assembled()
@@ -46,7 +47,7 @@ func (s *site) answers() upgrade.Answers {
 	return is
 }
 
-// files lists what is in the data directory, with modes, but for the log's segments, which are new with each start.
+// files lists the data directory with modes, except the log's segments, which are new after each start.
 func (s *site) files() (list []string) {
 	s.Helper()
 	s.must(filepath.WalkDir(s.paths.DataDir, func(path string, e fs.DirEntry, err error) error {
@@ -60,12 +61,12 @@ func (s *site) files() (list []string) {
 	return list
 }
 
-// needEngine are the answers for which the engine has to be asked: it is away in these tests, and was there when the fixtures were made.
+// needEngine lists the answers that depend on the engine. It is unavailable in these tests, and was available when the fixtures were made.
 var needEngine = []string{
 	"agent helper/agent/unverified", "agents/agents/0/unverified", "sandbox site/sandbox/ports", "sandboxes/sandboxes/*/ports",
 }
 
-// wantSame compares what is answered now with what the earlier version answered.
+// wantSame compares this version's answers with those of the earlier version.
 func (s *site) wantSame(when string, was upgrade.Answers) {
 	s.Helper()
 	for _, difference := range upgrade.Differences(was, s.answers(), needEngine...) {
@@ -73,7 +74,7 @@ func (s *site) wantSame(when string, was upgrade.Answers) {
 	}
 }
 
-// TestWhatAnEarlierVersionAnsweredThisOneAnswers, however often it starts, and when the database is lost afterwards.
+// TestWhatAnEarlierVersionAnsweredThisOneAnswers: after any number of starts, and after the database is lost.
 func TestWhatAnEarlierVersionAnsweredThisOneAnswers(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestWhatAnEarlierVersionAnsweredThisOneAnswers(t *testing.T) {
 	}
 }
 
-// recordFiles are those that the version before the log left beside the database.
+// recordFiles returns the record files that the version before the log left beside the database.
 func (s *site) recordFiles() (list []string) {
 	s.Helper()
 	for _, pattern := range recordFiles {
@@ -106,7 +107,7 @@ func (s *site) recordFiles() (list []string) {
 	return list
 }
 
-// TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt: its record files are the newest copy, and nothing else has its agents.
+// TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt: its record files are the newest copy, and the only one with its agents.
 func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T) {
 	losses := map[string]func(s *site){
 		"missing": func(s *site) { s.must(os.Remove(s.paths.Database)) },
@@ -122,7 +123,7 @@ func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T)
 		"missing, with a log from before a downgrade": func(s *site) {
 			records := s.open()
 			s.must(errors.Join(records.Close(), removeRecordFiles(s.paths.DataDir)))
-			again, _ := fixture(s, "before-log") // whose record files are as if written after the log
+			again, _ := fixture(s, "before-log") // its record files appear newer than the log
 			s.must(os.Mkdir(filepath.Join(s.paths.DataDir, "agents"), 0o700))
 			for _, path := range again.recordFiles() {
 				if name := strings.TrimPrefix(path, again.paths.DataDir); name != "/agents" {
@@ -148,10 +149,10 @@ func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T)
 	}
 }
 
-// TestRecordFilesOlderThanTheLogRefuseNoStart: a kill has left them, and the database is rebuilt from the log.
+// TestRecordFilesOlderThanTheLogRefuseNoStart: a kill has left them, and the log rebuilds the database.
 func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
 	s, was := fixture(t, "before-log")
-	records := s.open() // has written the log, and has not removed the files yet
+	records := s.open() // has written the log but not removed the files yet
 	s.die(records)
 	s.must(os.Remove(s.paths.Database))
 	s.wantSame("without the database", was)
@@ -160,10 +161,10 @@ func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
 	}
 }
 
-// TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents, while the engine has to be asked about live sandboxes.
+// TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents: for live sandboxes the engine must be asked.
 func TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents(t *testing.T) {
 	s, was := fixture(t, "first-log")
-	s.cutLog() // also on the boot on which the fixture was made
+	s.cutLog() // needed if the host has not rebooted since the fixture was made
 	s.must(os.Remove(s.paths.Database))
 	d, conn := s.assembled()
 	hidden, err := d.store.Unproven(t.Context())

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTheRecordFilesOfEarlierVersionsGo, and nothing else does.
+// TestTheRecordFilesOfEarlierVersionsGo: no other file is removed.
 func TestTheRecordFilesOfEarlierVersionsGo(t *testing.T) {
 	dir := t.TempDir()
 	stays := []string{"ids.db", "log/segment-00000001", "s/0123456789abcdef/ctl/exec/x.json", "s/0123456789abcdef/out/record"}

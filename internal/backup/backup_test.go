@@ -125,7 +125,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	}
 }
 
-// TestDamageIsAlwaysFound flips bits and cuts at every kind of place.
+// TestDamageIsAlwaysFound flips bits and truncates the file at every kind of position.
 func TestDamageIsAlwaysFound(t *testing.T) {
 	database := make([]byte, 70_000)
 	for i := range database {
@@ -184,7 +184,7 @@ func TestOtherFilesAreTold(t *testing.T) {
 	}
 }
 
-// archiveOf is a tar archive of one file.
+// archiveOf returns a tar archive of one file.
 func archiveOf(t *testing.T, name string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -195,7 +195,7 @@ func archiveOf(t *testing.T, name string) []byte {
 	return b.Bytes()
 }
 
-// TestFilesThatNoBackupHas are refused though the checksum is right.
+// TestFilesThatNoBackupHas: such files are refused although the checksum is correct.
 func TestFilesThatNoBackupHas(t *testing.T) {
 	about, err := Header{Schema: 1, DatabaseBytes: 1, Instance: instance}.encode()
 	if err != nil {
@@ -203,7 +203,7 @@ func TestFilesThatNoBackupHas(t *testing.T) {
 	}
 	for _, names := range [][]string{
 		{infoName}, {infoName, "logs/box/a"}, {infoName, databaseName, databaseName}, {infoName, databaseName, "../x"},
-		{infoName, databaseName, "logs/box/a"}, // it says that it has none
+		{infoName, databaseName, "logs/box/a"}, // the header says that there are no logs
 	} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
@@ -249,13 +249,13 @@ func TestTarReadsIt(t *testing.T) {
 	}
 }
 
-// TestHostileLogs: what a sandbox can put into its log directory.
+// TestHostileLogs: files that a sandbox can create in its log directory.
 func TestHostileLogs(t *testing.T) {
 	m := maker(t, records{database: []byte("db"), execs: []string{"dir", "fifo", "huge", "link", "long", "ok"}})
 	box := filepath.Join(m.LogRoot, "box")
 	m.put(t, "secret", "not the sandbox's")
 	m.put(t, "box/ok.log", "fine")
-	m.put(t, "box/long.log", strings.Repeat("x", 100_000)) // longer than logs may be now, and true
+	m.put(t, "box/long.log", strings.Repeat("x", 100_000)) // longer than the present log limit, but with real content
 	m.put(t, "box/huge.log", "")
 	for _, err := range []error{
 		os.Symlink("../secret", filepath.Join(box, "link.log")), syscall.Mkfifo(filepath.Join(box, "fifo.log"), 0o600),
@@ -272,7 +272,7 @@ func TestHostileLogs(t *testing.T) {
 	}
 }
 
-// TestALogThatShrinks is filled up: an archive needs what its header says.
+// TestALogThatShrinks: it is filled up, because an archive needs the size in its header.
 func TestALogThatShrinks(t *testing.T) {
 	var b bytes.Buffer
 	h := Header{Schema: 1, Created: time.Now(), DatabaseBytes: 2, Instance: instance, WithLogs: true}

@@ -13,12 +13,12 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// CheckVerb is the hidden verb of agboxd and agbox that checks the database that its one argument names. A damaged one may
-// take the process along, so it is always run as a child.
+// CheckVerb is the hidden verb of agboxd and agbox that checks the database named by its only argument. Reading a damaged database may
+// crash the process, so it always runs as a child process.
 const CheckVerb = "check-store"
 
-// CheckDatabase copies the database to a file in dir, without its name for longer than needed, and has this same program
-// check it. Errors: ErrDataLoss when the check found something; ctx's; the I/O error.
+// CheckDatabase copies the database to a temporary file in dir, runs this program to check it, and removes it. Errors: ErrDataLoss if the
+// check failed; ctx's; the I/O error.
 func (b *File) CheckDatabase(ctx context.Context, dir string) error {
 	f, err := os.CreateTemp(dir, ".agbox-verify-*")
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *File) CheckDatabase(ctx context.Context, dir string) error {
 	return errors.Join(err, os.Remove(f.Name()))
 }
 
-// CheckInChild runs this program again to check the database at path.
+// CheckInChild runs this program as a child process that checks the database at path. Errors: ErrDataLoss if the check failed; ctx's.
 func CheckInChild(ctx context.Context, path string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package backup holds the form of a backup file: a copy of the daemon's database, with or without the logs of execs. It
-// knows nothing of what the database says. A backup file is a tar archive with these regular files, in this order:
+// Package backup defines the format of backup files: a copy of agboxd's database, with or without the logs of execs. It does not interpret
+// the database. A backup file is a tar archive with these regular files, in this order:
 //
 //	agbox-backup.json         format, schema version of the database, time, UUID of the store, whether there are logs
 //	ids.db                    the database, a bbolt file
 //	logs/<sandbox_id>/<file>  with logs: any number
-//	SHA-256                   of every byte before this entry's header, in hex; then the end of the archive
+//	SHA-256                   hex checksum of every byte before this entry's header; then the end of the archive
 //
 // Invariants:
 //
-//   - A file that Open accepts is whole: no bit of it differs from what was written.
-//   - A file is written from the first byte to the last, so that it can be streamed; nothing in it depends on what follows.
+//   - A file that Open accepts is complete and unchanged, bit for bit.
+//   - A file is written from the first byte to the last, so it can be streamed; no part depends on a later one.
 package backup

@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// The names in the archive, and the format in its first file. Format 1 was no archive; it was never released.
+// Names in the archive, and the format number in its first file. Format 1 was not an archive; it was never released.
 const (
 	infoName     = "agbox-backup.json"
 	databaseName = "ids.db"
@@ -24,26 +24,26 @@ const (
 	format       = 2
 	maxInfo      = 4096
 	unarchived   = "agbox backup\r\n"
-	trailerBytes = 4 * 512 // header and content of the checksum, and two blocks of zeros
+	trailerBytes = 4 * 512 // header and content of the checksum, and two zero blocks
 )
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Header says what a backup is of.
+// Header describes a backup.
 type Header struct {
 	// Schema is the schema version of the database.
 	Schema uint64 `json:"schema"`
-	// Created is when the copy of the database was made.
+	// Created is the time at which the database was copied.
 	Created time.Time `json:"created"`
 	// Instance is the UUID of the store.
 	Instance string `json:"instance"`
-	// WithLogs: logs follow the database.
+	// WithLogs reports whether logs follow the database.
 	WithLogs bool `json:"with_logs"`
 	// DatabaseBytes is the size of the database.
 	DatabaseBytes int64 `json:"-"`
 }
 
-// info is the content of the first file.
+// info is the content of the first file, as JSON.
 type info struct {
 	Format int `json:"format"`
 	Header
@@ -57,7 +57,7 @@ func (h Header) encode() ([]byte, error) {
 	return json.Marshal(info{format, h})
 }
 
-// readInfo reads the first file of an archive, which is not known to be whole. It refuses other files, and backups of other formats.
+// readInfo reads the first file of an archive, before its checksum is verified. It refuses other files, and backups of other formats.
 func readInfo(f io.ReaderAt, size int64) (h Header, err error) {
 	start := make([]byte, len(unarchived))
 	if _, err := f.ReadAt(start, 0); err == nil && string(start) == unarchived {
@@ -82,7 +82,7 @@ func readInfo(f io.ReaderAt, size int64) (h Header, err error) {
 	return i.Header, nil
 }
 
-// put writes one file into an archive, size bytes of r.
+// put writes size bytes of r into an archive as one file.
 func put(w *tar.Writer, head tar.Header, r io.Reader) error {
 	head.Typeflag, head.Format = tar.TypeReg, tar.FormatPAX
 	err := w.WriteHeader(&head)
@@ -95,7 +95,7 @@ func put(w *tar.Writer, head tar.Header, r io.Reader) error {
 	return nil
 }
 
-// trailer returns the end of a backup file, whose bytes before have that checksum.
+// trailer returns the last bytes of a backup file: the checksum of the bytes before, and the end of the archive.
 func trailer(sum []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -12,32 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Records is what a Maker needs of the store.
+// Records holds the methods of the store that a Maker calls.
 type Records interface {
 	InstanceID() string
-	// Snapshot writes a copy of the database, as it was at one moment, to f.
+	// Snapshot writes a copy of the database, as of one moment, to f.
 	Snapshot(ctx context.Context, f *os.File) (schema uint64, err error)
-	// ExecIDs returns sorted IDs of the execs of a sandbox that come after the given one; none: there are no more.
+	// ExecIDs returns sorted IDs of the execs of a sandbox that follow the given one; none at the end.
 	ExecIDs(ctx context.Context, sandboxID, after string) ([]string, error)
 }
 
-// Maker makes backups of one running daemon. Its methods may be called concurrently.
+// Maker creates backups of one running daemon. Its methods may be called concurrently.
 type Maker struct {
 	Records Records
-	// DataDir is where the copy of the database lies, without a name, while it is sent.
+	// DataDir is the directory of the unlinked copy of the database while it is sent.
 	DataDir string
-	// LogRoot has a directory of each sandbox's logs. It need not exist.
+	// LogRoot has one directory with logs per sandbox. It may not exist.
 	LogRoot string
-	// MainFiles and ExecFiles are the names of a sandbox's and of an exec's files there.
+	// MainFiles and ExecFiles are the names of a sandbox's and of an exec's files in that directory.
 	MainFiles []string
 	ExecFiles func(execID string) []string
-	// LogLimit is how long a log may be, in bytes; below 1: any length. It bounds what a file that a sandbox has made to look
-	// huge costs.
+	// LogLimit returns the maximum length of a log in bytes; below 1: unlimited. It bounds the cost of a sparse file that a sandbox has
+	// extended.
 	LogLimit func() int64
 }
 
-// Write writes one backup to w. However slow w is, the database is held up only while the copy is made, on the same disk. The
-// logs are read afterwards. Errors: those of Snapshot and of w; ctx's.
+// Write writes one backup to w. Only the copy of the database, on the same disk, blocks the database, however slow w is. The logs are read
+// afterwards. Errors: those of Snapshot and of w; ctx's.
 func (m *Maker) Write(ctx context.Context, w io.Writer, withLogs bool) error {
 	f, err := m.nameless()
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *Maker) Write(ctx context.Context, w io.Writer, withLogs bool) error {
 	return Write(w, h, database, func(l *Logs) error { return m.addLogs(ctx, l) })
 }
 
-// nameless makes a file that is gone with the process, however that ends.
+// nameless creates an unlinked file, which disappears with the process.
 func (m *Maker) nameless() (*os.File, error) {
 	f, err := os.OpenFile(m.DataDir, os.O_RDWR|unix.O_TMPFILE, 0o600)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
@@ -70,9 +70,9 @@ func (m *Maker) nameless() (*os.File, error) {
 	return f, nil
 }
 
-// addLogs adds what the store knows to be there, and so needs no look at directories that sandboxes can write in.
+// addLogs adds the logs that the store's records name. So it need not list directories that sandboxes can write in.
 func (m *Maker) addLogs(ctx context.Context, l *Logs) error {
-	sandboxes, err := os.ReadDir(m.LogRoot) // ours alone
+	sandboxes, err := os.ReadDir(m.LogRoot) // only agboxd writes in LogRoot
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list the logs: %w", err)
 	}
@@ -119,12 +119,12 @@ func (m *Maker) addFiles(ctx context.Context, l *Logs, dir int, sandboxID string
 	return nil
 }
 
-// addFile adds one file, if it is there and a regular one.
+// addFile adds one file, if it exists and is a regular file.
 func (m *Maker) addFile(ctx context.Context, l *Logs, dir int, sandboxID, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
-		return nil // none, or no file: the sandbox's own doing
+		return nil // missing, or not a regular file: sandboxes may change names there
 	case err != nil:
 		return fmt.Errorf("open log %s of %s: %w", name, sandboxID, err)
 	}
@@ -141,16 +141,17 @@ func (m *Maker) addFile(ctx context.Context, l *Logs, dir int, sandboxID, name s
 	return l.Add(log, &untilDone{ctx, f})
 }
 
-// bound is how much of a file is taken: all, but of one that is longer than logs may be now no more than takes space.
+// bound returns the number of bytes of a file to back up: its size, but for a file beyond the present log limit at most its allocated
+// space, or the limit if that is larger.
 func (m *Maker) bound(st unix.Stat_t) int64 {
 	limit := m.LogLimit()
 	if limit < 1 || st.Size <= limit {
 		return st.Size
 	}
-	return min(st.Size, max(limit, st.Blocks*512)) // the kernel's unit, whatever the file system's
+	return min(st.Size, max(limit, st.Blocks*512)) // st_blocks counts 512-byte units on every file system
 }
 
-// ignoreGone: a sandbox is deleted while its logs are read.
+// ignoreGone drops ErrNotExist: the sandbox was deleted while its logs were read.
 func ignoreGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

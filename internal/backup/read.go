@@ -16,15 +16,15 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// File is a backup file that was found whole.
+// File is a verified backup file.
 type File struct {
 	Header
 	r    io.ReaderAt
 	size int64
 }
 
-// Open reads all of f, which has size bytes, and returns it if it is whole. Errors: ErrInvalidArgument when it is no
-// backup; ErrFailedPrecondition when a newer program wrote it; ErrDataLoss when it is damaged or cut; ctx's; the I/O error.
+// Open reads all of f, which has size bytes, and verifies it. Errors: ErrInvalidArgument if it is not a backup; ErrFailedPrecondition if it
+// has another format, such as that of a newer program; ErrDataLoss if it is damaged or truncated; ctx's; the I/O error.
 func Open(ctx context.Context, f io.ReaderAt, size int64) (*File, error) {
 	h, err := readInfo(f, size)
 	if err != nil {
@@ -37,9 +37,9 @@ func Open(ctx context.Context, f io.ReaderAt, size int64) (*File, error) {
 	return b, b.checkFiles(ctx)
 }
 
-// OpenPath is Open for the regular file at path. close frees it.
+// OpenPath is Open for the regular file at path. closeFile closes it.
 func OpenPath(ctx context.Context, path string) (b *File, closeFile func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would let us wait forever
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block forever
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +54,7 @@ func OpenPath(ctx context.Context, path string) (b *File, closeFile func(), err 
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("backup %s: %w", path, err), f.Close())
 	}
-	return b, func() { _ = f.Close() }, nil // it was only read
+	return b, func() { _ = f.Close() }, nil // read only, so a close error loses no data
 }
 
 func checkSum(ctx context.Context, f io.ReaderAt, size int64) error {
@@ -79,7 +79,7 @@ func checkSum(ctx context.Context, f io.ReaderAt, size int64) error {
 	return nil
 }
 
-// checkFiles reads the headers of all files, and notes the size of the database.
+// checkFiles checks the headers of all files and stores the size of the database.
 func (b *File) checkFiles(ctx context.Context) error {
 	n := 0
 	err := b.each(ctx, func(head *tar.Header, _ io.Reader) error {
@@ -101,7 +101,7 @@ func (b *File) checkFiles(ctx context.Context) error {
 	return err
 }
 
-// each calls fn for each file of the archive but the checksum, in order, until it returns an error. fn need not read the file.
+// each calls fn for each file of the archive except the checksum, in order, until fn returns an error. fn need not read the file.
 func (b *File) each(ctx context.Context, fn func(*tar.Header, io.Reader) error) error {
 	files := tar.NewReader(section(ctx, b.r, b.size-trailerBytes))
 	for {
@@ -133,8 +133,8 @@ func (b *File) ExtractDatabase(ctx context.Context, w io.Writer) error {
 	})
 }
 
-// EachLog calls fn for each log, in order, until it returns an error. fn need not read the file. The names have two elements, each
-// harmless. Errors: fn's; ErrDataLoss; ctx's.
+// EachLog calls fn for each log, in order, until fn returns an error. fn need not read the file. The names have two elements that are safe
+// as path elements. Errors: fn's; ErrDataLoss; ctx's.
 func (b *File) EachLog(ctx context.Context, fn func(Log, io.Reader) error) error {
 	return b.each(ctx, func(head *tar.Header, r io.Reader) error {
 		name, isLog := strings.CutPrefix(head.Name, logPrefix)
@@ -155,7 +155,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// section returns the first size bytes of f, until ctx ends. It can seek, so files that nobody reads are skipped.
+// section returns a reader of the first size bytes of f that fails once ctx ends. It can seek, so unread files are skipped.
 func section(ctx context.Context, f io.ReaderAt, size int64) io.Reader {
 	r := io.NewSectionReader(f, 0, size)
 	return struct {
@@ -164,7 +164,7 @@ func section(ctx context.Context, f io.ReaderAt, size int64) io.Reader {
 	}{&untilDone{ctx, r}, r}
 }
 
-// untilDone is a reader that ends with ctx.
+// untilDone is a reader that fails once ctx ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

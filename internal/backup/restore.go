@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RestoreLogs writes the logs of the backup below root, as far as they are not there: what is there is never changed. It
-// may be cut off at any moment and repeated. root is made with mode 0700 when it is missing. restored counts the files that
-// were written, kept those that were there.
+// RestoreLogs writes the backup's missing logs below root and never changes an existing file. It may be interrupted at any moment and
+// repeated. If root is missing, it is created with mode 0700. restored counts the files that were written, kept those that existed.
 func (b *File) RestoreLogs(ctx context.Context, root string) (restored, kept int, err error) {
 	if !b.WithLogs {
 		return 0, 0, nil
@@ -26,7 +25,7 @@ func (b *File) RestoreLogs(ctx context.Context, root string) (restored, kept int
 	return r.restored, r.kept, errors.Join(err, r.leave(), syncDir(root))
 }
 
-// restorer has the directory open that it restores into: files of one sandbox follow each other.
+// restorer keeps the current sandbox's directory open: the archive has the files of one sandbox in a row.
 type restorer struct {
 	root, sandbox  string
 	dir            int // -1: none
@@ -49,7 +48,7 @@ func (r *restorer) restore(log Log, text io.Reader) error {
 	return nil
 }
 
-// enter opens the directory of a sandbox. Containers that still run can write in it, but not rename it.
+// enter opens the directory of a sandbox. Its running containers can write in it, but not rename it.
 func (r *restorer) enter(sandbox string) error {
 	if r.dir >= 0 && r.sandbox == sandbox {
 		return nil
@@ -78,10 +77,10 @@ func (r *restorer) leave() error {
 	return errors.Join(unix.Fsync(dir), unix.Close(dir))
 }
 
-// restoring is the name of a file that is not complete; one that a crash left is of no worth.
+// restoring is the name of an incomplete file; one that a crash left can be removed.
 const restoring = ".restoring.tmp"
 
-// write makes the file complete under another name, then gives it its own, unless one has that.
+// write writes a complete file under a temporary name, then links it to its own name unless a file has that name.
 func (r *restorer) write(log Log, text io.Reader) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(r.dir, log.File, &st, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
@@ -100,13 +99,13 @@ func (r *restorer) write(log Log, text io.Reader) (bool, error) {
 		return false, errors.Join(err, unix.Unlinkat(r.dir, restoring, 0))
 	}
 	err = unix.Linkat(r.dir, restoring, r.dir, log.File, 0)
-	if errors.Is(err, unix.EEXIST) { // it came meanwhile
+	if errors.Is(err, unix.EEXIST) { // created meanwhile
 		return false, unix.Unlinkat(r.dir, restoring, 0)
 	}
 	return err == nil, errors.Join(err, unix.Unlinkat(r.dir, restoring, 0))
 }
 
-// finish gives a written file its mode and times, and closes it.
+// finish sets the mode and times of a written file, syncs and closes it.
 func finish(f *os.File, log Log) error {
 	fd := int(f.Fd())
 	at := unix.NsecToTimeval(log.Modified.UnixNano())

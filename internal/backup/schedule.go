@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// Schedule writes a backup to a directory each interval and keeps the newest ones. When the next is due is told by the names
-// of those that are there, so that no restart of the daemon moves it.
+// Schedule writes a backup to a directory at each interval and keeps the newest ones. The names of the existing backups determine when the
+// next one is due, so a restart of agboxd does not shift the schedule.
 type Schedule struct {
 	// Write writes one backup.
 	Write func(ctx context.Context, w io.Writer) error
-	// Dir is made with mode 0700 when it is missing. Files that are not of this instance stay.
+	// Dir is created with mode 0700 if it is missing. Files of other instances are kept.
 	Dir string
 	// Instance is the UUID of the store.
 	Instance string
-	// Interval is from one to the next. Keep is how many stay, at least 1.
+	// Interval is the time between backups. Keep is the number of backups to keep, at least 1.
 	Interval time.Duration
 	Keep     int
-	// Done is told how each ended.
+	// Done is called with the result of each backup.
 	Done   func(at time.Time, err error)
 	Logger *slog.Logger
 }
 
 const (
-	// longestWait is how late a clock that was set, or a host that slept, may make a backup.
+	// longestWait bounds the delay of a backup after the clock was set or the host slept.
 	longestWait = time.Minute
-	// retryAfter a failure; it is not long, and no reason to fill a log.
+	// retryAfter is the pause after a failure: short, but long enough not to fill the log.
 	retryAfter = 5 * time.Minute
 
 	nameTime   = "20060102T150405Z"
 	nameSuffix = ".backup"
 )
 
-// Run makes backups until ctx ends.
+// Run writes backups until ctx ends.
 func (s *Schedule) Run(ctx context.Context) {
 	due := s.first(s.Newest())
 	for s.wait(ctx, &due) {
@@ -67,11 +67,11 @@ func (s *Schedule) first(newest time.Time) time.Time {
 	return newest.Add(s.Interval)
 }
 
-// wait returns true when it is due by the wall clock, and false when ctx has ended. A clock that was set back delays it by no
-// more than an interval.
+// wait waits until the wall clock reaches due and returns true, or until ctx ends and returns false. A clock that was set back delays a
+// backup by at most one interval.
 func (s *Schedule) wait(ctx context.Context, due *time.Time) bool {
 	for {
-		left := due.Round(0).Sub(time.Now().Round(0)) // Round: without the monotonic clock, which stands still while the host sleeps
+		left := due.Round(0).Sub(time.Now().Round(0)) // Round removes the monotonic clock, which stops while the host sleeps
 		if left > s.Interval {
 			left = s.Interval
 			*due = time.Now().Add(left)
@@ -89,12 +89,12 @@ func (s *Schedule) wait(ctx context.Context, due *time.Time) bool {
 	}
 }
 
-// make writes one backup, and then removes the oldest.
+// make writes one backup, then removes the oldest ones.
 func (s *Schedule) make(ctx context.Context, now time.Time) (string, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the directory of backups: %w", err)
 	}
-	tmp := filepath.Join(s.Dir, "."+s.prefix()+"unfinished") // one of a process that died is written over
+	tmp := filepath.Join(s.Dir, "."+s.prefix()+"unfinished") // overwrites the file of a process that died
 	path := filepath.Join(s.Dir, s.prefix()+now.UTC().Format(nameTime)+nameSuffix)
 	err := s.writeTo(ctx, tmp)
 	if err == nil {
@@ -106,7 +106,7 @@ func (s *Schedule) make(ctx context.Context, now time.Time) (string, error) {
 	return path, errors.Join(syncDir(s.Dir), s.prune())
 }
 
-// writeTo makes a whole, durable backup at path.
+// writeTo writes a durable backup to path and verifies it.
 func (s *Schedule) writeTo(ctx context.Context, path string) error {
 	if err := removeFile(path); err != nil {
 		return err
@@ -140,10 +140,10 @@ func removeFile(path string) error {
 	return nil
 }
 
-// prefix keeps the backups of several daemons in one directory apart.
+// prefix distinguishes the backups of several daemons in one directory.
 func (s *Schedule) prefix() string { return "agbox-" + s.Instance[:8] + "-" }
 
-// made returns when the backups that are there were made, oldest first.
+// made returns the times of the existing backups, oldest first.
 func (s *Schedule) made() ([]time.Time, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -161,11 +161,11 @@ func (s *Schedule) made() ([]time.Time, error) {
 	return times, nil
 }
 
-// Newest returns when the newest backup that is there was made; zero when none can be seen.
+// Newest returns the time of the newest existing backup; zero if there is none or the directory cannot be listed.
 func (s *Schedule) Newest() time.Time {
 	times, err := s.made()
 	if err != nil || len(times) == 0 {
-		return time.Time{} // the next one says what is wrong with the directory
+		return time.Time{} // the next backup reports the directory's error
 	}
 	return times[len(times)-1]
 }

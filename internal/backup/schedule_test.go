@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// scheduled is a Schedule in a directory of its own, and what it told.
+// scheduled is a Schedule in a new directory that stores the results of its backups.
 func scheduled(t *testing.T) (s *Schedule, told *[]error) {
 	t.Helper()
 	told = &[]error{}
@@ -28,7 +28,7 @@ func scheduled(t *testing.T) (s *Schedule, told *[]error) {
 	}, told
 }
 
-// during runs s for d, as one life of a daemon.
+// during runs s for d, like one run of agboxd.
 func (s *Schedule) during(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -48,17 +48,17 @@ func (s *Schedule) names(t *testing.T) []string {
 	return names
 }
 
-// The clock in a bubble begins at midnight, 2000-01-01.
+// The clock in a synctest bubble starts at midnight, 2000-01-01.
 func TestTheNewestScheduledBackupsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := scheduled(t)
 		s.during(4*time.Hour + time.Minute)
-		for _, name := range []string{"agbox-ffffffff-20000101T000000Z.backup", "agbox-0e12dd5b-notes.backup"} { // not ours to remove
+		for _, name := range []string{"agbox-ffffffff-20000101T000000Z.backup", "agbox-0e12dd5b-notes.backup"} { // not removed
 			if err := os.WriteFile(filepath.Join(s.Dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.during(30 * time.Minute) // a restart makes none too early
+		s.during(30 * time.Minute) // a restart makes no early backup
 		s.during(time.Hour)
 		want := []string{
 			"agbox-0e12dd5b-20000101T030000Z.backup", "agbox-0e12dd5b-20000101T040000Z.backup", "agbox-0e12dd5b-20000101T050000Z.backup",

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Write writes one backup file to w. database has h.DatabaseBytes bytes. logs adds the logs; it is called if h.WithLogs. A file
-// that Write did not finish is refused by Open.
+// Write writes one backup file to w. database supplies h.DatabaseBytes bytes. logs adds the logs; Write calls it if h.WithLogs is set. Open
+// refuses a file that Write did not complete.
 func Write(w io.Writer, h Header, database io.Reader, logs func(*Logs) error) error {
 	about, err := h.encode()
 	if err != nil {
@@ -17,7 +17,8 @@ func Write(w io.Writer, h Header, database io.Reader, logs func(*Logs) error) er
 	}
 	sum := sha256.New()
 	files := tar.NewWriter(io.MultiWriter(w, sum))
-	at := h.Created.Truncate(time.Second) // parts of a second would put another header before the name that begins the file
+	// With fractions of a second, tar would write another header first, and the file would not start with the name.
+	at := h.Created.Truncate(time.Second)
 	if err := put(files, tar.Header{Name: infoName, Mode: 0o600, ModTime: at, Size: int64(len(about))}, bytes.NewReader(about)); err != nil {
 		return err
 	}
@@ -39,21 +40,21 @@ func Write(w io.Writer, h Header, database io.Reader, logs func(*Logs) error) er
 	return err
 }
 
-// Logs takes the logs of a backup.
+// Logs writes the logs of a backup.
 type Logs struct{ tar *tar.Writer }
 
-// Log is one file of the logs.
+// Log describes one log file.
 type Log struct {
-	// Sandbox and File are its directory and its name.
+	// Sandbox is its directory and File its name.
 	Sandbox, File string
-	// Mode has permission bits only.
+	// Mode holds only permission bits.
 	Mode     uint32
 	Modified time.Time
 	Bytes    int64
 }
 
-// Add writes one file, l.Bytes of r. A file that has become shorter is filled up with zero bytes: whoever may write there can
-// cut it at any moment.
+// Add writes file.Bytes bytes of r as one file. If the source has become shorter, Add fills up with zero bytes: processes of the sandbox
+// can truncate it at any moment.
 func (l *Logs) Add(file Log, r io.Reader) error {
 	name := file.Sandbox + "/" + file.File
 	if err := checkName(name); err != nil {

@@ -19,33 +19,33 @@ import (
 // Enabled reports whether this build has failpoints.
 const Enabled = true
 
-// Names of the files in the directory that EnvDir names. Each holds one line per entry and is only appended to.
+// Names of the files in the directory named by EnvDir. Each holds one entry per line and is only appended to.
 const (
-	// PlanFile has one fault per line: "POINT kill", "POINT error" or "POINT delay DURATION". Each happens once, at the first hit of
-	// that point by any process.
+	// PlanFile has one fault per line: "POINT kill", "POINT error" or "POINT delay DURATION". Each happens once, when any process first
+	// reaches the point.
 	PlanFile = "plan"
-	// DoneFile holds the points whose action happened. A line is on disk before its action: a kill happens once.
+	// DoneFile holds the points whose action happened. The line is written before the action, so a kill happens once.
 	DoneFile = "done"
 	// HitFile holds the points that were reached, each once per process.
 	HitFile = "hit"
 )
 
-// ErrInjected is what an armed point returns. Its class is errdefs.ErrUnavailable: an unknown outcome.
+// ErrInjected is the error of an armed point. Its class is errdefs.ErrUnavailable: an unknown outcome.
 var ErrInjected = fmt.Errorf("injected by a failpoint: %w", errdefs.ErrUnavailable)
 
-// Action is what happens at an armed point.
+// Action is called at an armed point.
 type Action func(point string) error
 
-// Kill ends the process with SIGKILL.
+// Kill sends SIGKILL to this process.
 func Kill(string) error {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
+	select {} // waits for the signal
 }
 
 // Fail returns ErrInjected.
 func Fail(string) error { return ErrInjected }
 
-// Delay waits for d.
+// Delay returns an action that waits for d.
 func Delay(d time.Duration) Action {
 	return func(string) error {
 		time.Sleep(d)
@@ -61,7 +61,7 @@ var points = struct {
 	hit   map[string]bool
 }{armed: map[string]Action{}, hit: map[string]bool{}}
 
-// Arm sets what happens at the next hit of a point of this process; nil disarms it.
+// Arm sets the action at the next hit of a point in this process; nil disarms the point.
 func Arm(point string, a Action) {
 	points.mu.Lock()
 	defer points.mu.Unlock()
@@ -83,7 +83,7 @@ func Hits() []string {
 	return list
 }
 
-// Point is one failpoint. It returns the error of the action that was armed for it.
+// Point is one failpoint. It returns the error of its armed action.
 func Point(kind, op, when string) error {
 	points.once.Do(func() { points.dir = os.Getenv(EnvDir); load(points.dir) })
 	point := kind + "." + op + "." + when
@@ -105,8 +105,8 @@ func Point(kind, op, when string) error {
 	return act(point)
 }
 
-// Around calls f between the two points of an operation. An error at the first keeps f from being called; one at the second
-// takes the place of its result, as a lost reply does.
+// Around calls f between the two points of an operation. After an error at the first point it does not call f; an error at the second point
+// is joined with the result of f, as if the reply was lost.
 func Around(kind, op string, f func() error) error {
 	if err := Point(kind, op, Before); err != nil {
 		return err
@@ -115,7 +115,7 @@ func Around(kind, op string, f func() error) error {
 	return errors.Join(Point(kind, op, After), err)
 }
 
-// load arms what the plan says and has not happened.
+// load arms the plan's faults that have not happened yet.
 func load(dir string) {
 	if dir == "" {
 		return
@@ -157,7 +157,7 @@ func lines(path string) []string {
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
-// note appends a line. It panics on an error, because a test must not continue without that line.
+// note appends a line to a file. It panics on an error, because a test must not continue without that line.
 func note(file, point string) {
 	if points.dir == "" {
 		return

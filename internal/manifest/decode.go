@@ -8,17 +8,16 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// maxValues bounds the nodes read of one document, aliases counted each time.
+// maxValues is the largest number of nodes read from one document; each use of an alias counts.
 const maxValues = 200_000
 
-// decoder fills messages from YAML, led by their descriptors alone: a field that is added to the proto is read without
-// a change here.
+// decoder fills messages from YAML according to their descriptors only, so a new proto field needs no change here.
 //
-// It goes on after a mistake; see keep.
+// It continues after a mistake; see keep.
 type decoder struct {
 	anchors  map[string]ast.Node
 	budget   int
-	home     string // what "~" stands for; empty: not known
+	home     string // replaces "~"; empty: unknown
 	mistakes Errors
 }
 
@@ -87,7 +86,7 @@ func (d *decoder) list(node ast.Node, path string, out protoreflect.List, fd pro
 	return nil
 }
 
-// item reads one value of a list; empty is as for value.
+// item reads one value of a list; for empty, see value.
 func (d *decoder) item(node ast.Node, path string, empty protoreflect.Value, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	node, err := d.resolve(node)
 	if err != nil {
@@ -99,7 +98,7 @@ func (d *decoder) item(node ast.Node, path string, empty protoreflect.Value, fd 
 	return d.value(node, path, empty, fd)
 }
 
-// value reads one value; empty is a new value of the field, to be filled when it is a message.
+// value reads one value. empty is a new value of the field; value fills it if it is a message.
 func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -129,7 +128,7 @@ func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd
 	return empty, &Error{Line: line(node), Path: path, Text: "has a type that cannot be written in YAML"}
 }
 
-// text reads a string. Numbers and booleans are refused: YAML would already have changed "1.10" or "0x1".
+// text reads a string. It refuses numbers and booleans, because YAML would already have changed "1.10" or "0x1".
 func (d *decoder) text(node ast.Node, path string) (string, error) {
 	node, err := d.resolve(node)
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// SpecJSON writes a spec as one line of JSON that ParseSpec reads back as an equal spec, so that what is printed can be
-// applied: fields that are set, by their names and in their order in the proto, services as an object by name. JSON is
-// YAML. A spec that validate.Create accepts has no two services of one name; of others, one would be lost, and that is
-// an error.
+// SpecJSON returns a spec as one line of JSON, which is also YAML, so printed specs can be applied: ParseSpec reads it back as an equal
+// spec. It contains the fields that are set, by their proto names and in proto order, and services as an object keyed by name. Two services
+// of one name, which validate.Create refuses, are an error, because the object could hold only one of them.
 func SpecJSON(spec *agboxv1.CreateSpec) (json.RawMessage, error) {
 	return specJSON(spec.ProtoReflect())
 }
@@ -35,7 +34,7 @@ func specJSON(spec protoreflect.Message) (json.RawMessage, error) {
 	return bytes.TrimSpace(w.out.Bytes()), nil
 }
 
-// writer writes messages led by their descriptors, as decoder reads them.
+// writer writes messages according to their descriptors, like decoder reads them.
 type writer struct{ out bytes.Buffer }
 
 func (w *writer) message(m protoreflect.Message) error {
@@ -106,7 +105,7 @@ func (w *writer) services(list protoreflect.List) error {
 	})
 }
 
-// group writes n members between the two brackets.
+// group writes n members between two brackets.
 func (w *writer) group(brackets string, n int, member func(int) error) error {
 	w.out.WriteByte(brackets[0])
 	for i := range n {
@@ -122,7 +121,7 @@ func (w *writer) group(brackets string, n int, member func(int) error) error {
 }
 
 func (w *writer) key(key string) {
-	_ = w.scalar(key) // a string always has a JSON form
+	_ = w.scalar(key) // every string has a JSON form
 	w.out.WriteByte(':')
 }
 
@@ -131,7 +130,7 @@ func (w *writer) scalar(v any) error {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	if n := w.out.Len(); err == nil && n > 0 {
-		w.out.Truncate(n - 1) // the encoder's line end
+		w.out.Truncate(n - 1) // removes the encoder's newline
 	}
 	return err
 }

@@ -8,12 +8,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// envelope reads what surrounds a spec.
+// envelope reads the fields around a spec.
 type envelope struct {
 	*decoder
 	version, kind, name string
 	labels              []label
-	sandbox             *agboxv1.CreateSpec // of a kind each; nil before the kind is known
+	sandbox             *agboxv1.CreateSpec // at most one is set; both are nil before the kind is known
 	agent               *agboxv1.AgentSpec
 }
 
@@ -28,7 +28,7 @@ func (e *envelope) read(doc ast.Node) error {
 	if err != nil {
 		return err
 	}
-	for _, kindFirst := range []bool{true, false} { // of another kind's document no other key can be judged
+	for _, kindFirst := range []bool{true, false} { // other keys can be checked only if the kind is known
 		for _, f := range fields {
 			if (f.key == "apiVersion" || f.key == "kind") != kindFirst {
 				continue
@@ -58,14 +58,14 @@ func (e *envelope) field(f entry) (err error) {
 		err = e.metadata(f)
 	case "spec":
 		err = e.spec(f)
-	case "status": // as printed by "agbox get -o yaml"; it is the daemon's to say
+	case "status": // "agbox get -o yaml" prints it; ignored, because only agboxd sets it
 	default:
 		err = unknown(f, "", "apiVersion, kind, metadata, spec")
 	}
 	return err
 }
 
-// begin makes the empty spec of the kind, if it is one of ours.
+// begin creates the empty spec of a known kind.
 func (e *envelope) begin() {
 	switch e.kind {
 	case Kind:
@@ -75,7 +75,7 @@ func (e *envelope) begin() {
 	}
 }
 
-// spec reads the spec. Of a kind that is not known it can't be judged.
+// spec reads the spec. It cannot check a spec of an unknown kind.
 func (e *envelope) spec(f entry) error {
 	switch {
 	case e.agent != nil:
@@ -122,7 +122,7 @@ func (e *envelope) readLabels(node ast.Node) error {
 	return nil
 }
 
-// known refuses a document that is not ours.
+// known refuses a document with another version or an unknown kind.
 func (e *envelope) known(at int) error {
 	switch {
 	case e.version == "":
@@ -137,7 +137,7 @@ func (e *envelope) known(at int) error {
 	return nil
 }
 
-// mergeLabels puts metadata.labels into the spec. Two places that disagree are a mistake, not a precedence.
+// mergeLabels copies metadata.labels into the spec. Contradictory labels in the two places are a mistake; neither takes precedence.
 func (e *envelope) mergeLabels() error {
 	if len(e.labels) == 0 || e.sandbox == nil && e.agent == nil {
 		return nil
@@ -156,7 +156,7 @@ func (e *envelope) mergeLabels() error {
 	return nil
 }
 
-// specLabels are the labels of the spec, to be added to.
+// specLabels returns the labels of the spec, for changes.
 func (e *envelope) specLabels() map[string]string {
 	var labels *map[string]string
 	if e.agent != nil {

@@ -42,7 +42,7 @@ func TestExamples(t *testing.T) {
 			proto.Merge(shown, doc.Spec)
 		}
 	}
-	// Few engines have these, or few users need them.
+	// Few engines support these, or few users need them.
 	showsAll(t, shown, "disk_limit", "gpus", "runtime", "pull_policy")
 	showsAll(t, shownAgent, "ready", "desired_state", "start_timeout")
 }

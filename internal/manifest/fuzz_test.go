@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-// No text makes the reader panic, and what it reads can be written and read again without a difference.
+// No text makes the reader panic, and each spec it reads is equal after writing and reading it again.
 func FuzzParseSpec(f *testing.F) {
 	for _, seed := range append(seeds(f),
 		"", "{}", "image: a", "image: a\n---\nimage: b", "image: &x a\nenvs: {A: *x}", "envs:\n  A: |\n    x\n  B: >-\n    y\n    z\n",
@@ -33,7 +33,7 @@ func FuzzParseSpec(f *testing.F) {
 			return
 		}
 		if !utf8.Valid(text) {
-			return // JSON cannot hold it, and no message can be sent with it
+			return // JSON cannot represent it, and no message can be sent with it
 		}
 		validate.Create(spec)
 		readBack(t, spec)
@@ -43,7 +43,7 @@ func FuzzParseSpec(f *testing.F) {
 	})
 }
 
-// seeds are the specs of the example manifests.
+// seeds returns the specs of the example manifests.
 func seeds(f *testing.F) (all []string) {
 	f.Helper()
 	files, err := filepath.Glob("../../config/examples/*.yaml")

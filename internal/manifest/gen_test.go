@@ -11,17 +11,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// drawSpec draws a spec with any of its fields set, led by the descriptor: new fields come in by themselves.
+// drawSpec draws a spec with any of its fields set, according to the descriptor, so it includes new fields.
 func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 	spec := &agboxv1.CreateSpec{}
 	drawMessage(t, label, spec.ProtoReflect())
 	for i, list := range [][]*agboxv1.ServiceSpec{spec.GetRequiredServices(), spec.GetOptionalServices()} {
 		for j, s := range list {
-			s.Name = fmt.Sprintf("%s-%d-%d", s.GetName(), i, j) // a name is there once
+			s.Name = fmt.Sprintf("%s-%d-%d", s.GetName(), i, j) // names are unique
 		}
 	}
 	for _, m := range spec.GetMounts() {
-		m.Source = strings.TrimLeft(m.GetSource(), "~") // that would expand
+		m.Source = strings.TrimLeft(m.GetSource(), "~") // "~" would be expanded
 	}
 	for _, c := range spec.GetCopies() {
 		c.Source = strings.TrimLeft(c.GetSource(), "~")
@@ -67,7 +67,7 @@ func drawValue(t *rapid.T, label string, empty protoreflect.Value, fd protorefle
 		t.Fatalf("no values for %s", fd.FullName())
 	}
 	if d, ok := empty.Message().Interface().(*durationpb.Duration); ok {
-		const limit = 315_576_000_000 // the longest valid one
+		const limit = 315_576_000_000 // the longest valid duration, in seconds
 		d.Seconds = rapid.Int64Range(-limit, limit).Draw(t, label)
 		if n := rapid.Int32Range(0, 999_999_999).Draw(t, label+".nanos"); d.Seconds < 0 {
 			d.Nanos = -n

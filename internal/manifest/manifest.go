@@ -1,7 +1,7 @@
-// Package manifest reads sandboxes and agents written in YAML: whole manifests for the CLI, bare specs for config_yaml.
+// Package manifest parses YAML manifests of sandboxes and agents for the CLI, and bare specs for config_yaml.
 //
-// Reading is strict. Every key must be a field of the proto by its name there, none may occur twice, and every value
-// must have the field's type. An error names the line and the path, and never repeats a value that may be a secret.
+// Parsing is strict: every key must be a proto field name, no key may occur twice, and every value must have the field's type. An error
+// names the line and the path, and never repeats a value, which may be a secret.
 package manifest
 
 import (
@@ -16,7 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// The only version and the kinds there are.
+// The supported version and kinds.
 const (
 	APIVersion = "agbox/v1"
 	Kind       = "Sandbox"
@@ -31,13 +31,12 @@ type Document struct {
 	Spec *agboxv1.CreateSpec
 	// Agent is the spec of an agent with metadata.labels merged in; nil for a sandbox.
 	Agent *agboxv1.AgentSpec
-	// Line is where the document begins in its file, from 1.
+	// Line is the line where the document starts in its file, from 1.
 	Line int
 }
 
-// Parse reads the manifests of one text, at least one. Empty documents between "---" are skipped. home is what "~"
-// stands for in host paths; where it is empty, "~" is an error. Errors: *Error for what is not YAML, else Errors with the
-// mistakes of all documents.
+// Parse reads the manifests of one text, at least one. It skips empty documents between "---". home replaces "~" in host paths; if it is
+// empty, "~" is an error. Errors: *Error for text that is not YAML, otherwise Errors with the mistakes of all documents.
 func Parse(text []byte, home string) ([]Document, error) {
 	docs, err := documents(text, len(text))
 	if err != nil {
@@ -63,7 +62,7 @@ func Parse(text []byte, home string) ([]Document, error) {
 	return all, nil
 }
 
-// ParseSpec reads one bare spec, which may not be empty. home is as in Parse.
+// ParseSpec reads one bare spec, which must not be empty. For home, see Parse.
 func ParseSpec(text []byte, home string) (*agboxv1.CreateSpec, error) {
 	docs, err := documents(text, 2)
 	switch {
@@ -89,8 +88,8 @@ func parseDocument(doc ast.Node, home string) (Document, error) {
 	return Document{Name: e.name, Spec: e.sandbox, Agent: e.agent, Line: line(doc)}, nil
 }
 
-// Merge returns base with everything that over has: scalars, messages and lists replace, maps merge per key. Neither
-// argument is changed; nil counts as empty.
+// Merge returns base with all fields that are set in over: scalars, messages and lists replace, maps merge per key. It changes neither
+// argument; nil counts as empty.
 func Merge(base, over *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	out := &agboxv1.CreateSpec{}
 	proto.Merge(out, base)
@@ -111,7 +110,7 @@ func Merge(base, over *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	return out
 }
 
-// Home returns the home directory of the calling user, or "" when it is not known.
+// Home returns the home directory of the calling user, or "" if it is unknown.
 func Home() string {
 	home, err := os.UserHomeDir()
 	if err != nil || !filepath.IsAbs(home) {

@@ -156,7 +156,7 @@ func TestSpecRefuses(t *testing.T) {
 	}
 }
 
-// bomb reads one list very often.
+// bomb is a text with aliases that repeat one list very often.
 func bomb() string {
 	return "copies:\n- exclude_patterns: &p [" + strings.Repeat("a,", 5000) + "a]\n" + strings.Repeat("- exclude_patterns: *p\n", 100)
 }

@@ -27,7 +27,7 @@ func TestMergeProperties(t *testing.T) {
 	})
 }
 
-// checkFields holds each field of a merge to its rule.
+// checkFields checks each field of a merge against its rule.
 func checkFields(t *rapid.T, base, over, got *agboxv1.CreateSpec) {
 	fields := got.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

@@ -9,16 +9,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxMistakes bounds what is told about one document.
+// maxMistakes is the largest number of mistakes reported for one document.
 const maxMistakes = 32
 
 // Error is a mistake in a text.
 type Error struct {
-	// Line counts from 1; 0 when the mistake is in the text as a whole.
+	// Line is the line number from 1; 0 if the mistake concerns the whole text.
 	Line int
-	// Path of the field, such as "spec.mounts[0].target"; empty when there is none.
+	// Path is the field's path, such as "spec.mounts[0].target"; empty if there is none.
 	Path string
-	// Text says what is wrong.
+	// Text describes the mistake.
 	Text string
 }
 
@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Errors are the mistakes of a text that is YAML, at least one, in the order in which they were met.
+// Errors holds the mistakes of a text that is valid YAML, at least one, in the order of their discovery.
 type Errors []*Error
 
 // Error joins the mistakes with "; ".
@@ -46,10 +46,10 @@ func (e Errors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// errEnough ends the reading of a document with very many mistakes.
+// errEnough stops reading a document after maxMistakes mistakes.
 var errEnough = errors.New("enough mistakes")
 
-// keep notes a mistake and returns nil, so that the reader goes on to the next field; any other error it returns.
+// keep records a mistake and returns nil, so that the reader continues with the next field. It returns any other error.
 func (d *decoder) keep(err error) error {
 	var one *Error
 	if err == nil || !errors.As(err, &one) {
@@ -63,7 +63,7 @@ func (d *decoder) keep(err error) error {
 	return errEnough
 }
 
-// outcome is the end of the reading of a document, with the last error of it.
+// outcome returns the result of reading a document; err is the last error.
 func (d *decoder) outcome(err error) error {
 	err = d.keep(err)
 	if len(d.mistakes) > 0 {
@@ -72,7 +72,8 @@ func (d *decoder) outcome(err error) error {
 	return err
 }
 
-// forms show what other tools write otherwise: messages by their name, lists by the name of the field.
+// forms maps messages, by type name, and lists, by field name, to examples in the form that manifests require. Other tools write them
+// differently.
 var forms = map[protoreflect.Name]string{
 	"PortSpec":              "{container_port: 80, host_port: 8080}",
 	"MountSpec":             "{source: /host/path, target: /path, writable: true}",
@@ -89,10 +90,10 @@ var forms = map[protoreflect.Name]string{
 	"post_start_on_primary": `["echo hi"]`,
 }
 
-// mapForm shows how envs and labels are written.
+// mapForm is an example of envs and labels.
 const mapForm = "{NAME: value}"
 
-// suchAs is the way out of an error about the kind of a value, or empty.
+// suchAs returns the hint of an error about the kind of a value; empty without a form.
 func suchAs(form string) string {
 	if form == "" {
 		return ""
@@ -100,7 +101,7 @@ func suchAs(form string) string {
 	return ", such as " + form
 }
 
-// listForm shows how the list of a field is written.
+// listForm returns an example of the list of a field.
 func listForm(fd protoreflect.FieldDescriptor) string {
 	if fd.Message() == nil {
 		return suchAs(forms[fd.Name()])
@@ -108,14 +109,14 @@ func listForm(fd protoreflect.FieldDescriptor) string {
 	return suchAs("[" + forms[fd.Message().Name()] + "]")
 }
 
-// wordings replace sentences of the parser that speak of its inside.
+// wordings replaces parser messages that describe its internals.
 var wordings = []struct{ parser, ours string }{
 	{`found character '` + "\t" + `'`, "a tab; indent with spaces"},
 	{"mapping value is not allowed", `a "key: value" is not allowed here: check the indentation of this and the next line, and put text with ": " in quotes`},
 	{"non-map value is specified", `must be "key: value", like the lines around it`},
 }
 
-// syntaxError keeps the position and says what it is without the parser's excerpt of the text, which may hold secrets.
+// syntaxError returns the parser's error with its position, but without its excerpt of the text, which may contain secrets.
 func syntaxError(err error) error {
 	var parsed yaml.Error
 	if !errors.As(err, &parsed) {

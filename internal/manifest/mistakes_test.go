@@ -43,7 +43,7 @@ func TestMistakesOfAllDocumentsAreTold(t *testing.T) {
 	wantMistakes(t, err, "line 5: spec.image", "line 11: spec.user", "line 13: apiVersion")
 }
 
-// wantMistakes checks the beginning of each.
+// wantMistakes checks the first words of each mistake.
 func wantMistakes(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var got manifest.Errors
@@ -65,7 +65,7 @@ func TestMistakesHaveABound(t *testing.T) {
 	}
 }
 
-// What is written as other tools have it gets an error that shows the form.
+// A text in the form of other tools gets an error that shows the required form.
 func TestMistakesShowTheForm(t *testing.T) {
 	for text, want := range map[string]string{
 		`ports: "8080:80"`:               "ports: must be a list, such as [{container_port: 80, host_port: 8080}]",

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxTextBytes leaves room for a spec of validate.MaxSpecBytes written with comments.
+	// maxTextBytes is the largest text, in bytes. It has space for a spec of validate.MaxSpecBytes with comments.
 	maxTextBytes = 2 << 20
-	// maxNesting bounds the parser's stack and its time, which grows with the square of the depth. Specs need 4.
+	// maxNesting bounds the parser's stack, and its time, which grows with the square of the depth. Specs need 4 levels.
 	maxNesting = 100
-	// maxEntries bounds the colons, dashes and commas of a document: the parser's time grows with the square of those in
-	// one mapping or list, whatever its form, to two seconds here, and its stack grows too.
+	// maxEntries bounds the colons, dashes and commas of a document. The parser's time grows with the square of their number in one mapping
+	// or list of any form, to two seconds at this limit, and its stack grows too.
 	maxEntries = 20_000
 )
 
-// documents returns the bodies of all documents that are not empty, and no more than limit of them.
+// documents returns the bodies of the non-empty documents, at most limit of them.
 func documents(text []byte, limit int) ([]ast.Node, error) {
 	if len(text) > maxTextBytes {
 		return nil, &Error{Text: fmt.Sprintf("the text is larger than %d bytes", maxTextBytes)}
@@ -33,7 +33,7 @@ func documents(text []byte, limit int) ([]ast.Node, error) {
 		if err := checkShape(part); err != nil {
 			return nil, err
 		}
-		file, err := parser.Parse(part, 0, parser.AllowDuplicateMapKey()) // duplicates are found by entries, with their path
+		file, err := parser.Parse(part, 0, parser.AllowDuplicateMapKey()) // entries reports duplicates with their path
 		if err != nil {
 			return nil, syntaxError(err)
 		}
@@ -46,7 +46,7 @@ func documents(text []byte, limit int) ([]ast.Node, error) {
 	return bodies, nil
 }
 
-// split cuts the tokens into documents. Left to the parser, an empty document would swallow the one behind it.
+// split divides the tokens into documents. The parser alone would drop the document after an empty one.
 func split(tokens token.Tokens) []token.Tokens {
 	var parts []token.Tokens
 	var part token.Tokens
@@ -62,8 +62,8 @@ func split(tokens token.Tokens) []token.Tokens {
 	return append(parts, part)
 }
 
-// checkShape refuses what would keep the parser busy beyond any use: brackets, and dashes on one line, nested deeply, and
-// very many entries.
+// checkShape refuses texts that would occupy the parser for a long time: deeply nested brackets, deeply nested dashes on one line, and very
+// many entries.
 func checkShape(tokens token.Tokens) error {
 	flow, dashes, lastLine, entries := 0, 0, 0, 0
 	for _, t := range tokens {
@@ -92,15 +92,15 @@ func checkShape(tokens token.Tokens) error {
 	return nil
 }
 
-// entry is one pair of a mapping.
+// entry is one key and value of a mapping.
 type entry struct {
 	key   string
 	line  int
 	value ast.Node
 }
 
-// entries returns the pairs of a mapping; none for null. Of a key that occurs twice the first is returned. form shows how
-// such a mapping is written.
+// entries returns the entries of a mapping; none for null. If a key occurs twice, it returns the first one. form is an example of such a
+// mapping for error messages.
 func (d *decoder) entries(node ast.Node, path, form string) ([]entry, error) {
 	node, err := d.resolve(node)
 	if err != nil || node.Type() == ast.NullType {
@@ -141,13 +141,13 @@ func newEntry(p *ast.MappingValueNode, path string) (entry, error) {
 	switch key := p.Key.(type) {
 	case *ast.StringNode:
 		return entry{key: key.Value, line: at, value: p.Value}, nil
-	case ast.ScalarNode: // a number or a boolean: as it is written
+	case ast.ScalarNode: // a number or a boolean, as written
 		return entry{key: key.GetToken().Value, line: at, value: p.Value}, nil
 	}
 	return entry{}, &Error{Line: at, Path: path, Text: "a key must be a plain word or a quoted text"}
 }
 
-// resolve follows anchors and aliases. What aliases may multiply is bounded by the budget.
+// resolve follows anchors and aliases. The budget bounds how often aliases can multiply values.
 func (d *decoder) resolve(node ast.Node) (ast.Node, error) {
 	for range maxNesting {
 		if d.budget--; d.budget < 0 {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// isHostPath tells the fields in which "~" is the home directory.
+// isHostPath reports whether "~" in the field stands for the home directory.
 func isHostPath(fd protoreflect.FieldDescriptor) bool {
 	in := fd.Parent().Name()
 	return fd.Name() == "source" && (in == "MountSpec" || in == "CopySpec")
@@ -40,7 +40,7 @@ func whole(node ast.Node, path string) (uint32, error) {
 	return 0, &Error{Line: line(node), Path: path, Text: "must be a whole number from 0 to 4294967295"}
 }
 
-// number reads a number that is written as one: neither infinite nor in quotes.
+// number reads a finite, unquoted number.
 func number(node ast.Node, path string) (float64, error) {
 	switch n := node.(type) {
 	case *ast.FloatNode:
@@ -56,14 +56,14 @@ func number(node ast.Node, path string) (float64, error) {
 	return 0, &Error{Line: line(node), Path: path, Text: `must be a number, such as 2 or 0.5`}
 }
 
-// readDuration accepts Go's notation, a bare 0, and that of protobuf's JSON, which has the same seconds without a limit.
+// readDuration accepts Go's notation, a bare 0, and protobuf's JSON notation, whose seconds have no limit.
 func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	text := ""
 	switch n := node.(type) {
 	case *ast.StringNode:
 		text = n.Value
 	case *ast.IntegerNode:
-		text = n.GetToken().Value // only "0" parses without a unit
+		text = n.GetToken().Value // "0" is the only number that parses without a unit
 	}
 	if v, err := time.ParseDuration(text); err == nil {
 		out.Seconds, out.Nanos = int64(v/time.Second), int32(v%time.Second)

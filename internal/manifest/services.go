@@ -13,12 +13,12 @@ var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName(
 
 const servicesForm = `"db: {image: postgres}"`
 
-// isServices tells the lists that are written as mappings from the name.
+// isServices reports whether fd is a list of services, which is written as a mapping from their names.
 func isServices(fd protoreflect.FieldDescriptor) bool {
 	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
 }
 
-// services reads a mapping from names to services and keeps its order, in which required services start.
+// services reads a mapping from names to services. It keeps their order, in which required services start.
 func (d *decoder) services(node ast.Node, path string, out protoreflect.List) error {
 	if _, ok := node.(*ast.SequenceNode); ok {
 		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as ` + servicesForm + `, not a list`}
@@ -37,8 +37,8 @@ func (d *decoder) services(node ast.Node, path string, out protoreflect.List) er
 	return nil
 }
 
-// isServiceName tells the name inside a service, which is refused even if it is the right one: it would have to be changed
-// in two places.
+// isServiceName reports whether fd is the name inside a service. Such a key is refused even if it repeats the service's name: users would
+// have to change the name in two places.
 func isServiceName(fd protoreflect.FieldDescriptor) bool {
 	return fd.Name() == "name" && fd.Parent().FullName() == serviceName
 }
@@ -50,7 +50,7 @@ func (d *decoder) service(e entry, path string) (*agboxv1.ServiceSpec, error) {
 	return s, err
 }
 
-// names lists the keys that a mapping may have.
+// names returns the keys that a mapping may have.
 func names(fields protoreflect.FieldDescriptors) string {
 	var all []string
 	for i := range fields.Len() {

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Disk returns the operations of the failpoints of a kind, such as "Disk" for fault.Disk, that the Go package in dir has, and the calls
-// that change files outside of every failpoint of that kind, each as "FILE:LINE: CALL". A function is inside of one if each of its
-// calls is.
+// Disk returns the operations of the failpoints of a kind, such as "Disk" for fault.Disk, in the Go package in dir. It also returns the
+// calls that change files outside every failpoint of that kind, each as "FILE:LINE: CALL". A function counts as inside a failpoint if each
+// call of it is.
 func Disk(dir, kind string) (ops, uncovered []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -50,22 +50,22 @@ func Disk(dir, kind string) (ops, uncovered []string, err error) {
 	return slices.Compact(s.ops), uncovered, nil
 }
 
-// scan is what is known of a package. The caller of a call is a function of the package, or inAround.
+// scan is the result of parsing a package. The caller of a call is a function of the package, or inAround.
 type scan struct {
 	kind     string
 	set      *token.FileSet
 	ops      []string
-	calledBy map[string][]string // by the name of a function or method: a package has few enough that names do
+	calledBy map[string][]string // callers by the name of a function or method; names are unique enough within one package
 	writes   []write
 	err      error
 }
 
 type write struct{ call, caller string }
 
-// inAround is the caller of what a failpoint surrounds.
+// inAround is the caller of calls within fault.Around.
 const inAround = "fault.Around"
 
-// changes are the functions and methods that change a file or a file system.
+// changes lists functions that change a file or a file system.
 var changes = []string{
 	"os.Create", "os.CreateTemp", "os.OpenFile", "os.WriteFile", "os.Remove", "os.RemoveAll", "os.Rename", "os.Link", "os.Symlink", "os.Truncate",
 	"os.Mkdir", "os.MkdirAll", "unix.Fallocate", "unix.Ftruncate", "unix.Unlink", "unix.Open", "unix.Openat",
@@ -110,7 +110,7 @@ func (s *scan) covered(name string, seen map[string]bool) bool {
 	return len(callers) > 0 && !slices.ContainsFunc(callers, func(c string) bool { return !s.covered(c, seen) })
 }
 
-// called returns the name of what is called, and the identifier before it; "": there is none.
+// called returns the name of the called function, and the identifier before it; "" if there is none.
 func called(call *ast.CallExpr) (name, of string) {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

@@ -1,5 +1,4 @@
-// Package faultlist generates the list of all failpoints from the source, so that it includes each
-// store commit and engine call that is added later.
+// Package faultlist derives the list of all failpoints from the source, so that it includes store commits and engine calls added later.
 package faultlist
 
 import (
@@ -13,7 +12,7 @@ import (
 	"strings"
 )
 
-// Points returns both points of each operation, in the order of their names.
+// Points returns both points of each operation, sorted by name.
 func Points(kind string, ops []string) []string {
 	var list []string
 	for _, op := range ops {
@@ -23,8 +22,8 @@ func Points(kind string, ops []string) []string {
 	return list
 }
 
-// Commits returns the exported methods of *Store, in the Go package in dir, from which a request to the writer may come. A
-// method that nothing of the kind can come from is never on the list; see callees for the calls that are followed.
+// Commits returns the exported methods of *Store, in the Go package in dir, that may enqueue a request to the writer. It lists no method
+// that cannot; callees describes which calls are followed.
 func Commits(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -58,7 +57,7 @@ func Commits(dir string) ([]string, error) {
 	return list, nil
 }
 
-// writer is the one function through which requests go to the writer.
+// writer is the only function that sends requests to the writer.
 const writer = "Store.enqueue"
 
 func reaches(calls map[string][]string, name string, seen map[string]bool) bool {
@@ -72,7 +71,7 @@ func reaches(calls map[string][]string, name string, seen map[string]bool) bool 
 	return slices.ContainsFunc(calls[name], func(callee string) bool { return reaches(calls, callee, seen) })
 }
 
-// nameOf is "Type.Method", or "Function".
+// nameOf returns "Type.Method", or "Function".
 func nameOf(fn *ast.FuncDecl) string {
 	if r := receiver(fn); r != nil {
 		return typeName(r.Type) + "." + fn.Name.Name
@@ -97,8 +96,8 @@ func typeName(t ast.Expr) string {
 	return ""
 }
 
-// callees are the functions that fn calls, as far as the names say whose they are: its receiver's methods, those of the
-// Store in the field s of something, those of a value that fn made of a type of the package, and functions.
+// callees returns the functions that fn calls, if the names identify them: methods of its receiver and parameters, methods of the Store in
+// a field called s, methods of values that fn creates of a type of the package, and functions.
 func callees(fn *ast.FuncDecl) []string {
 	types := map[string]string{}
 	if r := receiver(fn); r != nil && len(r.Names) > 0 {
@@ -126,7 +125,7 @@ func callees(fn *ast.FuncDecl) []string {
 	return list
 }
 
-// made is the type of T{...} and &T{...}.
+// made returns the type of T{...} and &T{...}.
 func made(e ast.Expr) string {
 	if u, ok := e.(*ast.UnaryExpr); ok {
 		e = u.X
