@@ -16,10 +16,10 @@ import (
 const echo = `echo '{"type":"ready"}'
 while read -r l; do case $l in *'"type":"prompt"'*) echo '{"type":"assistant.completed"}';; esac; done`
 
-// Agents have no counterpart in Docker: their numbers are measured against what is promised.
+// Agents have no counterpart in Docker, so their results are compared with promised bounds.
 const (
 	mostAdded = 20 * time.Millisecond
-	// crews are the sandboxes that they are in.
+	// crews is the number of sandboxes for the agents.
 	crews = 10
 )
 
@@ -28,8 +28,8 @@ type agents struct {
 	agboxv1.AgentServiceClient
 }
 
-// measureAgents writes a prompt's time to its stored result, with the agent's own time taken off, and what many agents cost
-// that do nothing. Its error says which promises are broken.
+// measureAgents writes the time from a prompt to its stored result, without the agent's own time, and the cost of many idle agents. Its
+// error lists the broken promises.
 func measureAgents(ctx context.Context, d *daemon, rounds int, w io.Writer) error {
 	m := &agents{d, agboxv1.NewAgentServiceClient(d.conn)}
 	boxes := make([]string, crews)
@@ -61,7 +61,7 @@ func measureAgents(ctx context.Context, d *daemon, rounds int, w io.Writer) erro
 	return errors.Join(problems...)
 }
 
-// ownTime is how long the agent takes by itself, told through a pipe.
+// ownTime returns the time of the agent's turns alone, measured through a pipe.
 func ownTime(ctx context.Context, rounds int) (list []time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, "docker", "run", "--rm", "-i", image, "sh", "-c", echo)
 	in, inErr := cmd.StdinPipe()
@@ -71,7 +71,7 @@ func ownTime(ctx context.Context, rounds int) (list []time.Duration, err error) 
 	}
 	defer func() { err = errors.Join(err, in.Close(), cmd.Wait()) }()
 	line := make([]byte, 4096)
-	if _, err := out.Read(line); err != nil { // it is ready
+	if _, err := out.Read(line); err != nil { // the agent is ready
 		return nil, err
 	}
 	for range 10 * rounds {
@@ -92,7 +92,7 @@ func (m *agents) start(ctx context.Context, box, id string) error {
 	return err
 }
 
-// turns measures from the call to the result that a subscriber gets, which is stored by then.
+// turns measures the time from the call to the result that a subscriber receives, which is stored by then.
 func (m *agents) turns(ctx context.Context, box string, rounds int) ([]time.Duration, error) {
 	const id = "bench-turns"
 	if err := m.start(ctx, box, id); err != nil {
@@ -125,7 +125,7 @@ func (m *agents) turns(ctx context.Context, box string, rounds int) ([]time.Dura
 	return list, err
 }
 
-// await waits until so many agents, and no others, are there, IDLE and looked at.
+// await waits until exactly want agents exist, all IDLE and reconciled.
 func (m *agents) await(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// bare does with the Docker API what a sandbox needs at the least: a network, a container with an init, an exec.
+// bare makes the Docker API calls that a sandbox needs at least: a network, a container with an init, an exec.
 type bare struct{ c *client.Client }
 
 func newBare(ctx context.Context) (*bare, error) {
@@ -79,7 +79,7 @@ func (b *bare) remove(ctx context.Context, id string) error {
 	return b.c.NetworkRemove(ctx, id)
 }
 
-// look is the least that a restart must do: one list and an inspect of each container.
+// look makes the calls that a restart needs at least: one list and an inspect of each container.
 func (b *bare) look(ctx context.Context) error {
 	list, err := b.c.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// deadline bounds each wait.
+// deadline is the timeout of each wait.
 const deadline = 2 * time.Minute
 
-// daemon is an agboxd with directories of its own.
+// daemon is an agboxd with its own directories.
 type daemon struct {
 	bin, home string
 	cmd       *exec.Cmd
@@ -53,7 +53,7 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.cmd.Start(); err != nil {
 		return err
 	}
-	// A plain client backs off for a second after its first attempt; a measurement must not.
+	// A client backs off for a second after its first attempt, which would distort the measurement; so each attempt uses a new client.
 	socket := d.home + "/run/agbox/agboxd.sock"
 	for {
 		d.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -75,7 +75,7 @@ func (d *daemon) start(ctx context.Context) error {
 
 func (d *daemon) kill() error {
 	err := errors.Join(d.cmd.Process.Kill(), d.conn.Close())
-	_ = d.cmd.Wait() // killed: never nil
+	_ = d.cmd.Wait() // never nil after a kill
 	return err
 }
 
@@ -93,7 +93,7 @@ func (d *daemon) close() {
 	_ = os.RemoveAll(d.home)
 }
 
-// follow reads events from a sequence until done says so.
+// follow reads events from a sequence until done returns true.
 func (d *daemon) follow(ctx context.Context, id string, from uint64, done func(*agboxv1.SandboxEvent) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -177,7 +177,7 @@ func (d *daemon) remove(ctx context.Context, id string) error {
 	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 
-// allReady waits until the daemon can judge the engine and says that all sandboxes are READY.
+// allReady waits until the daemon reports that the engine is available and all sandboxes are READY.
 func (d *daemon) allReady(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

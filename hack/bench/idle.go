@@ -15,7 +15,7 @@ import (
 const (
 	idleAgents = 500
 	idleWatch  = 30 * time.Second
-	// mostIdle is what they may take of a core in idleWatch: 1 %.
+	// mostIdle is the largest CPU time in idleWatch: 1 % of a core.
 	mostIdle = idleWatch / 100
 
 	restartAgents = 1000
@@ -23,8 +23,8 @@ const (
 	restartRounds = 3
 )
 
-// idle measures what agents cost that do nothing, and how soon a daemon that was killed has looked at all of them. broken are
-// the promises that are.
+// idle measures the cost of idle agents, and how soon a killed daemon has reconciled all of them after its restart. broken lists the broken
+// promises.
 func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) (broken []error, err error) {
 	if err := m.grow(ctx, boxes, 0, idleAgents); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) (broken 
 	}, nil
 }
 
-// grow makes agents until there are as many as wanted, all of them IDLE.
+// grow creates agents until their number is to and all are IDLE. It expects from agents at the start.
 func (m *agents) grow(ctx context.Context, boxes []string, from, to int) error {
 	if err := m.await(ctx, from); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (m *agents) grow(ctx context.Context, boxes []string, from, to int) error {
 	return m.await(ctx, to)
 }
 
-// restarts kills the daemon several times and returns the longest time from a start until all agents were looked at.
+// restarts kills the daemon several times and returns the longest time from a start until all agents were reconciled.
 func (m *agents) restarts(ctx context.Context) (time.Duration, error) {
 	var took []time.Duration
 	for range restartRounds {
@@ -85,7 +85,7 @@ func (m *agents) restarts(ctx context.Context) (time.Duration, error) {
 	return slices.Max(took), nil
 }
 
-// used is the CPU time that the daemon takes while nobody asks it anything.
+// used returns the CPU time of the daemon over a period without calls.
 func (m *agents) used(ctx context.Context, while time.Duration) (time.Duration, error) {
 	before, err := cpu(m.cmd.Process.Pid)
 	if err != nil {
@@ -100,9 +100,9 @@ func (m *agents) used(ctx context.Context, while time.Duration) (time.Duration, 
 	return after - before, err
 }
 
-// cpu is what a process has used of all cores, to the nanosecond: its CPU clock, see clock_getcpuclockid(3).
+// cpu returns the CPU time of a process on all cores, in nanoseconds, from its CPU clock; see clock_getcpuclockid(3).
 func cpu(pid int) (time.Duration, error) {
-	const schedClock = 2 // CPUCLOCK_SCHED of the kernel
+	const schedClock = 2 // the kernel's CPUCLOCK_SCHED
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
 		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)

@@ -1,6 +1,5 @@
-// Command bench measures agbox beside the bare Docker API, in the same run, on the same engine: machines are noisy, so
-// only the ratio means anything. What agents cost is measured against what is promised of it, and a promise that is broken
-// is an error. Build first (make bench does).
+// Command bench measures agbox and the bare Docker API in the same run, on the same engine: machines vary, so only the ratio is meaningful.
+// It compares the cost of agents with promised bounds and returns an error if one is exceeded. Build first (make bench does).
 package main
 
 import (
@@ -40,7 +39,7 @@ func main() {
 // row is one line of the result.
 type row struct {
 	what        string
-	agbox, bare []time.Duration // bare: of the other side, whatever it is
+	agbox, bare []time.Duration // bare: times of the other side, Docker or another version
 }
 
 func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) error {
@@ -59,7 +58,7 @@ func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) er
 	return errors.Join(err, w.Flush())
 }
 
-// compare measures what Docker does too.
+// compare measures the operations that Docker has as well.
 func compare(ctx context.Context, d *daemon, rounds, many int) error {
 	b, err := newBare(ctx)
 	if err != nil {
@@ -78,10 +77,10 @@ func compare(ctx context.Context, d *daemon, rounds, many int) error {
 	return nil
 }
 
-// execsOfVersions is how many execs each round measures when versions are compared: single ones vary by half.
+// execsOfVersions is the number of execs per round in a comparison of versions: single execs vary by half.
 const execsOfVersions = 20
 
-// versions compares the programs in two directories.
+// versions compares the agboxd programs in two directories.
 func versions(ctx context.Context, bin, other string, rounds int) error {
 	d, err := newDaemon(ctx, bin)
 	if err != nil {
@@ -101,7 +100,7 @@ func versions(ctx context.Context, bin, other string, rounds int) error {
 	return nil
 }
 
-// lifecycle measures both sides in turns, so that noise meets both alike.
+// lifecycle measures both sides alternately, so that noise affects both equally.
 func lifecycle(ctx context.Context, a, b side, rounds, execs int) ([]row, error) {
 	rows := []row{{what: "create to READY"}, {what: "exec true, round trip"}, {what: "pause"}, {what: "resume from a pause"}, {what: "stop"}}
 	for i := range rounds {
@@ -109,7 +108,7 @@ func lifecycle(ctx context.Context, a, b side, rounds, execs int) ([]row, error)
 		id := fmt.Sprintf("bench-%d-%d", os.Getpid(), i)
 		sides := []side{a, b}
 		if i%2 == 1 {
-			sides = []side{b, a} // what one side leaves behind costs the other
+			sides = []side{b, a} // the remains of one side slow down the other
 		}
 		for _, s := range sides {
 			for j, op := range []operation{{s.create, 1}, {s.exec, execs}, {s.pause, 1}, {s.resume, 1}, {s.stop, 1}} {
@@ -149,7 +148,7 @@ func (op operation) measure(ctx context.Context, id string) ([]time.Duration, er
 	return all, nil
 }
 
-// side is one of the two that are compared.
+// side is one of the two compared sides.
 type side interface {
 	create(ctx context.Context, id string) error
 	exec(ctx context.Context, id string) error
@@ -159,8 +158,8 @@ type side interface {
 	remove(ctx context.Context, id string) error
 }
 
-// restarts measures kill -9 to "everything is known to be as wanted", also with the database lost, beside one list and an
-// inspect of each container.
+// restarts measures the time from kill -9 until all sandboxes are observed as wanted, also with the database lost, and compares it with one
+// list and an inspect of each container.
 func restarts(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row, error) {
 	rows := []row{{what: fmt.Sprintf("restart with %d sandboxes", many)}, {what: "the same without the database"}}
 	ids := make([]string, many)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// below returns an error unless a promise is kept.
+// below returns an error unless got is below the promised time.
 func below(what string, got, promised time.Duration) error {
 	if got < promised {
 		return nil
@@ -18,7 +18,7 @@ func below(what string, got, promised time.Duration) error {
 	return fmt.Errorf("promise broken: %s: %s, and less than %s is promised", what, got.Round(time.Microsecond), promised)
 }
 
-// shown reports whether somebody looks on: progress fills no log.
+// shown reports whether stderr is a terminal: progress is not written to log files.
 var shown = term.IsTerminal(int(os.Stderr.Fd()))
 
 func progress(format string, args ...any) {

@@ -20,7 +20,7 @@ func TestAPromiseIsBrokenFromItsBoundOn(t *testing.T) {
 	}
 }
 
-// TestTheClockOfAProcessIsThatOfAllItsThreads compares it with what the kernel tells the process itself, before and after.
+// TestTheClockOfAProcessIsThatOfAllItsThreads compares it with the kernel's CPU clock of the test process, before and after.
 func TestTheClockOfAProcessIsThatOfAllItsThreads(t *testing.T) {
 	own := func() time.Duration {
 		var ts unix.Timespec
@@ -34,7 +34,7 @@ func TestTheClockOfAProcessIsThatOfAllItsThreads(t *testing.T) {
 	if after := own(); err != nil || got < before || got > after {
 		t.Errorf("got %s, %v, want between %s and %s", got, err, before, after)
 	}
-	if _, err := cpu(1 << 22); err == nil { // beyond every process ID
+	if _, err := cpu(1 << 22); err == nil { // larger than every process ID
 		t.Error("there is no such process, and no error")
 	}
 }

@@ -1,9 +1,9 @@
 package main
 
-// code is one word that the API uses for an error.
+// code is one error word of the API.
 type code struct{ Name, When string }
 
-// errorReasons are the reasons of refused calls.
+// errorReasons lists the reasons of refused calls.
 var errorReasons = []code{
 	{"INVALID_SPEC", "a field is wrong; the metadata has `field`, its path"},
 	{"SANDBOX_NOT_FOUND", "no sandbox has the ID or name, or its history was purged"},
@@ -31,7 +31,7 @@ var errorReasons = []code{
 	{"DISK_FULL", "a disk has less than `disk.low_water`; try again when there is room"},
 }
 
-// failureCodes are the codes of sandboxes, services and execs that failed.
+// failureCodes lists the codes of failed sandboxes, services and execs.
 var failureCodes = []code{
 	{"SANDBOX_CREATE_FAILED", "the create failed with an error that a retry does not fix"},
 	{"SANDBOX_RESUME_FAILED", "the same, at a resume"},

@@ -1,5 +1,5 @@
-// Command reference prints docs/reference.md: the lists that operators and clients meet, read from the code. It runs in the root of
-// the repository; make generate writes the page, and a test fails when the page is out of date.
+// Command reference prints docs/reference.md: lists for operators and clients, extracted from the code. It runs in the root of the
+// repository; make generate writes the page, and a test fails if the page is out of date.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// page is what the template shows.
+// page holds the data of the template.
 type page struct {
 	Metrics  []metric
 	Reasons  []constant
@@ -39,7 +39,7 @@ type enum struct {
 	Values []string
 }
 
-// write reads the code below root and writes the page.
+// write extracts the lists from the code below root and writes the page.
 func write(w io.Writer, root string) error {
 	reasons, err := constantsOf(root+"/controller/plan/step.go", "Reason")
 	if err != nil {
@@ -69,7 +69,7 @@ func write(w io.Writer, root string) error {
 	return err
 }
 
-// values are the names of an enum without their prefix; UNSPECIFIED is none.
+// values returns the names of an enum's values without their prefix, except UNSPECIFIED.
 func values(e protoreflect.EnumDescriptor, prefix string) []string {
 	var names []string
 	for i := range e.Values().Len() {

@@ -31,7 +31,7 @@ func TestThePageIsWhatTheCodeSays(t *testing.T) {
 	}
 }
 
-// A metric that another function registers is on the page as well.
+// The page also has metrics that another function registers.
 func TestThePageHasEveryMetric(t *testing.T) {
 	list, err := allMetrics()
 	if err != nil {
@@ -49,7 +49,7 @@ func TestThePageHasEveryMetric(t *testing.T) {
 	}
 }
 
-// The tables of codes have what the packages that make them say, and nothing else.
+// The tables contain exactly the codes of the packages that create them.
 func TestThePageHasEveryCode(t *testing.T) {
 	var listed, said []string
 	for _, c := range slices.Concat(errorReasons, failureCodes) {

@@ -16,9 +16,9 @@ type metric struct {
 	Labels           []string
 }
 
-// recorder is a prometheus.Registerer that keeps what is registered.
+// recorder is a prometheus.Registerer that stores the registered metrics.
 type recorder struct {
-	prometheus.Registerer // none: what is not defined here is not called
+	prometheus.Registerer // nil: other methods are not called
 	list                  []metric
 	err                   error
 }
@@ -54,11 +54,11 @@ func (r *recorder) Register(c prometheus.Collector) error {
 // MustRegister implements prometheus.Registerer.
 func (r *recorder) MustRegister(list ...prometheus.Collector) {
 	for _, c := range list {
-		_ = r.Register(c) // it has no error: add keeps it
+		_ = r.Register(c) // Register returns no error; add stores it
 	}
 }
 
-// described is the form of prometheus.Desc.String, the only way to its parts.
+// described matches prometheus.Desc.String, the only access to its fields.
 var described = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
 
 func (r *recorder) add(desc, kind string) {
@@ -86,5 +86,5 @@ func typeOf(c prometheus.Collector) string {
 	case prometheus.Counter:
 		return "counter"
 	}
-	return "gauge" // functions, and collectors of our own
+	return "gauge" // functions, and agbox's own collectors
 }

@@ -13,10 +13,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// agent gives a sandbox an agent or, if it has one, gives that a prompt.
+// agent creates an agent in a sandbox or, if there is one, sends it a prompt.
 func (c *client) agent(ctx context.Context, b *box) {
 	if b.kind == small {
-		return // its processes may be killed for memory
+		return // the kernel may kill its processes for lack of memory
 	}
 	if b.agent == "" {
 		id := "agent-of-" + b.id
@@ -40,7 +40,7 @@ func (c *client) agent(ctx context.Context, b *box) {
 	}
 }
 
-// asked makes a call that has an ID: what exists after an answer was lost was accepted.
+// asked makes a call with an ID. If the object exists after a lost answer, the call counts as accepted.
 func (c *client) asked(ctx context.Context, what string, fn func(context.Context) error) (accepted bool) {
 	switch code, ambiguous := c.call(ctx, fn); {
 	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
@@ -56,11 +56,11 @@ func (c *client) asked(ctx context.Context, what string, fn func(context.Context
 	return false
 }
 
-// answerTo is what an agent says at the end of its turn.
+// answerTo returns the text of an agent at the end of its turn.
 func answerTo(t task) string { return "answer to " + t.prompt + "." }
 
-// answers asks every agent for its conversation: a prompt that was accepted was answered once or, while its agent does not work,
-// still waits. The agents of a deleted sandbox are gone with it.
+// answers reads every agent's conversation and checks that each accepted prompt was answered once or still waits for an agent that does not
+// work. The agents of a deleted sandbox are deleted with it.
 func (s *storm) answers(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient) {
 	byAgent := map[string][]task{}
 	for _, t := range s.book.acceptedPrompts() {
@@ -117,7 +117,7 @@ func (s *storm) answersOf(ctx context.Context, api agboxv1.SandboxServiceClient,
 
 const maxPages = 100
 
-// conversation returns all turns that are kept.
+// conversation returns all stored turns.
 func conversation(ctx context.Context, crew agboxv1.AgentServiceClient, id string) (turns []*agboxv1.ConversationTurn, err error) {
 	var before uint64
 	for range maxPages {

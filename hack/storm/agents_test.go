@@ -6,7 +6,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// S9: a prompt that was accepted is answered once, or waits for an agent that does not work.
+// S9: an accepted prompt is answered once, or waits for an agent that does not work.
 func TestAPromptIsAnsweredOnce(t *testing.T) {
 	asked := task{prompt: "p", agent: "a", sandbox: "s"}
 	said := func(text string) *agboxv1.ConversationTurn {

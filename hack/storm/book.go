@@ -8,19 +8,18 @@ import (
 	"sync"
 )
 
-// book is what the storm itself knows: what was accepted, what was done, what it counted. The verdict compares it with the daemon's
-// answers.
+// book holds the storm's own records: accepted objects, calls and counts. The verdict compares it with the daemon's answers.
 type book struct {
 	mu        sync.Mutex
 	counts    map[string]int
-	sandboxes map[string]kind           // accepted, by ID
-	execs     map[string]string         // accepted, by ID: the sandbox
-	prompts   []task                    // accepted
-	tries     map[string]map[string]int // calls by sandbox ID and verb, whatever was answered
+	sandboxes map[string]kind           // accepted sandboxes, by ID
+	execs     map[string]string         // sandbox of each accepted exec, by exec ID
+	prompts   []task                    // accepted prompts
+	tries     map[string]map[string]int // number of calls by sandbox ID and verb, for any answer
 	problems  []string
 }
 
-// kind is what a sandbox is made for.
+// kind is the purpose of a sandbox.
 type kind string
 
 const (
@@ -56,7 +55,7 @@ func (b *book) acceptSandbox(id string, k kind) {
 	b.counts["sandboxes accepted"]++
 }
 
-// undeleted are the accepted sandboxes that no client tried to delete, sorted.
+// undeleted returns the accepted sandboxes that no client tried to delete, sorted.
 func (b *book) undeleted() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,7 +76,7 @@ func (b *book) acceptExec(id, sandbox string) {
 	b.counts["execs accepted"]++
 }
 
-// try notes one call that may change a sandbox, before it is made.
+// try records one call that may change a sandbox, before the call.
 func (b *book) try(verb, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +86,7 @@ func (b *book) try(verb, id string) {
 	b.tries[id][verb]++
 }
 
-// triesOf returns a copy.
+// triesOf returns a copy of the number of calls for a sandbox, by verb.
 func (b *book) triesOf(id string) map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

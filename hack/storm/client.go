@@ -25,7 +25,7 @@ const (
 	maxLive     = 2 // sandboxes of one client at a time
 )
 
-// client is one user of the API. Its actions are a function of the seed; their results are not.
+// client is one user of the API. Its actions depend only on the seed; their results do not.
 type client struct {
 	n    int
 	api  agboxv1.SandboxServiceClient
@@ -33,7 +33,7 @@ type client struct {
 	book *book
 	rng  *rand.Rand
 	site *site
-	hogs bool // sandboxes with little memory run programs that want more
+	hogs bool // sandboxes with little memory run programs that allocate more
 
 	made int
 	live []*box
@@ -43,8 +43,8 @@ type box struct {
 	id    string
 	kind  kind
 	execs []string
-	asked int // execs
-	// agent is empty until the sandbox has one; told are its prompts.
+	asked int // number of execs
+	// agent is the ID of the sandbox's agent, empty until it has one; told is the number of its prompts.
 	agent string
 	told  int
 }
@@ -61,7 +61,7 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-// act draws the same numbers whatever the daemon answers, except for the choice of a sandbox.
+// act draws the same random numbers for any answers of the daemon, except for the choice of a sandbox.
 func (c *client) act(ctx context.Context) {
 	draw := c.rng.IntN(100)
 	if len(c.live) == 0 || len(c.live) < maxLive && draw < 20 {
@@ -116,7 +116,7 @@ func (c *client) act(ctx context.Context) {
 	}
 }
 
-// call repeats a request until a daemon has answered it. ambiguous: an earlier try may have been accepted.
+// call repeats a request until a daemon answers it. ambiguous reports that an earlier attempt may have been accepted.
 func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (code codes.Code, ambiguous bool) {
 	for range maxTries {
 		try, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), callTimeout)
@@ -138,7 +138,7 @@ func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return code, ambiguous
 }
 
-// simple is a call whose refusal is as good as its success.
+// simple makes a call whose refusal is as valid as its success.
 func (c *client) simple(ctx context.Context, what string, fn func(ctx context.Context) error) (accepted bool) {
 	switch code, _ := c.call(ctx, fn); code {
 	case codes.OK:
@@ -197,7 +197,7 @@ func (c *client) create(ctx context.Context) {
 	}
 }
 
-// exec asks for a program that keeps the ledger: short, long, noisy, failing, or one that wants too much memory.
+// exec creates an exec of a program that writes the ledger: short, long, noisy, failing, or one that allocates too much memory.
 func (c *client) exec(ctx context.Context, b *box) {
 	b.asked++
 	id := fmt.Sprintf("led-%s-%d", b.id, b.asked)
@@ -245,13 +245,13 @@ func (c *client) cancel(ctx context.Context, b *box) {
 	})
 }
 
-// follow watches the histories of a client's sandboxes, one after another, from the first event, over all deaths of the daemon:
-// the stream has no gap and no event twice.
+// follow watches the histories of a client's sandboxes, one after another, from the first event, across all restarts of the daemon. It
+// checks that the stream has no gap and no duplicate event.
 func follow(ctx context.Context, api agboxv1.SandboxServiceClient, b *book, n int) {
 	for turn := 1; ctx.Err() == nil; turn++ {
 		id := fmt.Sprintf("storm-%d-%d", n, turn)
 		if !followOne(ctx, api, b, id) {
-			turn-- // it is not there yet
+			turn-- // the sandbox does not exist yet
 			_ = wait.For(ctx, 300*time.Millisecond)
 		}
 	}

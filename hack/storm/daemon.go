@@ -20,13 +20,13 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// dataBytes is the size of the data directory when it is a file system of its own, to be filled.
+// dataBytes is the size of the data directory if it is a separate file system that the storm fills.
 const dataBytes = "192m"
 
-// site is the place of one storm: everything that is evidence lies below home.
+// site is the directory tree of one storm. All evidence is below home.
 type site struct {
 	home    string
-	socket  string // of the engine behind the proxy
+	socket  string // socket of the engine behind the proxy
 	mounted bool
 }
 
@@ -38,7 +38,7 @@ func (s *site) engine() string { return filepath.Join(s.home, "engine.sock") }
 func (s *site) clock() string  { return filepath.Join(s.home, "clock.json") }
 func (s *site) log() string    { return filepath.Join(s.home, "agboxd.log") }
 
-// build makes the directories and the programs. With small, the data directory is a file system that can be filled.
+// build creates the directories and the programs. With small, the data directory is a file system that can be filled.
 func (s *site) build(ctx context.Context, small bool) error {
 	for dir, perm := range map[string]os.FileMode{s.bin(): 0o755, s.data(): 0o700, s.ledger(): 0o777, filepath.Join(s.home, "config/agents-sandbox"): 0o700} {
 		if err := errors.Join(os.MkdirAll(dir, perm), os.Chmod(dir, perm)); err != nil {
@@ -72,7 +72,7 @@ func (s *site) instance() string {
 	return strings.TrimSpace(string(id))
 }
 
-// sweep removes every object of this storm from the engine, and what is mounted.
+// sweep removes every object of this storm from the engine, and the mounts.
 func (s *site) sweep() error {
 	var errs []error
 	if id := s.instance(); id != "" {
@@ -90,7 +90,7 @@ func (s *site) sweep() error {
 	return errors.Join(errs...)
 }
 
-// keepData copies the state out of the small file system before it goes, as evidence.
+// keepData copies the state from the small file system, as evidence, before it is unmounted.
 func (s *site) keepData() error {
 	if !s.mounted {
 		return nil
@@ -110,7 +110,7 @@ func (s *site) unmount() error {
 	return unix.Unmount(s.data(), unix.MNT_DETACH)
 }
 
-// daemon is the agboxd under storm.
+// daemon is the agboxd under test.
 type daemon struct {
 	site *site
 
@@ -141,22 +141,22 @@ func (d *daemon) launch() error {
 		return err
 	}
 	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }() // killed: never nil
+	go func() { _ = cmd.Wait(); close(done) }() // never nil after a kill
 	d.cmd, d.done = cmd, done
 	return nil
 }
 
-// kill ends the daemon as a crash would, waits, and starts it again.
+// kill kills the daemon, waits for its exit, and starts it again after the time away.
 func (d *daemon) kill(away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.cmd.Process.Kill() // it may have ended already
+	_ = d.cmd.Process.Kill() // it may have exited already
 	<-d.done
-	time.Sleep(away) // the fault itself: a daemon that is away for so long
+	time.Sleep(away) // the fault itself: the daemon is down for this time
 	return d.launch()
 }
 
-// ensure starts a daemon that has ended by itself, and reports whether it had to.
+// ensure restarts a daemon that has exited without a kill, and reports whether it did.
 func (d *daemon) ensure() (ended bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,7 +168,7 @@ func (d *daemon) ensure() (ended bool, err error) {
 	}
 }
 
-// end kills the daemon for good.
+// end kills the daemon without a restart.
 func (d *daemon) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +178,7 @@ func (d *daemon) end() {
 	}
 }
 
-// dial returns a connection that follows the daemon from life to life.
+// dial returns a connection that reconnects after each restart of the daemon.
 func (d *daemon) dial() (*grpc.ClientConn, error) {
 	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 300 * time.Millisecond}}
 	return grpc.NewClient("unix://"+d.site.home+"/run/agbox/agboxd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -12,12 +12,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// fakeAPI answers from a fixed world. Calls that it does not define panic.
+// fakeAPI answers from fixed data. Undefined calls panic.
 type fakeAPI struct {
 	agboxv1.SandboxServiceClient
 	sandboxes []*agboxv1.SandboxHandle
 	execs     []string
-	streams   []*fakeStream // one for each subscription, then a canceled one
+	streams   []*fakeStream // one per subscription, then a canceled one
 	lists     func() ([]*agboxv1.SandboxHandle, error)
 }
 
@@ -56,7 +56,7 @@ func (f *fakeAPI) SubscribeSandboxEvents(context.Context, *agboxv1.SubscribeSand
 	return next, nil
 }
 
-// fakeStream gives events and ends with an error.
+// fakeStream sends events and ends with an error.
 type fakeStream struct {
 	grpc.ClientStream
 	events []*agboxv1.SandboxEvent
@@ -97,7 +97,7 @@ func (f *fakeCrew) GetAgentConversation(context.Context, *agboxv1.GetAgentConver
 	return &agboxv1.GetAgentConversationResponse{Turns: f.turns}, nil
 }
 
-// wantProblem fails unless the only problem on the book contains want; "": there is none.
+// wantProblem fails unless the only problem in the book contains want; if want is "", there must be none.
 func (b *book) wantProblem(t *testing.T, want string) {
 	t.Helper()
 	got := b.violations()

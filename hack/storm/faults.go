@@ -26,11 +26,11 @@ var discard = log.New(io.Discard, "", 0)
 // The kinds of faults.
 const (
 	faultKill    = "kill"    // kill -9 of the daemon
-	faultProxy   = "proxy"   // the engine's answers
+	faultProxy   = "proxy"   // the proxy changes the engine's answers
 	faultENOSPC  = "enospc"  // the disk of the data directory fills up
-	faultOOM     = "oom"     // programs that want more memory than their sandbox has
+	faultOOM     = "oom"     // programs that allocate more memory than their sandbox has
 	faultClock   = "clock"   // the daemon's clock jumps
-	faultOutside = "outside" // containers are killed and stopped by hand
+	faultOutside = "outside" // docker commands kill, stop, pause and remove containers
 )
 
 var allFaults = []string{faultKill, faultProxy, faultENOSPC, faultOOM, faultClock, faultOutside}
@@ -46,7 +46,7 @@ func parseFaults(text string) ([]string, error) {
 	return list, nil
 }
 
-// storm is one run.
+// storm is one run of the command.
 type storm struct {
 	seed   uint64
 	faults []string
@@ -55,22 +55,22 @@ type storm struct {
 	proxy  *proxy
 	book   *book
 	disk   disk
-	// truce is held while the daemon is killed, and during a lie that tests one life of it.
+	// truce is held while the daemon is killed, and during a lie that must be observed by a single run of the daemon.
 	truce sync.Mutex
-	// victim is the sandbox that was hidden last. Only lie uses it.
+	// victim is the last hidden sandbox. Only lie uses it.
 	victim string
 }
 
 func (s *storm) has(fault string) bool { return slices.Contains(s.faults, fault) }
 
-// rng gives each loop numbers of its own: a schedule that depends on the seed alone.
+// rng returns a separate random generator for each loop, so that the schedule depends only on the seed.
 func (s *storm) rng(n uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, n)) }
 
 func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(r.Int64N(int64(high-low)))
 }
 
-// kills ends the daemon at random moments, and looks whether it ended by itself.
+// kills kills the daemon at random moments, and checks whether it had exited before.
 func (s *storm) kills(ctx context.Context) error {
 	r := s.rng(2)
 	for wait.For(ctx, between(r, 300*time.Millisecond, 6*time.Second)) == nil {
@@ -86,10 +86,10 @@ func (s *storm) kills(ctx context.Context) error {
 	return nil
 }
 
-// watchEvery is the time between two looks at the daemon's process.
+// watchEvery is the time between two checks of the daemon's process.
 const watchEvery = 500 * time.Millisecond
 
-// watch starts a daemon that has ended by itself. On a full disk it may; otherwise it is a violation.
+// watch restarts a daemon that has exited without a kill. This is allowed on a full disk; otherwise it is a violation.
 func (s *storm) watch(ctx context.Context) error {
 	for since := time.Now(); wait.For(ctx, watchEvery) == nil; since = time.Now() {
 		ended, err := s.daemon.ensure()
@@ -107,14 +107,14 @@ func (s *storm) watch(ctx context.Context) error {
 	return nil
 }
 
-// afterFull is how long after a full disk the daemon may still end for it: a start that met it goes on to fail.
+// afterFull is how long after a full disk the daemon may still exit because of it: a start that failed on it takes time to exit.
 const afterFull = 2 * time.Second
 
-// disk is what the storm did to the data directory's file system. The zero value has room.
+// disk records when the storm filled the data directory's file system. The zero value has free space.
 type disk struct {
 	mu    sync.Mutex
 	full  bool
-	until time.Time // when it had room again
+	until time.Time // when it last had free space again
 }
 
 func (d *disk) fills() {
@@ -129,14 +129,14 @@ func (d *disk) hasRoom(now time.Time) {
 	d.full, d.until = false, now
 }
 
-// wasFull reports whether the disk was full at some time after since, or shortly before it.
+// wasFull reports whether the disk was full at any time after since, or shortly before it.
 func (d *disk) wasFull(since time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.full || d.until.Add(afterFull).After(since)
 }
 
-// fill takes the room on the data directory's file system, and gives it back.
+// fill uses up the free space of the data directory's file system, and frees it again.
 func (s *storm) fill(ctx context.Context) error {
 	r := s.rng(4)
 	path := filepath.Join(s.site.data(), "filler")
@@ -175,7 +175,7 @@ func fillUp(path string) error {
 	return nil
 }
 
-// interfere does by hand what users of the host do.
+// interfere runs docker commands like users of the host.
 func (s *storm) interfere(ctx context.Context) error {
 	r := s.rng(5)
 	verbs := [][]string{{"kill"}, {"stop", "-t", "1"}, {"pause"}, {"rm", "-f"}}
@@ -186,16 +186,17 @@ func (s *storm) interfere(ctx context.Context) error {
 		if err != nil || len(ids) == 0 {
 			continue
 		}
-		_ = exec.CommandContext(ctx, "docker", append(verb, ids[pick%len(ids)])...).Run() // it may not exist any more
+		_ = exec.CommandContext(ctx, "docker", append(verb, ids[pick%len(ids)])...).Run() // the container may not exist any more
 		s.book.count("docker " + verb[0] + " by hand")
 	}
 	return nil
 }
 
-// clockEnv names the file that steps the clock of an agboxd built with the tag "faults"; the host's clock is never touched.
+// clockEnv is the environment variable that names the file which steps the clock of an agboxd built with the tag "faults". The host's clock
+// is not changed.
 const clockEnv = "AGBOX_FAULT_CLOCK"
 
-// step lets the daemon's clock jump, by more than any deadline that its configuration has, and come back.
+// step makes the daemon's clock jump by more than any deadline in its configuration, and back.
 func (s *storm) step(ctx context.Context) error {
 	r := s.rng(6)
 	for wait.For(ctx, between(r, time.Second, 8*time.Second)) == nil {
@@ -215,7 +216,7 @@ func (s *storm) step(ctx context.Context) error {
 	return s.setClock(0)
 }
 
-// setClock puts a whole file into place.
+// setClock replaces the clock file atomically.
 func (s *storm) setClock(step time.Duration) error {
 	tmp := s.site.clock() + ".tmp"
 	if err := os.WriteFile(tmp, fmt.Appendf(nil, `{"step": %q}`, step), 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// S4, S7: a gap, a repetition and a step back in a followed stream are reported, over several streams, and so is a reason of the clock.
+// S4, S7: a gap, a repetition and a step back in a followed stream are reported, also across streams, and so is a reason of the clock.
 func TestFollowedStreamsAreJudged(t *testing.T) {
 	stream := func(end codes.Code, seqs ...uint64) *fakeStream {
 		s := &fakeStream{end: end}
@@ -41,7 +41,7 @@ func TestFollowedStreamsAreJudged(t *testing.T) {
 		"the history is shorter now": {[]*fakeStream{stream(cut, 1, 2), stream(codes.OutOfRange)}, "knows nothing of event 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // it follows for 15 s
+			synctest.Test(t, func(t *testing.T) { // followOne runs for 15 s
 				b := newBook()
 				followOne(t.Context(), &fakeAPI{streams: row.streams}, b, "s")
 				b.wantProblem(t, row.want)

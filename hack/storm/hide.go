@@ -7,17 +7,17 @@ import (
 	"regexp"
 )
 
-// inspection matches the path of a request that looks one container or one network up, by ID or by name.
+// inspection matches the path of a request for one container or one network, by ID or by name.
 var inspection = regexp.MustCompile(`/containers/[^/]+/json$|/networks/[^/]+$`)
 
-// labelled has the labels of an object in an answer of the engine: lists and inspected networks have them at the top, inspected
+// labelled decodes the labels of an object in an answer of the engine: lists and inspected networks have them at the top level, inspected
 // containers in their configuration.
 type labelled struct {
 	Labels map[string]string
 	Config struct{ Labels map[string]string }
 }
 
-// without removes the hidden objects from an answer: a list becomes shorter, an inspection becomes a 404. Other answers pass unchanged.
+// without removes the hidden objects from an answer: it shortens a list and replaces an inspection by a 404. Other answers pass unchanged.
 func (l *lossy) without(r *http.Request, resp *http.Response) (*http.Response, error) {
 	list := isList(r)
 	if resp.StatusCode != http.StatusOK || !list && (r.Method != http.MethodGet || !inspection.MatchString(r.URL.Path)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// labelledEngine answers lists with the objects of sandboxes a and b and with the engine's own network, and inspections with those of a or b.
+// labelledEngine answers lists with the objects of sandboxes a and b and the engine's own network, and inspections with those of a or b.
 type labelledEngine struct{}
 
 func (labelledEngine) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,7 +32,7 @@ func (labelledEngine) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte(body)))}, nil
 }
 
-// TestTheProxyHides: every list and every inspection denies what is hidden, and nothing else.
+// TestTheProxyHides: every list and every inspection omits the hidden objects, and only those.
 func TestTheProxyHides(t *testing.T) {
 	const lists, gone, there, done = "list", "gone", "there", "done"
 	for name, row := range map[string]struct {
@@ -57,7 +57,7 @@ func TestTheProxyHides(t *testing.T) {
 				{"GET", "/v1.41/containers/agbox-primary-b/json", row.b}, {"GET", "/v1.41/networks/agbox-net-b", row.b},
 				{"POST", "/v1.41/containers/agbox-primary-a/start", done},
 			} {
-				for range 20 { // each time
+				for range 20 { // hide affects each request
 					got, status := l.ask(t, one[0], one[1])
 					ok := map[string]bool{
 						gone: status == http.StatusNotFound, there: status == http.StatusOK && strings.Contains(got, `"Id"`),
@@ -94,7 +94,7 @@ func (l *lossy) ask(t *testing.T, method, path string) (body string, code int) {
 	return string(b), resp.StatusCode
 }
 
-// ids are those in a list, in order.
+// ids returns the IDs in a list, in order.
 func ids(list string) (ids []string) {
 	for _, part := range strings.Split(list, `"Id":"`)[1:] {
 		id, _, _ := strings.Cut(part, `"`)

@@ -9,20 +9,20 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// historyTimeout bounds the reading of one sandbox's events.
+// historyTimeout is the timeout for reading one sandbox's events.
 const historyTimeout = 30 * time.Second
 
-// verbs are the calls without which an event of that type has no cause.
+// verbs maps event types to the calls that cause them.
 var verbs = map[agboxv1.EventType]string{
 	agboxv1.EventType_SANDBOX_STOP_REQUESTED:   "stop",
 	agboxv1.EventType_SANDBOX_PAUSE_REQUESTED:  "pause",
 	agboxv1.EventType_SANDBOX_DELETE_REQUESTED: "delete",
 }
 
-// clockReasons are those of what the clock alone asks for. The storm's configuration gives each of them hours.
+// clockReasons lists the reasons of changes that only timers cause. The storm's configuration sets each timer to hours.
 var clockReasons = []string{"idle_ttl", "cleanup_ttl", "stopped_gc", "timeout", "demoted"}
 
-// histories judges every event of every accepted sandbox, also of those that were deleted meanwhile.
+// histories checks every event of every accepted sandbox, including those deleted meanwhile.
 func (s *storm) histories(ctx context.Context, api agboxv1.SandboxServiceClient) {
 	sandboxes, _ := s.book.accepted()
 	for id := range sandboxes {
@@ -38,7 +38,7 @@ func (s *storm) histories(ctx context.Context, api agboxv1.SandboxServiceClient)
 	}
 }
 
-// history reads all events of a sandbox that does not change meanwhile.
+// history reads all events of a sandbox that does not change during the call.
 func history(ctx context.Context, api agboxv1.SandboxServiceClient, id string) (events []*agboxv1.SandboxEvent, err error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
@@ -60,8 +60,8 @@ func history(ctx context.Context, api agboxv1.SandboxServiceClient, id string) (
 	return events, nil
 }
 
-// judgeHistory returns what no client and no fault explains. tries are the calls of clients by verb, answered or not: a call whose answer
-// was lost may have been accepted.
+// judgeHistory returns the events that no client and no fault explains. tries counts the calls of clients by verb, answered or not: a call
+// with a lost answer may have been accepted.
 func judgeHistory(id string, events []*agboxv1.SandboxEvent, tries map[string]int, outside bool) (problems []string) {
 	requested := map[string]int{}
 	for i, ev := range events {

@@ -22,7 +22,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		events  []*agboxv1.SandboxEvent
 		tries   map[string]int
 		outside bool
-		want    string // part of the only problem; "": there is none
+		want    string // part of the only problem; "": none
 	}{
 		"a stop that was asked for":     {[]*agboxv1.SandboxEvent{stop, stopped}, map[string]int{"stop": 1}, false, ""},
 		"a second stop":                 {[]*agboxv1.SandboxEvent{stop, stopped, phase(agboxv1.EventType_SANDBOX_STOP_REQUESTED, "", "")}, map[string]int{"stop": 1}, false, "the stop number 2, and clients asked for 1"},

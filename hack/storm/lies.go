@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// anchors is the number of sandboxes that no client touches: whenever all sandboxes are hidden, several vanish together.
+	// anchors is the number of sandboxes that no client changes. So several sandboxes vanish together whenever all are hidden.
 	anchors = 2
-	// anchorTimeout bounds their create, before the faults begin.
+	// anchorTimeout is the timeout of their create, before the faults start.
 	anchorTimeout = time.Minute
 )
 
@@ -46,7 +46,7 @@ func (s *storm) anchor(ctx context.Context, api agboxv1.SandboxServiceClient) er
 	return nil
 }
 
-// lie changes what the proxy does. Most lies are short and hit some requests; in each lieCycle, three are about whole sandboxes.
+// lie changes the mode of the proxy. Most lies are short and affect some requests; three in each lieCycle hide whole sandboxes.
 func (s *storm) lie(ctx context.Context) error {
 	r := s.rng(3)
 	defer s.proxy.set(honest)
@@ -69,23 +69,24 @@ func (s *storm) lie(ctx context.Context) error {
 }
 
 const (
-	// lieCycle is the number of lies after which they start over.
+	// lieCycle is the number of lies after which the sequence repeats.
 	lieCycle = 8
-	// leastHideOne and mostHideOne bound how long one sandbox is hidden. The controller fails a sandbox that is missing alone for 10 s.
+	// leastHideOne and mostHideOne bound the time for which one sandbox is hidden. The controller fails a sandbox that is missing alone for
+	// 10 s.
 	leastHideOne, mostHideOne = 4 * time.Second, 9 * time.Second
-	// leastHideAll and mostHideAll bound how long all sandboxes are hidden: long enough for two looks that are 10 s apart. The
+	// leastHideAll and mostHideAll bound the time for which all sandboxes are hidden: long enough for two observations 10 s apart. The
 	// controller never fails sandboxes that vanish together.
 	leastHideAll, mostHideAll = 12 * time.Second, 25 * time.Second
 )
 
-// hideOne has the engine deny one sandbox. No verdict may follow: it takes two looks, 10 s apart.
+// hideOne hides one sandbox. No verdict may follow: a verdict takes two observations 10 s apart.
 func (s *storm) hideOne(ctx context.Context, r *rand.Rand) {
 	lasts, pick, quiet := between(r, leastHideOne, mostHideOne), r.IntN(1<<16), r.IntN(2) == 0
-	// Not the last one again: two lies with no look in between would be one long absence.
+	// Do not hide the same sandbox twice in a row: without an observation in between, two lies would be one long absence.
 	victims := slices.DeleteFunc(s.book.undeleted(), func(id string) bool { return id == s.victim })
 	s.victim = victims[pick%len(victims)]
 	s.book.count("one sandbox hidden")
-	if quiet { // each start of the daemon begins the proof of an absence again
+	if quiet { // each start of the daemon restarts the proof of an absence
 		s.truce.Lock()
 		defer s.truce.Unlock()
 	}
@@ -93,8 +94,9 @@ func (s *storm) hideOne(ctx context.Context, r *rand.Rand) {
 	_ = wait.For(ctx, lasts)
 }
 
-// hideAll has the engine deny everything. No verdict may follow: there are always two anchors, which vanish together. If daemons may be
-// killed, a new one meets the lie in its first resync; otherwise one looks after up to a resync interval, perhaps too late for two looks.
+// hideAll hides all sandboxes. No verdict may follow: there are always two anchors, which vanish together. If daemons may be killed, a new
+// daemon observes the lie in its first resync; otherwise the daemon observes it within a resync interval, perhaps too late for two
+// observations.
 func (s *storm) hideAll(ctx context.Context, r *rand.Rand) error {
 	lasts := between(r, leastHideAll, mostHideAll)
 	s.book.count("all sandboxes hidden")

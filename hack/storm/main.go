@@ -1,7 +1,7 @@
-// Command storm proves the crash contract by force: clients use the API of an agboxd that is killed at random moments, whose engine
-// lies, whose disk fills up, whose sandboxes run out of memory. Then the faults end, everything converges, and the auditor and the
-// programs' own ledger show any loss. There must be none. A seed repeats the schedule of actions and faults, though not the
-// interleaving. It needs root, a Docker engine and the image agbox-base:dev, and leaves nothing behind but evidence of violations.
+// Command storm tests the crash contract under faults. Clients use the API of an agboxd that is killed at random moments, whose engine
+// gives wrong answers, whose disk fills up and whose sandboxes run out of memory. Then the faults end, all objects converge, and the
+// auditor and the programs' own ledger report any loss; a loss is a failure. A seed repeats the schedule of actions and faults, but not the
+// interleaving. It needs root, a Docker engine and the image agbox-base:dev, and leaves only evidence of violations behind.
 package main
 
 import (
@@ -96,7 +96,7 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	return nil
 }
 
-// rage lets clients and faults loose for the duration, and waits for all of them.
+// rage runs clients and faults for the duration, and waits for all of them.
 func (s *storm) rage(ctx context.Context, conn *grpc.ClientConn, duration time.Duration, clients int) error {
 	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
@@ -123,7 +123,7 @@ func (s *storm) rage(ctx context.Context, conn *grpc.ClientConn, duration time.D
 	return errors.Join(errs...)
 }
 
-// clean leaves nothing in the engine and no process, and the evidence only if there is a reason.
+// clean removes all objects from the engine and all processes; it keeps the evidence only if keep is set.
 func (s *storm) clean(keep bool) error {
 	s.daemon.end()
 	err := s.site.sweep()

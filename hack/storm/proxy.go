@@ -23,25 +23,26 @@ import (
 	"github.com/agbox/agbox/internal/wait"
 )
 
-// mode is what the proxy does to answers for a while.
+// mode is how the proxy changes answers for some time.
 type mode string
 
-// The modes. In all but honest, each request is hit with a probability, so that passes get far enough to be interrupted in the middle.
+// The modes. In all modes except honest and hide, each request is affected with a probability, so that passes get far enough to be
+// interrupted in the middle.
 const (
 	honest     mode = "honest"
-	delay      mode = "delay"       // requests and answers wait
-	dropBefore mode = "drop-before" // the engine never gets the request
-	dropAfter  mode = "drop-after"  // the engine did it, and the answer is lost
+	delay      mode = "delay"       // requests and answers are delayed
+	dropBefore mode = "drop-before" // the engine never receives the request
+	dropAfter  mode = "drop-after"  // the engine handles the request, and the answer is lost
 	truncate   mode = "truncate"    // the answer ends in the middle
 	empty      mode = "empty"       // a list is []
 	stale      mode = "stale"       // a list is answered with an earlier answer
-	repeat     mode = "repeat"      // a request reaches the engine twice; events come twice
-	reorder    mode = "reorder"     // events come in another order
-	// hide leaves objects out of every list and answers 404 to every inspection of them, by ID and by name, until the mode changes.
+	repeat     mode = "repeat"      // the engine receives a request twice; the daemon receives events twice
+	reorder    mode = "reorder"     // events arrive in another order
+	// hide omits objects from every list and answers 404 to every inspection of them, by ID and by name, until the mode changes.
 	hide mode = "hide"
 )
 
-// lies are the modes that hit some requests for a short time. hide is a lie of its own: see (*storm).lie.
+// lies lists the modes that affect some requests for a short time. hide is used separately: see (*storm).lie.
 var lies = []mode{delay, dropBefore, dropAfter, truncate, empty, stale, repeat, reorder}
 
 const (
@@ -50,7 +51,7 @@ const (
 	maxBuffered = 8 << 20
 )
 
-// engineSocket is that of the engine the storm runs on: DOCKER_HOST's, which docker commands use, too.
+// engineSocket returns the socket of the engine that the storm runs on: that of DOCKER_HOST, which docker commands use as well.
 func engineSocket() (string, error) {
 	host := cmp.Or(os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock")
 	path, isUnix := strings.CutPrefix(host, "unix://")
@@ -60,7 +61,7 @@ func engineSocket() (string, error) {
 	return path, nil
 }
 
-// proxy stands between the daemon and the engine, on a unix socket of its own.
+// proxy is the proxy between the daemon and the engine, on its own unix socket.
 type proxy struct {
 	server *http.Server
 	done   chan struct{}
@@ -68,12 +69,12 @@ type proxy struct {
 
 	mu     sync.Mutex
 	mode   mode
-	victim string // the sandbox whose objects hide leaves out; empty: every sandbox
+	victim string // the sandbox whose objects hide omits; empty: all sandboxes
 	rng    *rand.Rand
-	old    map[string][]byte // answers to lists, by path and query
+	old    map[string][]byte // earlier answers to lists, by path and query
 }
 
-// newProxy serves on the socket path, in front of the engine on the socket engine.
+// newProxy starts a proxy on the socket path, in front of the engine on the socket engine.
 func newProxy(path, engine string, seed uint64, count func(string)) (*proxy, error) {
 	p := &proxy{count: count, mode: honest, rng: rand.New(rand.NewPCG(seed, 1)), old: map[string][]byte{}, done: make(chan struct{})}
 	var d net.Dialer
@@ -84,13 +85,13 @@ func newProxy(path, engine string, seed uint64, count func(string)) (*proxy, err
 	rp.Transport = &lossy{p, transport}
 	rp.FlushInterval = -1
 	rp.ErrorLog = discard
-	rp.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the connection just ends
+	rp.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // no answer, only a close
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
 	}
 	p.server = &http.Server{Handler: rp, ReadHeaderTimeout: time.Minute, ErrorLog: discard}
-	go func() { defer close(p.done); _ = p.server.Serve(l) }() // it ends with Close
+	go func() { defer close(p.done); _ = p.server.Serve(l) }() // returns after Close
 	return p, nil
 }
 
@@ -105,7 +106,7 @@ func (p *proxy) set(m mode) {
 	p.mode, p.victim = m, ""
 }
 
-// hide denies every container and every network of a sandbox, or of all sandboxes if victim is empty, until the next call of set or hide.
+// hide hides every container and every network of a sandbox, or of all sandboxes if victim is empty, until the next call of set or hide.
 func (p *proxy) hide(victim string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,7 @@ func (p *proxy) denies(labels map[string]string) bool {
 	return p.mode == hide && id != "" && (p.victim == "" || p.victim == id)
 }
 
-// hit returns the mode if it applies to this request. hide applies to all.
+// hit returns the mode if it applies to this request. hide applies to all requests.
 func (p *proxy) hit() (mode, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +169,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.answer(r, resp, m)
 }
 
-// answer changes what the engine said. An answer that is no list, or is upgraded to a stream, can't be emptied or stale.
+// answer changes the engine's answer. It cannot make an answer empty or stale that is not a list or is upgraded to a stream.
 func (l *lossy) answer(r *http.Request, resp *http.Response, m mode) (*http.Response, error) {
 	list := isList(r) && resp.StatusCode == http.StatusOK
 	switch {
@@ -226,7 +227,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// copyRequest makes a second request of a small one. Streams and hijacked connections are not repeated.
+// copyRequest returns a copy of a small request. Streams and hijacked connections are not repeated.
 func copyRequest(r *http.Request) (*http.Request, bool) {
 	if r.Method == http.MethodGet || r.Header.Get("Upgrade") != "" || r.ContentLength < 0 || r.ContentLength > 1<<20 {
 		return nil, false
@@ -269,7 +270,7 @@ func (l *lossy) eachEvent(ctx context.Context, src io.Reader, to io.Writer) erro
 		out := [][]byte{line}
 		m, delayFor := l.p.hit()
 		switch m {
-		case dropBefore, dropAfter: // the stream ends: the daemon must list again
+		case dropBefore, dropAfter: // the stream ends, so the daemon must list again
 			l.p.count("events cut")
 			return errDropped
 		case delay:
@@ -278,7 +279,7 @@ func (l *lossy) eachEvent(ctx context.Context, src io.Reader, to io.Writer) erro
 			l.p.count("events repeated")
 			out = append(out, line)
 		case reorder:
-			if held == nil { // it comes after the next one
+			if held == nil { // it is sent after the next line
 				l.p.count("events reordered")
 				held, out = line, nil
 			}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// stormed is a proxy before an engine that counts its requests, and a client of the proxy.
+// stormed returns a proxy in front of an engine that counts its requests, and a client of the proxy.
 func stormed(t *testing.T) (p *proxy, get func(method, path string) (string, error), asked *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func stormed(t *testing.T) (p *proxy, get func(method, path string) (string, err
 	}, asked
 }
 
-// TestTheProxyLies: each mode does what it says, sometimes and not always; an honest one never does.
+// TestTheProxyLies: each mode has its effect sometimes but not always; honest never changes an answer.
 func TestTheProxyLies(t *testing.T) {
 	const tries = 60
 	for m, lied := range map[mode]func(body string, err error, n, asked int64) bool{
@@ -86,7 +86,7 @@ func TestTheProxyLies(t *testing.T) {
 				if lied(body, err, n, asked.Load()) {
 					lies++
 				}
-				asked.Store(n) // the next one is judged by itself
+				asked.Store(n) // separates the count for the next request
 			}
 			if m == honest && lies > 0 || m != honest && (lies < tries/6 || lies > tries*5/6) {
 				t.Errorf("%d lies in %d answers", lies, tries)
@@ -95,7 +95,7 @@ func TestTheProxyLies(t *testing.T) {
 	}
 }
 
-// TestTheProxyMixesEvents: repeated ones come twice in a row, reordered ones are all there.
+// TestTheProxyMixesEvents: repeated events arrive twice in a row, reordered events all arrive.
 func TestTheProxyMixesEvents(t *testing.T) {
 	for _, m := range []mode{honest, repeat, reorder, dropAfter} {
 		t.Run(string(m), func(t *testing.T) {

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// settleTimeout bounds the way back to rest. It exceeds the longest back-off of a key.
+	// settleTimeout is the timeout for the sandboxes to settle. It exceeds the longest backoff of a key.
 	settleTimeout = 3 * time.Minute
-	// auditPatience exceeds a resync of the storm's daemon.
+	// auditPatience exceeds the resync interval of the storm's daemon.
 	auditPatience = 15 * time.Second
 )
 
-// judge is what follows the storm: quiet, rest, the audit, the removal of everything, and the audit again.
+// judge ends the storm: it waits until the sandboxes settle, audits, deletes everything, and audits again.
 func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 	api, crew := agboxv1.NewSandboxServiceClient(conn), agboxv1.NewAgentServiceClient(conn)
 	ctx = metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100")
@@ -56,7 +56,7 @@ func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 	return s.nothingLeft()
 }
 
-// settle waits until every sandbox is at rest and no exec runs. A sandbox that does not get there is a violation.
+// settle waits until every sandbox is at rest and no exec runs. It reports a sandbox that does not settle as a violation.
 func (s *storm) settle(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient, gone bool) error {
 	start := time.Now()
 	for {
@@ -96,7 +96,7 @@ func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, 
 		ready[sb.GetSandboxId()] = sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY
 	}
 	var restless []string
-	processes := map[string]uint32{} // of agents, by sandbox
+	processes := map[string]uint32{} // processes of agents, by sandbox
 	for _, a := range agents.GetAgents() {
 		idle := a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE
 		starting := a.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
@@ -120,7 +120,7 @@ func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, 
 	return restless, nil
 }
 
-// outcomes checks that every accepted sandbox and exec is on record. How they got there is in their histories.
+// outcomes checks that every accepted sandbox and exec is on record. histories checks how they got there.
 func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) error {
 	sandboxes, execs := s.book.accepted()
 	for id := range sandboxes {
@@ -173,7 +173,7 @@ func (s *storm) audit(ctx context.Context, conn *grpc.ClientConn, when string) e
 	return nil
 }
 
-// nothingLeft looks for what a sweep would hide.
+// nothingLeft reports directories of deleted sandboxes that are left on the disk, before sweep removes them.
 func (s *storm) nothingLeft() error {
 	for _, dir := range []string{"exec-logs", "s"} {
 		entries, err := os.ReadDir(filepath.Join(s.site.state(), dir))

@@ -23,7 +23,7 @@ const (
 	deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 )
 
-// S1: a sandbox or an exec that was accepted and is not on record is reported.
+// S1: an accepted sandbox or exec that is not on record is reported.
 func TestWhatIsNotOnRecordIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		sandboxes []*agboxv1.SandboxHandle
@@ -46,7 +46,7 @@ func TestWhatIsNotOnRecordIsReported(t *testing.T) {
 	}
 }
 
-// S5: what does not come to rest within three minutes is reported.
+// S5: a sandbox or exec that does not settle within three minutes is reported.
 func TestWhatDoesNotComeToRestIsReported(t *testing.T) {
 	type box = agboxv1.SandboxHandle
 	for name, row := range map[string]struct {
@@ -91,13 +91,13 @@ func TestWhatDoesNotComeToRestIsReported(t *testing.T) {
 	}
 }
 
-// S5: rest that comes late, though in time, is none; a daemon that never answers ends the storm with an error.
+// S5: settling late but in time is no violation; if the daemon never answers, the storm ends with an error.
 func TestSettleWaitsThreeMinutes(t *testing.T) {
 	for name, row := range map[string]struct {
-		until   time.Duration // it does not answer, or is PENDING, for so long
+		until   time.Duration // duration without an answer, or PENDING
 		err     error
 		problem string
-		ends    bool // with an error
+		ends    bool // ends with an error
 	}{
 		"pending for two minutes":   {2 * time.Minute, nil, "", false},
 		"pending for four":          {4 * time.Minute, nil, "sandbox s is SANDBOX_STATE_PENDING", false},
@@ -124,7 +124,7 @@ func TestSettleWaitsThreeMinutes(t *testing.T) {
 	}
 }
 
-// S8: what a sandbox leaves on the disk is reported.
+// S8: files that a sandbox leaves on the disk are reported.
 func TestWhatIsLeftIsReported(t *testing.T) {
 	for left, want := range map[string]string{"": "", "exec-logs/box": "exec-logs/box is left", "s/0123456789abcdef": "s/0123456789abcdef is left"} {
 		s := &storm{book: newBook(), site: &site{home: t.TempDir()}}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// S6: a daemon that ends by itself is reported unless the disk is full; one that the storm kills is not.
+// S6: a daemon that exits without a kill is reported unless the disk is full; one that the storm kills is not.
 func TestADaemonThatEndsByItselfIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		program string
@@ -51,19 +51,20 @@ func TestADaemonThatEndsByItselfIsReported(t *testing.T) {
 	}
 }
 
-// awaitFile waits for a file that the program makes in its first life.
+// awaitFile waits for a file that the program creates in its first run.
 func awaitFile(t *testing.T, path string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
-		time.Sleep(10 * time.Millisecond) // a shell script makes it, and announces it no other way
+		time.Sleep(10 * time.Millisecond) // polls: a shell script creates the file without a notification
 	}
 	t.Fatalf("%s was not made", path)
 }
 
-// watchUntil watches until the daemon has ended by itself once. If it never should, it looks a few times: nothing says that it will not end.
+// watchUntil watches until the daemon has exited once without a kill. If it must not exit, watchUntil checks a few times, because nothing
+// announces that it will not.
 func (s *storm) watchUntil(t *testing.T, ends bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +75,7 @@ func (s *storm) watchUntil(t *testing.T, ends bool) {
 		deadline = time.Now().Add(3 * watchEvery)
 	}
 	for !s.endedByItself() && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond) // endedByItself is a flag that the watch sets; it has no channel
+		time.Sleep(10 * time.Millisecond) // polls: the watch sets the flag endedByItself and has no channel
 	}
 	cancel()
 	if err := <-watched; err != nil {

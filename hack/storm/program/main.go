@@ -1,5 +1,5 @@
-// Command program is what runs in the sandboxes of a storm. It notes its start and its end in a ledger that agbox does not know of,
-// and writes a stream whose every byte can be verified.
+// Command program runs in the sandboxes of a storm. It records its start and its end in a ledger outside of agbox, and writes a stream
+// whose every byte can be verified.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	os.Exit(*code)
 }
 
-// run notes the start before anything else and the end after everything else, each with one write.
+// run records the start first and the end last, each with one write.
 func run(id, ledger string, lines int, pause time.Duration, code int, hog bool) error {
 	f, err := os.OpenFile(ledger+"/"+id, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -36,7 +36,7 @@ func run(id, ledger string, lines int, pause time.Duration, code int, hog bool) 
 		return err
 	}
 	err = stream.Write(os.Stdout, id, lines, func(int) error {
-		time.Sleep(pause) // spreads the stream over the life of the program
+		time.Sleep(pause) // spreads the stream over the run of the program
 		return nil
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func run(id, ledger string, lines int, pause time.Duration, code int, hog bool) 
 	for held := [][]byte{}; hog; {
 		b := make([]byte, 1<<20)
 		for i := 0; i < len(b); i += 4096 {
-			b[i] = 1 // a page counts when it was written to
+			b[i] = 1 // a write allocates the page
 		}
 		held = append(held, b)
 		if len(held) > 1024 {
