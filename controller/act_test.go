@@ -17,7 +17,7 @@ import (
 
 const deleted = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 
-// pulling has the image at a registry, a minute away.
+// pulling removes the image from the engine; a pull from the registry takes a minute.
 func pulling(p *player) {
 	p.engine.RemoveImage(image)
 	p.engine.AddRemoteImage(image, dockerx.Image{})
@@ -73,7 +73,7 @@ func TestAnImageThatDoesNotExistFailsTheCreateAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// An object of somebody else's that has our name is named in the status, and never touched.
+// The status names an object of others that has our name; it is never touched.
 func TestANameThatIsTakenIsSaidAndNotTouched(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.engine.RefuseDoubledNames = true
@@ -95,7 +95,7 @@ func TestANameThatIsTakenIsSaidAndNotTouched(t *testing.T) {
 	})
 }
 
-// An error of no known class ends an attempt only when it comes again and again.
+// An error of no known class ends an attempt only if it recurs.
 func TestAnUnknownErrorIsRetriedForAWhile(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.engine.Fail(dockerx.OpStartContainer, 3, errdefs.ErrInternal, false)
@@ -109,7 +109,7 @@ func TestAnUnknownErrorIsRetriedForAWhile(t *testing.T) {
 	})
 }
 
-// Trouble of the engine's is no reason to take the next odd answer for the last word.
+// Unavailability of the engine does not use up the patience for unclassified errors.
 func TestTroubleOfTheEngineDoesNotUseUpThePatience(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.engine.Fail(dockerx.OpStartContainer, 12, nil, false)
@@ -183,7 +183,7 @@ func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {
 	})
 }
 
-// After a reboot the file system that a mount comes from may be there later than the engine.
+// After a reboot the file system of a mount may appear later than the engine.
 func TestARestartAfterADeathWaitsForWhatIsNotThereYet(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.must(t, act{"create", 0})
@@ -217,15 +217,15 @@ func TestARestartAfterADeathIsGivenUpInTheEnd(t *testing.T) {
 	})
 }
 
-// pull_policy always wants what the registry has now, and never asks none.
+// pull_policy always uses the registry's present image; never does not contact a registry.
 func TestAPullPolicyIsKept(t *testing.T) {
 	for policy, want := range map[string]agboxv1.SandboxState{"": ready, "never": ready, "always": failed} {
-		withDaemon(t, func(t *testing.T, p *player) { // it is here, and at no registry
+		withDaemon(t, func(t *testing.T, p *player) { // it is in the engine, and in no registry
 			p.wantState(t, p.createPulled(t, policy), want)
 		})
 	}
 	for policy, want := range map[string]agboxv1.SandboxState{"": ready, "never": failed, "always": ready} {
-		withDaemon(t, func(t *testing.T, p *player) { // it is at the registry only
+		withDaemon(t, func(t *testing.T, p *player) { // it is in the registry only
 			p.engine.RemoveImage(image)
 			p.engine.AddRemoteImage(image, dockerx.Image{})
 			p.wantState(t, p.createPulled(t, policy), want)
@@ -240,7 +240,7 @@ func (p *player) createPulled(t *testing.T, policy string) string {
 	return id
 }
 
-// hungTar takes no file and answers nothing until its caller leaves.
+// hungTar reads no file and does not answer until its caller's context ends.
 type hungTar struct {
 	controller.Engine
 	left chan struct{}
@@ -268,7 +268,7 @@ func TestADeleteEndsACopyThatHangs(t *testing.T) {
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
 
-// Whoever waits for READY asks for the ports next.
+// A client that waits for READY reads the ports next.
 func TestPortsAreKnownWhenReadyIsToldOf(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		told := false

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// claudeTalk lets a fakeAgent speak claude-stream-json: what it is told and says is put into the words of that format.
+// claudeTalk lets a fakeAgent speak claude-stream-json: it translates the agent's input and output to that format.
 type claudeTalk struct {
-	ready string // the ID of the request whose answer says that it is ready
+	ready string // the ID of the request whose answer means ready
 	turn  bool
 }
 
@@ -19,7 +19,7 @@ func newClaudeTalk(command []string) *claudeTalk {
 	return nil
 }
 
-// told is what a line of the inbox means. Its prompts have no IDs: what is behind a # stands for them, or their texts.
+// told parses a line of the inbox. Its prompts have no IDs: the text after a # is the ID, or else the whole text.
 func (c *claudeTalk) told(line []byte) (l nativeLine) {
 	var in struct {
 		Type      string `json:"type"`
@@ -55,7 +55,7 @@ func (c *claudeTalk) told(line []byte) (l nativeLine) {
 	return nativeLine{Type: "initialize"}
 }
 
-// says are the lines for one of the native format.
+// says returns the lines for one line of the native format.
 func (c *claudeTalk) says(l nativeLine) (lines []any) {
 	type m = map[string]any
 	if l.Type == "ready" {

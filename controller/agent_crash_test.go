@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestTheReasonOfAnEndHasItsLastWords: what a process said on stderr before it ended by itself is in the reason, and nothing that a
-// container puts in the place of the log does harm.
+// TestTheReasonOfAnEndHasItsLastWords: the last stderr line of a process that ended on its own is in the reason, and anything that a
+// container puts in place of the log does no harm.
 func TestTheReasonOfAnEndHasItsLastWords(t *testing.T) {
 	words := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {

@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestWhoIsDeletedIsToldNothingMore: an agent whose process can't end, since it is frozen, or does not heed TERM, is still there
-// when its sandbox is to stop.
+// TestWhoIsDeletedIsToldNothingMore: a deleted agent whose process cannot end, because it is frozen or ignores TERM, still exists when its
+// sandbox is stopped.
 func TestWhoIsDeletedIsToldNothingMore(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
 		withAgent(t, &agboxv1.AgentSpec{Nudge: "finish"}, func(t *testing.T, p *player, box, id string) {

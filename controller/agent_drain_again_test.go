@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// undoneWhileSaving is a drain that was undone while it ended a turn which heeds nothing.
+// undoneWhileSaving is a drain that is undone while it ends a turn that ignores the interrupt.
 func undoneWhileSaving(t *testing.T, p *player) {
 	t.Helper()
 	box := p.readyBox(t)

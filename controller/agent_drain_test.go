@@ -53,7 +53,7 @@ func (p *player) wantDrain(t *testing.T, want string) {
 	}
 }
 
-// crew makes an idle agent, one whose turn ends for a nudge, one that works for a minute, and one that has no end.
+// crew creates an idle agent, one whose turn ends after a nudge, one that works for a minute, and one whose turn never ends.
 func crew(t *testing.T, p *player) {
 	t.Helper()
 	box := p.readyBox(t)
@@ -158,7 +158,7 @@ func TestAnUndrainTakesEverythingBack(t *testing.T) {
 			t.Error("it is parked still")
 		}
 		pass(time.Minute)
-		// what was told to finish gets its next prompt in another life: it may take the nudge for one
+		// a nudged process gets no further prompt: it may have taken the nudge for one
 		p.wantOutcomes(t, "works", "work_60000:end_turn and_then:end_turn")
 		if list := p.wantGiven(t, "and then", 1); list[0].execID != "works.2" {
 			t.Errorf("given to %s", list[0].execID)
@@ -194,7 +194,7 @@ func TestANudgeIsToldOnceInATurn(t *testing.T) {
 	})
 }
 
-// TestADrainEndsWithItsDaemon kills it in each phase: the flag never outlives it, nothing is lost, and all come back.
+// TestADrainEndsWithItsDaemon kills the daemon in each phase: the flag never outlives it, nothing is lost, and all agents restart.
 func TestADrainEndsWithItsDaemon(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -262,7 +262,7 @@ func TestADrainIsOverAfterAnHour(t *testing.T) {
 	})
 }
 
-// TestADrainLeavesThePausedAlone: a frozen process neither finishes nor ends, and outlives the daemon as it is.
+// TestADrainLeavesThePausedAlone: a frozen process neither finishes nor ends, and outlives the daemon unchanged.
 func TestADrainLeavesThePausedAlone(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		crew(t, p)

@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestAStopOfAFrozenAgentSaysWhenItEnds: its process can't end before its sandbox is resumed, and then it does.
+// TestAStopOfAFrozenAgentSaysWhenItEnds: its process cannot end before its sandbox is resumed; then it ends.
 func TestAStopOfAFrozenAgentSaysWhenItEnds(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		if _, err := p.store.RequestPause(t.Context(), box, "pause_requested"); err != nil {

@@ -7,8 +7,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestAProcessWhoseTurnWasFrozenIsNotToldTheSameAgain: whoever wanted to save its work is gone before it has ended the process.
-// The prompt is given again, to another one.
+// TestAProcessWhoseTurnWasFrozenIsNotToldTheSameAgain: the drain that froze a turn to save its work is undone before it ends the process.
+// The prompt is redelivered to another process.
 func TestAProcessWhoseTurnWasFrozenIsNotToldTheSameAgain(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{}, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "hang")

@@ -18,7 +18,7 @@ const (
 	agentStopped = agboxv1.AgentState_AGENT_STATE_STOPPED
 )
 
-// withAgent is withDaemon with a sandbox that runs and an agent in it that is idle, of the given command line.
+// withAgent is withDaemon with a running sandbox and an idle agent in it.
 func withAgent(t *testing.T, spec *agboxv1.AgentSpec, test func(t *testing.T, p *player, box, agent string)) {
 	t.Helper()
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -61,7 +61,7 @@ func (p *player) wantAgent(t *testing.T, id string, want agboxv1.AgentState) {
 	}
 }
 
-// prompt queues one whose ID is its text.
+// prompt queues a prompt whose ID is its text.
 func (p *player) prompt(t *testing.T, id, text string) {
 	t.Helper()
 	if _, err := p.store.QueuePrompt(context.Background(), id, promptID(text), text); err != nil {
@@ -71,7 +71,7 @@ func (p *player) prompt(t *testing.T, id, text string) {
 
 func promptID(text string) string { return strings.ReplaceAll(text, " ", "_") }
 
-// triggers are the transitions of an agent in order.
+// triggers returns the transitions of an agent in order.
 func (p *player) triggers(t *testing.T, id string) string {
 	t.Helper()
 	list, err := p.store.Transitions(context.Background(), id, 0, 256)
@@ -92,7 +92,7 @@ func (p *player) wantTriggers(t *testing.T, id, want string) {
 	}
 }
 
-// wantGiven fails unless processes have read a prompt so often, and its results are on record so often.
+// wantGiven fails unless processes have read a prompt that many times, and that many of its results are recorded.
 func (p *player) wantGiven(t *testing.T, text string, times int) []given {
 	t.Helper()
 	list := p.shim.said.prompts(promptID(text))
@@ -102,7 +102,7 @@ func (p *player) wantGiven(t *testing.T, text string, times int) []given {
 	return list
 }
 
-// outcomes are the results on record: "prompt outcome".
+// outcomes returns the recorded results: "prompt outcome".
 func (p *player) outcomes(t *testing.T, id string) string {
 	t.Helper()
 	var list []string
@@ -140,7 +140,7 @@ func allEvents(s *store.Store, id string) (all []*agboxv1.AgentEvent, err error)
 	}
 }
 
-// queue are the prompts that wait, with a star for those that are held.
+// queue returns the waiting prompts, with a star for held ones.
 func (p *player) queue(t *testing.T, id string) string {
 	t.Helper()
 	list, err := p.store.QueuedPrompts(context.Background(), id, 0)
@@ -158,7 +158,7 @@ func (p *player) queue(t *testing.T, id string) string {
 	return strings.Join(names, " ")
 }
 
-// ask asks the store for a change of what is wanted.
+// ask requests a change of the desired state from the store.
 func (p *player) ask(t *testing.T, verb func(context.Context, string) (bool, error), id string) {
 	t.Helper()
 	if _, err := verb(context.Background(), id); err != nil {

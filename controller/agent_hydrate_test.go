@@ -12,8 +12,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// BenchmarkHydrateAThousandAgents is from the start of a daemon until every one of 1,000 idle agents was looked at. Promised is
-// less than 2 s.
+// BenchmarkHydrateAThousandAgents measures the time from the start of a daemon until each of 1,000 idle agents has been observed. The
+// promise is less than 2 s.
 func BenchmarkHydrateAThousandAgents(b *testing.B) {
 	const agents = 1000
 	dir, err := os.MkdirTemp(fastDir(), "agbox-hydrate-")

@@ -12,11 +12,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// steps are more than the side effects of what the tests below do; the last ones kill nothing.
+// steps exceeds the number of side effects in the tests below; the last ones kill nothing.
 const steps = 45
 
-// TestAKillAtEachStepFromSpawnToResult: whichever side effect of the daemon is its last, the agent is started once, the prompt
-// is given once, and its answer is on record once.
+// TestAKillAtEachStepFromSpawnToResult: after a kill at any side effect the agent is started once, the prompt is delivered once, and its
+// answer is recorded once.
 func TestAKillAtEachStepFromSpawnToResult(t *testing.T) {
 	eachKill(t, func(t *testing.T, p *player, fuse int) {
 		box := p.readyBox(t)
@@ -37,7 +37,7 @@ func TestAKillAtEachStepFromSpawnToResult(t *testing.T) {
 	})
 }
 
-// TestAKillAtEachStepFromCrashToRedelivery: nothing is given twice but for the one redelivery.
+// TestAKillAtEachStepFromCrashToRedelivery: nothing is delivered twice except for the one redelivery.
 func TestAKillAtEachStepFromCrashToRedelivery(t *testing.T) {
 	eachKill(t, func(t *testing.T, p *player, fuse int) {
 		box := p.readyBox(t)
@@ -61,7 +61,7 @@ func TestAKillAtEachStepFromCrashToRedelivery(t *testing.T) {
 	})
 }
 
-// TestAKillAtEachStepOfAStop: the turn, the nudge, the save and the stop itself.
+// TestAKillAtEachStepOfAStop covers the turn, the nudge, the save and the stop itself.
 func TestAKillAtEachStepOfAStop(t *testing.T) {
 	eachKill(t, func(t *testing.T, p *player, fuse int) {
 		box := p.readyBox(t)
@@ -90,7 +90,7 @@ func TestAKillAtEachStepOfAStop(t *testing.T) {
 	})
 }
 
-// TestAKillAtEachStepOfADrain: wherever it is killed, everybody comes back.
+// TestAKillAtEachStepOfADrain: after a kill at any step all agents restart.
 func TestAKillAtEachStepOfADrain(t *testing.T) {
 	eachKill(t, func(t *testing.T, p *player, fuse int) {
 		box := p.readyBox(t)
@@ -118,7 +118,7 @@ func TestAKillAtEachStepOfADrain(t *testing.T) {
 	})
 }
 
-// eachKill lets the daemon die after each of its side effects; with -short after every third, the first of them at random.
+// eachKill kills the daemon after each of its side effects; with -short after every third, starting at a random one.
 func eachKill(t *testing.T, test func(t *testing.T, p *player, fuse int)) {
 	t.Helper()
 	every := 1
@@ -149,7 +149,7 @@ func eachKill(t *testing.T, test func(t *testing.T, p *player, fuse int)) {
 	}
 }
 
-// fastDir is where files cost no disk.
+// fastDir returns an in-memory directory; "", the default, if there is none.
 func fastDir() string {
 	if _, err := os.Stat("/dev/shm"); err != nil {
 		return ""
@@ -157,7 +157,7 @@ func fastDir() string {
 	return "/dev/shm"
 }
 
-// wantWhole fails unless the history of an agent has no gap but for superseded snapshots, and no status is left.
+// wantWhole fails unless the history of an agent has no gap except for superseded snapshots, and no status is left.
 func (p *player) wantWhole(t *testing.T, id string) {
 	t.Helper()
 	if err := checkAgentHistory(p.agentEvents(t, id)); err != nil {
@@ -168,13 +168,13 @@ func (p *player) wantWhole(t *testing.T, id string) {
 	}
 }
 
-// checkAgentHistory: sequences rise, and what is missing is what a completed message, or the end of its turn, supersedes: never
-// the newest snapshot of a part. Every BUSY has one prompt before it and one result behind it.
+// checkAgentHistory: sequences rise, and only snapshots superseded by a completed message, or by the end of the turn, may be missing, never
+// the newest snapshot of a part. Every BUSY has one prompt before it and one result after it.
 func checkAgentHistory(events []*agboxv1.AgentEvent) error {
 	var last uint64
 	open := false
 	for _, ev := range events {
-		// Only snapshots that a newer one has replaced may be missing, and what comes behind one is said during a message.
+		// Only snapshots that a newer one replaced may be missing, and the events after one belong to a message.
 		between := ev.GetTransition() != nil || ev.GetResult() != nil
 		if gap := ev.GetSequence() - last - 1; ev.GetSequence() <= last || gap > 0 && between {
 			return fmt.Errorf("%s has sequence %d after %d", ev.GetEventType(), ev.GetSequence(), last)

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// drainedAndDeleted is a sandbox that is deleted so long after a drain has begun to end an agent's turn.
+// drainedAndDeleted is a sandbox that is deleted that long after a drain started to end an agent's turn.
 func drainedAndDeleted(t *testing.T, p *player, after time.Duration, remove func(ctx context.Context, id, reason string) (bool, error)) (box string) {
 	t.Helper()
 	box = p.readyBox(t)
@@ -62,7 +62,7 @@ func TestAnAgentThatIsSavedByADrainIsDeletedAfterwards(t *testing.T) {
 	})
 }
 
-// A container that is gone takes the save command with it, and the delete takes the files: the drain waits for neither.
+// A container that is gone ends the save command, and the delete removes the files: the drain waits for neither.
 func TestASaveWhoseSandboxVanishesIsGivenUp(t *testing.T) {
 	for _, files := range []bool{true, false} {
 		t.Run(fmt.Sprintf("its files are there: %t", files), func(t *testing.T) {

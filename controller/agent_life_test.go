@@ -80,7 +80,7 @@ func TestWhatEndsATurn(t *testing.T) {
 	}
 }
 
-// named puts a prompt's ID before each mark.
+// named inserts a prompt's ID before each mark.
 func named(pattern, mark, text string) string {
 	return strings.ReplaceAll(pattern, mark, promptID(text)+mark)
 }
@@ -125,10 +125,10 @@ func TestAStopOfAnAgentInEachState(t *testing.T) {
 				}
 				p.undrainIfAny(t)
 				pass(time.Minute)
-				p.wantAgent(t, "ada", agentStopped) // for good
+				p.wantAgent(t, "ada", agentStopped) // permanently
 				p.ask(t, p.store.RequestAgentRun, "ada")
 				pass(32 * time.Second)
-				if state == agentBusy { // its prompt comes again
+				if state == agentBusy { // its prompt is redelivered
 					p.wantAgent(t, "ada", agentBusy)
 					p.wantGiven(t, "hang", 2)
 					return
@@ -165,7 +165,7 @@ func TestADeleteOfAnAgentInEachState(t *testing.T) {
 	}
 }
 
-// TestAStartOfAnAgentInEachState: what is down comes back whatever its policy, and what lives is left alone.
+// TestAStartOfAnAgentInEachState: a stopped agent starts under any policy, and a running one is left alone.
 func TestAStartOfAnAgentInEachState(t *testing.T) {
 	for _, state := range agentStates {
 		t.Run(state.String(), func(t *testing.T) {
@@ -191,14 +191,14 @@ func TestAStartOfAnAgentInEachState(t *testing.T) {
 
 func TestAnInterruptEndsTheTurnAndThePrompt(t *testing.T) {
 	for _, row := range []struct{ text, outcomes string }{
-		{"hang", "hang:interrupted"}, // it heeds it
+		{"hang", "hang:interrupted"}, // it reacts to it
 		{"deaf", ""},
 	} {
 		withAgent(t, nil, func(t *testing.T, p *player, _, id string) {
 			p.prompt(t, id, row.text)
 			pass(time.Second)
 			p.ask(t, p.store.RequestInterrupt, id)
-			_, _ = p.store.RequestInterrupt(context.Background(), id) // it may have heeded the first one
+			_, _ = p.store.RequestInterrupt(context.Background(), id) // it may have reacted to the first one
 			pass(time.Second)
 			p.wantOutcomes(t, id, row.outcomes)
 			if row.text == "deaf" {
@@ -214,7 +214,7 @@ func TestAnInterruptEndsTheTurnAndThePrompt(t *testing.T) {
 	}
 }
 
-// TestOnlyATurnKeepsASandboxFromBeingIdle: an agent that waits for a prompt keeps nothing awake.
+// TestOnlyATurnKeepsASandboxFromBeingIdle: an agent that waits for a prompt does not keep its sandbox active.
 func TestOnlyATurnKeepsASandboxFromBeingIdle(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		box := p.readyBox(t)
@@ -266,7 +266,7 @@ func TestAnAgentThatIsFrozenWhileItStartsIsGivenItsTimeAgain(t *testing.T) {
 	})
 }
 
-// TestALateReportOfAnOldProcessChangesNothing: what the first process has printed is never the second one's.
+// TestALateReportOfAnOldProcessChangesNothing: the output of the first process is never ingested for the second.
 func TestALateReportOfAnOldProcessChangesNothing(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "crash-before 2")

@@ -7,8 +7,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestTheMarkOfADrainEndsWithTheDaemon: a drain marks who lives, for a host that goes down with it. Whoever is seen alive by
-// the next daemon has nothing of that drain any more: its crash is a crash.
+// TestTheMarkOfADrainEndsWithTheDaemon: a drain marks every running agent for automatic restart, in case the host goes down with the
+// daemon. The mark no longer counts for an agent that the next daemon observes running: its crash is a crash.
 func TestTheMarkOfADrainEndsWithTheDaemon(t *testing.T) {
 	for _, row := range []struct {
 		name, want string

@@ -19,7 +19,7 @@ func TestWhatAgentsDoIsCounted(t *testing.T) {
 		p.prompt(t, "ada", "work 4000")
 		p.prompt(t, "ada", "crash-before 2")
 		pass(20 * time.Second)
-		if err := p.restart(-1); err != nil { // which counts nothing twice
+		if err := p.restart(-1); err != nil { // the next daemon counts nothing twice
 			t.Fatal(err)
 		}
 		pass(time.Second)
@@ -37,7 +37,7 @@ func TestWhatAgentsDoIsCounted(t *testing.T) {
 	}, func(c *controller.Config) { c.Metrics = m })
 }
 
-// samples are the values by the label trigger, or else by name.
+// samples returns the values by the label trigger, or else by name.
 func samples(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

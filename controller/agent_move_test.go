@@ -22,7 +22,7 @@ func (p *player) moveTo(box string) func(context.Context, string) (bool, error) 
 	return func(ctx context.Context, id string) (bool, error) { return p.store.RequestMove(ctx, id, box) }
 }
 
-// wantMoved fails unless an agent is IDLE in a sandbox and was told there what it had heard before.
+// wantMoved fails unless an agent is IDLE in a sandbox and its process there received the earlier conversation.
 func (p *player) wantMoved(t *testing.T, id, box, heard string) {
 	t.Helper()
 	p.wantAgent(t, id, agentIdle)
@@ -50,7 +50,7 @@ func TestAnAgentMovesWithItsPastAndItsQueue(t *testing.T) {
 				pass(50 * time.Millisecond)
 				p.ask(t, p.moveTo(there), id)
 				pass(4 * time.Second)
-				p.wantAgent(t, id, agentBusy) // its turn is waited for
+				p.wantAgent(t, id, agentBusy) // the move waits for its turn
 				pass(4 * time.Second)
 				p.wantMoved(t, id, there, "remember this")
 				p.wantGiven(t, "work 5000", 1)
@@ -90,7 +90,7 @@ func TestAMoveOfAnAgentInEachState(t *testing.T) {
 				}
 				pass(40 * time.Second)
 				want := agentIdle
-				if state == agentStopped { // it had ended by itself
+				if state == agentStopped { // it had ended on its own
 					want = agentStopped
 				}
 				p.wantAgent(t, "ada", want)
@@ -102,13 +102,13 @@ func TestAMoveOfAnAgentInEachState(t *testing.T) {
 	}
 }
 
-// TestAnAgentOutlivesItsSandbox: it goes on in the next sandbox of the same name, whenever that comes, also when its container
-// was taken away, and whatever it was doing.
+// TestAnAgentOutlivesItsSandbox: it continues in the next sandbox of the same name, at any time that one is created, in any state, and also
+// if its container was removed.
 func TestAnAgentOutlivesItsSandbox(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
 		spoil      bool
-		at         time.Duration // the new one is made so long after the delete
+		at         time.Duration // the time from the delete to the creation of the new one
 	}{
 		{"idle", "", false, 10 * time.Second},
 		{"the name is taken at once", "", false, 0},
@@ -143,7 +143,7 @@ func TestAnAgentOutlivesItsSandbox(t *testing.T) {
 				if row.text == "hang" {
 					pass(2 * time.Second)
 					p.wantState(t, "old", boxDeleted)
-					p.ask(t, p.store.RequestInterrupt, "ada") // it has been given again there
+					p.ask(t, p.store.RequestInterrupt, "ada") // its prompt was redelivered there
 				}
 				pass(15 * time.Second)
 				p.wantState(t, "old", boxDeleted)

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// lateStore has something happen between the look of a pass and its move.
+// lateStore runs before between the observation of a pass and its move.
 type lateStore struct {
 	controller.Store
 	before func()
@@ -19,7 +19,7 @@ func (s *lateStore) MoveAgent(ctx context.Context, id string, version uint64) er
 	return s.Store.MoveAgent(ctx, id, version)
 }
 
-// TestADestinationThatGoesInTheLastMomentKeepsNobodyFromComingBack: without waiting for a resync.
+// TestADestinationThatGoesInTheLastMomentKeepsNobodyFromComingBack: the agent restarts without waiting for a resync.
 func TestADestinationThatGoesInTheLastMomentKeepsNobodyFromComingBack(t *testing.T) {
 	late := &lateStore{before: func() {}}
 	withDaemon(t, func(t *testing.T, p *player) {

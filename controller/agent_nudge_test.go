@@ -11,12 +11,12 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestANudgeThatIsATurnOfItsOwnIsFinished: a program of a format that says nothing of it takes the nudge as its next prompt, or as
-// a part of its turn. In both cases it is ended when it has done what it was told, and not before.
+// TestANudgeThatIsATurnOfItsOwnIsFinished: a program whose format has no nudges takes the nudge as its next prompt, or as a part of its
+// turn. In both cases its process is ended once it has finished the nudge, and not before.
 func TestANudgeThatIsATurnOfItsOwnIsFinished(t *testing.T) {
 	for _, row := range []struct {
 		name, text, outcomes string
-		lives, ends          time.Duration // it still lives then, and has ended then
+		lives, ends          time.Duration // it is still alive at lives, and has ended at ends
 	}{
 		{"a turn of its own", "queues 3000", "queues_3000:end_turn :end_turn", 10 * time.Second, 17 * time.Second},
 		{"a part of the turn", "work 3000", "work_3000:end_turn", 7 * time.Second, 10 * time.Second},
@@ -48,7 +48,7 @@ func TestANudgeThatIsATurnOfItsOwnIsFinished(t *testing.T) {
 	}
 }
 
-// TestANudgeWithoutAnEndIsBounded: the turn that it becomes gets no more time than any other.
+// TestANudgeWithoutAnEndIsBounded: the turn that a nudge becomes gets no more time than any other.
 func TestANudgeWithoutAnEndIsBounded(t *testing.T) {
 	spec := &agboxv1.AgentSpec{Format: dialect.Claude, Nudge: "hang", SaveCommand: []string{"sleep", "1000", "0"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {

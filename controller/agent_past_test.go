@@ -8,8 +8,8 @@ import (
 	"github.com/agbox/agbox/internal/agent/dialect"
 )
 
-// TestATurnIsSpokenToThoughItsPastIsGone: the inbox holds the past of which a part was dropped meanwhile; what comes behind it finds
-// its place all the same, also with another daemon.
+// TestATurnIsSpokenToThoughItsPastIsGone: the inbox holds a past of which a part was dropped meanwhile; data after it is still written at
+// the right offset, also by another daemon.
 func TestATurnIsSpokenToThoughItsPastIsGone(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		for _, text := range []string{"one", "two", "three"} {
@@ -39,7 +39,8 @@ func TestATurnIsSpokenToThoughItsPastIsGone(t *testing.T) {
 	})
 }
 
-// TestASessionThatCanNotBeResumedIsGivenUp: a program that dies over it, without a word, is told its past the next time.
+// TestASessionThatCanNotBeResumedIsGivenUp: the next process of a program that dies on a resume, without a message, receives its past
+// instead.
 func TestASessionThatCanNotBeResumedIsGivenUp(t *testing.T) {
 	spec := &agboxv1.AgentSpec{Format: dialect.Claude, Command: []string{"agent", "forgets"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {

@@ -18,7 +18,7 @@ import (
 // given is a prompt that an agent's process has read.
 type given struct{ execID, promptID, text string }
 
-// said keeps what the agents of a world were told, for tests.
+// said keeps the prompts that the agents of a world have read, for tests.
 type said struct {
 	mu       sync.Mutex
 	given    []given
@@ -26,7 +26,7 @@ type said struct {
 	notify   func(sandboxID, execID string)
 }
 
-// prompts are those that processes have read, nudges aside, in order.
+// prompts returns the prompts with that ID that processes have read, without nudges, in order.
 func (s *said) prompts(promptID string) (list []given) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *said) prompts(promptID string) (list []given) {
 	return list
 }
 
-// first is the first prompt that a process has read.
+// first returns the first prompt that a process has read.
 func (s *said) first(execID string) given {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,9 +57,9 @@ func (s *said) tell(sandboxID, execID string) {
 	notify(sandboxID, execID)
 }
 
-// fakeAgent is one process that speaks native. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it ends
-// so instead, before incarnation until=N; life=MS, it ends with CODE so long after it was ready; mute, it never is ready;
-// forgets, it can't resume a session; stubborn, it needs nearly all of the grace to end.
+// fakeAgent is one process that speaks the native format. Its command is "agent" with flags: boot=MS until it is ready; die=CODE, it exits
+// with CODE instead, before incarnation until=N; life=MS, it exits with CODE that long after it was ready; mute, it never gets ready;
+// forgets, it cannot resume a session; stubborn, it needs nearly all of the grace period to end.
 type fakeAgent struct {
 	s       *fakeShim
 	b       *fakeBox
@@ -70,8 +70,8 @@ type fakeAgent struct {
 	cancel  <-chan struct{}
 	more    <-chan struct{}
 	read    int64
-	claude  *claudeTalk  // nil: it speaks native
-	later   []nativeLine // prompts that came during a turn that leaves them for turns of their own
+	claude  *claudeTalk  // nil: it speaks the native format
+	later   []nativeLine // prompts that arrived during a turn that leaves them for later turns
 }
 
 type nativeLine struct {
@@ -99,7 +99,7 @@ func (a *fakeAgent) flag(name string, otherwise int) int {
 	return otherwise
 }
 
-// run returns how it ended, and its code if it was by itself.
+// run returns how it ended, and its exit code if it ended on its own.
 func (a *fakeAgent) run() (what, code int) {
 	boot := time.Duration(a.flag("boot", 50))*time.Millisecond + apart(a.execID)
 	if what := a.wait(boot); what != byItself {
@@ -117,7 +117,7 @@ func (a *fakeAgent) run() (what, code int) {
 	if _, mute := a.flags["mute"]; mute {
 		return a.wait(-1), 0
 	}
-	if a.claude != nil { // it is asked first
+	if a.claude != nil { // it first gets a request
 		if _, what := a.next(-1); what != fed {
 			return what, 0
 		}
@@ -144,7 +144,7 @@ func (a *fakeAgent) run() (what, code int) {
 	}
 }
 
-// turn works on a prompt. what is fed when it has its result.
+// turn works on a prompt. what is fed once it has its result.
 func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 	text := l.Text
 	if _, behind, ok := strings.Cut(text, "</agbox-context>\n\n"); ok {
@@ -178,7 +178,7 @@ func (a *fakeAgent) turn(l nativeLine) (what, code int) {
 			return what, 0
 		}
 		took = 0
-	case "say": // and once more when nobody asks
+	case "say": // and once more without a prompt
 		a.say(nativeLine{Type: "message", Text: "answer"})
 		a.result(l, "end_turn")
 		return a.mutter(took), 0
@@ -229,7 +229,7 @@ func (a *fakeAgent) result(l nativeLine, outcome string) {
 	a.s.said.answered[l.PromptID]++
 }
 
-// mutter says something while it is IDLE.
+// mutter prints a message while the agent is IDLE.
 func (a *fakeAgent) mutter(after time.Duration) (what int) {
 	if what := a.wait(after); what != byItself {
 		return what
@@ -263,7 +263,7 @@ func (a *fakeAgent) say(lines ...nativeLine) {
 	defer a.s.said.tell(a.b.sandbox, a.execID)
 }
 
-// wait lets time go by, forever when d is negative; what it is told meanwhile it reads later.
+// wait lets time pass, forever if d is negative; it reads its input later.
 func (a *fakeAgent) wait(d time.Duration) int {
 	for {
 		what, left := a.b.await(d, a.cancel, a.more)
@@ -274,7 +274,7 @@ func (a *fakeAgent) wait(d time.Duration) int {
 	}
 }
 
-// next is the next line of the inbox, or byItself after d, or what ended it.
+// next returns the next line of the inbox, or byItself after d, or what ended it.
 func (a *fakeAgent) next(d time.Duration) (nativeLine, int) {
 	for {
 		if l, ok := a.line(); ok {
@@ -297,7 +297,7 @@ func (a *fakeAgent) ended(what int) int {
 	return what
 }
 
-// line takes a whole line that is there.
+// line reads one complete line, if there is one.
 func (a *fakeAgent) line() (l nativeLine, ok bool) {
 	data, err := os.ReadFile(filepath.Join(a.b.ctl, execjournal.ExecDir, execjournal.InboxName(a.execID)))
 	if err != nil || int64(len(data)) <= a.read {
@@ -321,7 +321,7 @@ func (a *fakeAgent) line() (l nativeLine, ok bool) {
 	return l, true
 }
 
-// feed is the channel that says that the inbox of an exec has grown.
+// feed returns the channel that signals growth of an exec's inbox.
 func (b *fakeBox) feed(execID string) chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -331,7 +331,7 @@ func (b *fakeBox) feed(execID string) chan struct{} {
 	return b.inboxes[execID]
 }
 
-// fed says that an inbox was written.
+// fed signals that an inbox was written.
 func (s *fakeShim) fed(sandboxID, execID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +345,7 @@ func (s *fakeShim) fed(sandboxID, execID string) {
 	}
 }
 
-// summarize is a summary command: it counts the lines of its standard input, after MS, once that has ended.
+// summarize is a summary command: after MS it prints the number of lines of its standard input, and fails if that has not ended.
 func (s *fakeShim) summarize(b *fakeBox, req execjournal.Request, cancel <-chan struct{}) (what, code int) {
 	took, _ := strconv.Atoi(req.Command[1])
 	if what := b.outlast(time.Duration(took)*time.Millisecond, cancel); what != byItself {

@@ -21,13 +21,13 @@ const (
 	agentFailed   = agboxv1.AgentState_AGENT_STATE_FAILED
 )
 
-// TestRecoveryAfterTheDaemonWasAway has a row for each pair of what was on record and what happened meanwhile.
+// TestRecoveryAfterTheDaemonWasAway has a row for each pair of a recorded state and an event while no daemon ran.
 func TestRecoveryAfterTheDaemonWasAway(t *testing.T) {
 	const work = "SPAWN CONNECTED PROMPT_RECEIVED"
 	for _, row := range []struct {
 		name, flags, text string
 		was               agboxv1.AgentState // when the daemon was killed
-		is                agboxv1.AgentState // when the next one has looked at all
+		is                agboxv1.AgentState // when the next one has observed everything
 		triggers          string             // half a minute later
 		outcomes          string
 		given             int
@@ -90,7 +90,7 @@ func TestRecoveryAfterTheDaemonWasAway(t *testing.T) {
 func TestAnAgentThatWasNeverAttemptedStartsNormally(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		box := p.readyBox(t)
-		if err := p.restart(0); err != nil { // this one does nothing any more
+		if err := p.restart(0); err != nil { // this one has no side effects any more
 			t.Fatal(err)
 		}
 		p.newAgent(t, box, "ada", nil)
@@ -104,7 +104,7 @@ func TestAnAgentThatWasNeverAttemptedStartsNormally(t *testing.T) {
 	})
 }
 
-// blindExecs can't read journals for a while.
+// blindExecs cannot read journals while blind is set.
 type blindExecs struct {
 	controller.Execs
 	blind *atomic.Bool
@@ -117,7 +117,7 @@ func (b blindExecs) Look(sandboxID, execID, nonce string) (execjournal.Status, e
 	return b.Execs.Look(sandboxID, execID, nonce)
 }
 
-// TestNoVerdictOnAnUnclearAnswer: an agent whose journal can't be read stays what it was, and says so.
+// TestNoVerdictOnAnUnclearAnswer: an agent whose journal cannot be read keeps its state, and its status says why.
 func TestNoVerdictOnAnUnclearAnswer(t *testing.T) {
 	var blind atomic.Bool
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -207,7 +207,7 @@ func TestAProcessThatShouldBeGoneIsEnded(t *testing.T) {
 				p.newAgent(t, box, "ada", &agboxv1.AgentSpec{RestartPolicy: "never", Command: []string{"agent", "boot=1000"}})
 				pass(500 * time.Millisecond)
 				p.wantAgent(t, "ada", agentStarting)
-				if err := p.restart(0); err != nil { // this one does nothing any more
+				if err := p.restart(0); err != nil { // this one has no side effects any more
 					t.Fatal(err)
 				}
 				if _, err := p.store.TransitionAgent(t.Context(), "ada", store.Transition{Incarnation: 1, Trigger: tr}); err != nil {

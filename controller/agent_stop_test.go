@@ -18,13 +18,13 @@ const (
 	boxPaused  = agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 )
 
-// TestAStopWaitsForTurns: what an agent's turn becomes when its sandbox is stopped, how long that takes, and what is told of
-// the work.
+// TestAStopWaitsForTurns: how the turn of an agent ends when its sandbox is stopped, how long that takes, and what is recorded about its
+// work.
 func TestAStopWaitsForTurns(t *testing.T) {
 	for _, row := range []struct {
 		name, text      string
 		spec            *agboxv1.AgentSpec
-		down            time.Duration // by then it is down, and 2 s before it was not
+		down            time.Duration // it is down by then, and was not 2 s before
 		triggers, saved string
 		outcome, queue  string
 	}{
@@ -155,7 +155,7 @@ func TestAnAgentThatIsDeletedItselfGoesAtOnce(t *testing.T) {
 	})
 }
 
-// TestAFrozenTurnGoesOn: a pause leaves it BUSY; a stop of the paused one thaws it for its last half minute.
+// TestAFrozenTurnGoesOn: a pause leaves it BUSY; a stop of the paused sandbox thaws it for the rest of its time.
 func TestAFrozenTurnGoesOn(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{Nudge: "finish"}, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "until-nudged")
@@ -196,7 +196,7 @@ func TestADemotionCutsTheTurnOff(t *testing.T) {
 	})
 }
 
-// TestWhatWasFrozenOnceIsNotSavedAgain: the turn was cut off in another process, and its work was saved then.
+// TestWhatWasFrozenOnceIsNotSavedAgain: the turn was interrupted in another process, and its work was saved then.
 func TestWhatWasFrozenOnceIsNotSavedAgain(t *testing.T) {
 	spec := &agboxv1.AgentSpec{OnInterrupted: "hold", SaveCommand: []string{"sleep", "8000", "0"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {

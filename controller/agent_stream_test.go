@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// stream says lines of every kind, among them ones that are none, each torn in two.
+// stream prints lines of every kind, including invalid ones, each in two writes.
 func (a *fakeAgent) stream(lines int) (what int) {
 	for i := range lines {
 		text := []string{
@@ -47,8 +47,8 @@ func (a *fakeAgent) raw(text string) {
 	a.s.said.tell(a.b.sandbox, a.execID)
 }
 
-// TestManyKillsDoNotChangeWhatIsStored: the daemon is killed 200 times, after some of its side effects, while an agent streams.
-// What is stored in the end is what an undisturbed daemon stores, sequence numbers included. With -short it is killed 40 times.
+// TestManyKillsDoNotChangeWhatIsStored: the daemon is killed 200 times, after some of its side effects, while an agent streams. The final
+// records equal those of an undisturbed daemon, including sequence numbers. With -short it is killed 40 times.
 func TestManyKillsDoNotChangeWhatIsStored(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -113,7 +113,7 @@ func storedStream(t *testing.T, kills int) (stored string) {
 	return stored
 }
 
-// textOf is deterministic, which the String of a message is not.
+// textOf is deterministic, unlike the String method of a message.
 func textOf(m proto.Message) string {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestASummaryTakesTheDigestsPlace: the older turns go through the spec's command before the first prompt of another process.
+// TestASummaryTakesTheDigestsPlace: the older turns pass through the spec's command before the first prompt of another process.
 func TestASummaryTakesTheDigestsPlace(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -51,7 +51,7 @@ func TestASummaryTakesTheDigestsPlace(t *testing.T) {
 	}
 }
 
-// TestARedeliveryTellsTheSameSummary: whatever becomes of the command, what was claimed is what is told.
+// TestARedeliveryTellsTheSameSummary: a redelivery contains the claimed summary, even if the command would now give another one.
 func TestARedeliveryTellsTheSameSummary(t *testing.T) {
 	spec := &agboxv1.AgentSpec{Context: &agboxv1.AgentContextPolicy{MaxTurns: 1, SummaryCommand: []string{"summarize", "100"}}}
 	withAgent(t, spec, func(t *testing.T, p *player, _, id string) {

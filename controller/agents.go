@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// newAgents wires the room of agents to the other rooms.
+// newAgents connects the Reconciler of agents with the other packages.
 func (c *Controller) newAgents() *agent.Reconciler {
 	return agent.New(agent.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
@@ -21,7 +21,7 @@ func (c *Controller) newAgents() *agent.Reconciler {
 	})
 }
 
-// agentQueue is the queue of agents, which is made after their Reconciler.
+// agentQueue is the queue of agents, which is created after their Reconciler.
 type agentQueue struct{ c *Controller }
 
 func (q agentQueue) Add(id string)                       { q.c.agentLoop.Add(id) }
@@ -32,26 +32,26 @@ func (c *Controller) agentLimits(sandboxID string) agent.Limits {
 	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), CancelGrace: s.CancelGrace}
 }
 
-// AgentStatus says in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
+// AgentStatus returns in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
 func (c *Controller) AgentStatus(agentID string) (line string, unverified bool) {
 	return c.agents.Status(agentID)
 }
 
-// Drain closes the gates and begins to park agents, or only closes the gates, by mode. It returns once that is on record.
+// Drain closes the gates and starts to park agents, or only closes the gates, by mode. It returns once that is recorded.
 func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
 	return c.drainer.Drain(ctx, o)
 }
 
-// HurryDrain saves the work of agents that are still in a turn now instead of waiting for them.
+// HurryDrain stops waiting for agents in a turn: their work is saved now.
 func (c *Controller) HurryDrain() { c.drainer.Hurry() }
 
-// Undrain opens the gates. changed is false when nothing drained.
+// Undrain opens the gates. changed is false if there was no drain.
 func (c *Controller) Undrain(ctx context.Context) (changed bool, err error) {
 	return c.drainer.Undrain(ctx)
 }
 
-// DrainStatus says how far a drain is.
+// DrainStatus returns the phase and the progress of a drain.
 func (c *Controller) DrainStatus() *agboxv1.DrainStatus { return c.drainer.Status() }
 
-// BusyAgents is the number of agents in a turn.
+// BusyAgents returns the number of agents in a turn.
 func (c *Controller) BusyAgents() int { return len(c.drainer.BusyAgents()) }

@@ -30,8 +30,7 @@ var agentHappenings = []string{
 	"create", "create", "stop", "resume", "wake", "wake", "delete", "pause", "demote", "timeout", "exec", "stop at once",
 }
 
-// TestAgentsConverge lets anything happen to agents and their sandboxes, then nothing any more, and looks at every agent and
-// every prompt.
+// TestAgentsConverge applies random events to agents and their sandboxes, then none, and checks every agent and every prompt.
 func TestAgentsConverge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		happens := rapid.Custom(func(rt *rapid.T) act {
@@ -45,7 +44,7 @@ func TestAgentsConverge(t *testing.T) {
 	})
 }
 
-// playAgents runs a script in a bubble of its own time.
+// playAgents runs a script in a synctest bubble.
 func playAgents(t *testing.T, idle bool, script []act) (err error) {
 	t.Helper()
 	dir, err := os.MkdirTemp(fastDir(), "agbox-agents-")
@@ -82,7 +81,7 @@ func playAgents(t *testing.T, idle bool, script []act) (err error) {
 type agentPlayer struct {
 	*player
 	agents  []string
-	prompts map[string]string // whose, by ID
+	prompts map[string]string // the agent, by prompt ID
 	texts   map[string]string
 }
 
@@ -153,7 +152,7 @@ func (p *agentPlayer) named(name string) bool {
 	})
 }
 
-// spec is an agent of one of many kinds.
+// spec returns one of many kinds of agents.
 func (p *agentPlayer) spec(n int) *agboxv1.AgentSpec {
 	flags := [][]string{nil, {"forgets"}, {"boot=3000"}, {"die=1", "until=3"}, {"die=2"}, {"stubborn"}, {"mute"}}[n%7]
 	spec := &agboxv1.AgentSpec{
@@ -189,7 +188,7 @@ func (p *agentPlayer) quiet() error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	for _, id := range p.boxes { // what sleeps must wake as it was
+	for _, id := range p.boxes { // paused sandboxes must resume unchanged
 		_, _ = p.store.RequestResume(context.Background(), id)
 	}
 	pass(settle)
@@ -210,7 +209,7 @@ func (p *agentPlayer) check() error {
 			return fmt.Errorf("%s of %s: %w", id, p.prompts[id], err)
 		}
 	}
-	for _, id := range p.boxes { // nobody keeps a sandbox from what is wanted of it
+	for _, id := range p.boxes { // no agent keeps a sandbox from its desired state
 		sb, err := p.store.Sandbox(context.Background(), id)
 		if err != nil {
 			return err
@@ -227,7 +226,7 @@ func (p *agentPlayer) check() error {
 	return nil
 }
 
-// checkAgent: it is as wanted and as its sandbox allows, with a process exactly if its state says so.
+// checkAgent: it is in its desired state, as far as its sandbox allows, and has a process exactly if its state says so.
 func (p *agentPlayer) checkAgent(id string) error {
 	ctx := context.Background()
 	a, err := p.store.Agent(ctx, id)
@@ -235,7 +234,7 @@ func (p *agentPlayer) checkAgent(id string) error {
 		if slices.Contains(p.store.LiveAgentIDs(), id) {
 			return err
 		}
-		return nil // somebody deleted it
+		return nil // it was deleted
 	}
 	sb, err := p.store.Sandbox(ctx, a.SandboxID)
 	if err != nil {
@@ -278,7 +277,7 @@ func (p *agentPlayer) checkAgent(id string) error {
 	return checkAgentHistory(events)
 }
 
-// restsWell reports whether an agent that is wanted to run is down for a reason.
+// restsWell reports whether there is a reason that an agent wanted to run is down.
 func (p *agentPlayer) restsWell(a store.Agent) bool {
 	policy := a.Spec.GetRestartPolicy()
 	switch a.Status.GetState() {
@@ -292,8 +291,8 @@ func (p *agentPlayer) restsWell(a store.Agent) bool {
 	return false
 }
 
-// checkPrompt: no process reads it twice, at most two do, and unless it waits or is held it has a result, one at most that is
-// its own.
+// checkPrompt: no process reads it twice, at most two processes read it, and unless it is queued or held it has a result, at most one of
+// which is its own.
 func (p *agentPlayer) checkPrompt(id string) error {
 	agent := p.prompts[id]
 	seen := map[string]int{}

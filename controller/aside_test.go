@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// refusing does not start one service, and counts.
+// refusing fails the start of one service, and counts the tries.
 type refusing struct {
 	controller.Engine
 	err   error
@@ -31,7 +31,7 @@ func (e *refusing) StartContainer(ctx context.Context, id string) error {
 	return e.Engine.StartContainer(ctx, id)
 }
 
-// A container that can't be started stays one that never was. Its failure is told once, and nothing spins.
+// A container that cannot be started counts as never started. Its failure gets one event, and nothing spins.
 func TestAServiceThatCannotBeStartedFailsOnce(t *testing.T) {
 	for _, class := range []error{errdefs.ErrInvalidArgument, errdefs.ErrInternal} {
 		for policy, most := range map[string]int{"": 10, "always": 120} {
@@ -47,7 +47,7 @@ func TestAServiceThatCannotBeStartedFailsOnce(t *testing.T) {
 					})
 					pass(20 * time.Minute)
 					if hook == "sleep 10 0" && errdefs.IsInvalidArgument(class) {
-						want = strings.Replace(want, "READY SERVICE_FAILED", "SERVICE_FAILED READY", 1) // at once: with the hook
+						want = strings.Replace(want, "READY SERVICE_FAILED", "SERVICE_FAILED READY", 1) // at once: together with the hook
 					}
 					p.wantTypes(t, id, want)
 					if tries > most {
@@ -59,7 +59,7 @@ func TestAServiceThatCannotBeStartedFailsOnce(t *testing.T) {
 	}
 }
 
-// A service that fails right after READY does not take that back.
+// A service that fails right after READY does not revert READY.
 func TestAServiceThatFailsAtOnceLeavesTheSandboxReady(t *testing.T) {
 	tries := 0
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -70,7 +70,7 @@ func TestAServiceThatFailsAtOnceLeavesTheSandboxReady(t *testing.T) {
 	}, func(c *controller.Config) { c.Engine = &refusing{c.Engine, errdefs.ErrInvalidArgument, &tries} })
 }
 
-// The kernel may refuse a limit for as long as it likes.
+// The kernel may refuse a limit for any length of time.
 func TestLimitsThatAreRefusedHoldUpNothingElse(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{{Name: "opt", Image: image}}})
@@ -99,7 +99,7 @@ func TestLimitsThatAreRefusedHoldUpNothingElse(t *testing.T) {
 	}, func(c *controller.Config) { c.Settings.IdleTTL = time.Minute })
 }
 
-// A service that ends soon after each start is READY in between. That does not make its back-off short again.
+// A service that ends soon after each start is READY in between. That does not reset its backoff.
 func TestAServiceThatEndsAgainAndAgainIsLeftAloneForLonger(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{
@@ -115,7 +115,7 @@ func TestAServiceThatEndsAgainAndAgainIsLeftAloneForLonger(t *testing.T) {
 	})
 }
 
-// A fallen service that nothing brings back is as wanted: it costs no look, whatever it published.
+// A failed service that no policy restarts is as wanted: it costs no pass, whether or not it published ports.
 func TestAFallenServiceIsLeftInPeace(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{

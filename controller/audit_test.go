@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// auditLog keeps what a daemon logs.
+// auditLog keeps the log of a daemon.
 type auditLog struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -43,7 +43,7 @@ type auditLine struct {
 	Err       string
 }
 
-// lines are the audit lines, each of which has all that it must have.
+// lines returns the audit lines and checks that each has all required fields.
 func (l *auditLog) lines(t *testing.T) (list []auditLine) {
 	t.Helper()
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func (l *auditLog) lines(t *testing.T) (list []auditLine) {
 	return list
 }
 
-// auditedLife makes a sandbox meet everything that has the engine do something.
+// auditedLife takes a sandbox through every cause of an action on the engine.
 func (p *player) auditedLife(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(p.dir+"/file", []byte("copied"), 0o600); err != nil {
@@ -106,7 +106,7 @@ func (p *player) auditedLife(t *testing.T) {
 	}
 }
 
-// Whatever changes something on the engine is one line, with a reason of the list.
+// Each action that changes the engine writes one audit line, with a reason from the list.
 func TestEachActionOnTheEngineIsOneAuditLine(t *testing.T) {
 	var log auditLog
 	swapped := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// A background operation that fails at once is retried with the back-off of its key, not as fast as the engine says no.
+// A background operation that fails at once is retried with the backoff of its key, not as fast as the engine refuses.
 func TestAStopThatFailsIsRetriedWithBackOff(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
@@ -69,7 +69,7 @@ func TestTheErrorOfAStopDoesNotOutliveIt(t *testing.T) {
 	})
 }
 
-// A stop that the engine is still at must not hit the next life of the sandbox.
+// A stop that still runs in the engine must not hit the next run of the sandbox.
 func TestAResumeWaitsForTheStopBeforeIt(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// inBubble runs a test on a world of its own in a bubble of its own time. No daemon runs yet.
+// inBubble runs a test on its own world in a synctest bubble. No daemon runs yet.
 func inBubble(t *testing.T, test func(t *testing.T, p *player)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func inBubble(t *testing.T, test func(t *testing.T, p *player)) {
 	})
 }
 
-// withDaemon is inBubble with a daemon that has connected to the engine. Every set changes its configuration.
+// withDaemon is inBubble with a daemon that is connected to the engine. Every set changes its configuration.
 func withDaemon(t *testing.T, test func(t *testing.T, p *player), set ...func(*controller.Config)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, p *player) {
@@ -43,13 +43,13 @@ func withDaemon(t *testing.T, test func(t *testing.T, p *player), set ...func(*c
 	})
 }
 
-// pass lets time go by and everything that is due happen.
+// pass lets time pass and everything that is due happen.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// must fails the test unless things happen without an error.
+// must fails the test if an act returns an error.
 func (p *player) must(t *testing.T, acts ...act) {
 	t.Helper()
 	for _, a := range acts {
@@ -59,7 +59,7 @@ func (p *player) must(t *testing.T, acts ...act) {
 	}
 }
 
-// readyBox makes a sandbox that runs, the n-th of its world.
+// readyBox creates the next sandbox of its world, which runs.
 func (p *player) readyBox(t *testing.T) string {
 	t.Helper()
 	p.must(t, act{"create", 0})
@@ -85,7 +85,7 @@ func (p *player) wantState(t *testing.T, id string, want agboxv1.SandboxState) {
 	}
 }
 
-// types are the events of a sandbox in order, without their prefix.
+// types returns the event types of a sandbox in order, without their prefix.
 func (p *player) types(t *testing.T, id string) string {
 	t.Helper()
 	events, err := p.store.Events(t.Context(), id, 0, 256)

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	hours = 24 * time.Hour // what every deadline of a village is
+	hours = 24 * time.Hour // the length of every deadline of a village
 	grace = 10 * time.Minute
 )
 
-// graced has every kind of deadline, each a day long, and a grace period.
+// graced sets every kind of deadline to a day, and a grace period.
 func graced(c *controller.Config) {
 	s := &c.Settings
 	s.IdleTTL, s.CleanupTTL, s.FreezeDuration, s.StoppedGCAfter, s.EventRetention, s.ClockGrace = hours, hours, hours, hours, hours, grace
@@ -57,7 +57,7 @@ func (p *player) village(t *testing.T) village {
 	return v
 }
 
-// fate is what there is of a sandbox in a word.
+// fate returns the outcome of a sandbox in a word.
 func (p *player) fate(t *testing.T, id string) string {
 	t.Helper()
 	sb, err := p.store.Sandbox(t.Context(), id)
@@ -90,7 +90,7 @@ func (p *player) wantIntact(t *testing.T, v village) {
 	}
 }
 
-// wantOver: everything has been acted on.
+// wantOver: every deadline has been acted on.
 func (p *player) wantOver(t *testing.T, v village) {
 	t.Helper()
 	switch got := p.fates(t, v); got {
@@ -102,7 +102,7 @@ func (p *player) wantOver(t *testing.T, v village) {
 
 func (p *player) step(by time.Duration) { p.skew.Add(int64(by)) }
 
-// suspend is a host that sleeps, as seen by what has slept.
+// suspend simulates a sleep of the host, as the clocks show it.
 func (p *player) suspend(d time.Duration) { p.slept.Add(int64(d)) }
 
 func (p *player) ends(t *testing.T) {
@@ -114,7 +114,7 @@ func (p *player) ends(t *testing.T) {
 
 func (p *player) dies(t *testing.T) { t.Helper(); p.restarted(t, 0) }
 
-// boots is a reboot that only the clock sees.
+// boots simulates a reboot that only the clock shows.
 func (p *player) boots(t *testing.T, away time.Duration, synced bool) {
 	t.Helper()
 	p.ends(t)
@@ -132,7 +132,7 @@ func TestAJumpOfTheClockDestroysNothingInTheGrace(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		do   func(t *testing.T, p *player)
-		// over: what waited is done after the grace. Otherwise nothing was late and nothing is due.
+		// over: the deadlines that waited are acted on after the grace. Otherwise nothing was late and nothing is due.
 		over bool
 	}{
 		{"two days ahead for four seconds", func(_ *testing.T, p *player) { p.step(2 * hours); pass(4 * time.Second); p.step(-2 * hours) }, false},
@@ -205,7 +205,7 @@ func TestABootIsBelievedWhenItsClockIsSynchronised(t *testing.T) {
 		name   string
 		away   time.Duration
 		synced bool
-		at     time.Duration // after the start, it is all over; 0: it is not
+		at     time.Duration // the time from the start until every deadline was acted on; 0: none was
 	}{
 		{"synchronised, after two days", 2 * hours, true, 30 * time.Second},
 		{"not synchronised, after two days", 2 * hours, false, grace + time.Minute},
@@ -238,7 +238,7 @@ func TestABootIsBelievedWhenItsClockIsSynchronised(t *testing.T) {
 	}
 }
 
-// Who asks gets it, whatever the clock did.
+// User requests take effect, whatever the clock did.
 func TestUserRequestsDoNotWaitForTheClock(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		v := p.village(t)
@@ -261,7 +261,7 @@ func TestUserRequestsDoNotWaitForTheClock(t *testing.T) {
 	}, graced)
 }
 
-// What begins while the clock is wrong ends as long after its begin as it should.
+// A deadline that is set while the clock is wrong expires after its full length.
 func TestDeadlinesThatAreSetByAWrongClockAreNeitherEarlyNorLate(t *testing.T) {
 	for _, by := range []time.Duration{2 * hours, -2 * hours} {
 		withDaemon(t, func(t *testing.T, p *player) {

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// jumping runs a test for jumps of the clock in the middle of a wait. None may cut it short, or make it last until the clock has caught up.
+// jumping runs a test for jumps of the clock in the middle of a wait. No jump may shorten it, or prolong it until the clock has caught up.
 func jumping(t *testing.T, by time.Duration, test func(t *testing.T, p *player, jump func())) {
 	t.Helper()
 	for name, jump := range map[string]func(p *player){
@@ -31,11 +31,11 @@ func jumping(t *testing.T, by time.Duration, test func(t *testing.T, p *player, 
 
 const (
 	farOff = 48 * time.Hour
-	// near is a jump within the hour after which a drain without an undrain is over, by the wall clock.
+	// near is a jump of less than the hour of wall clock after which a drain without an undrain ends.
 	near = 30 * time.Minute
 )
 
-// busyAgent is an agent in a turn.
+// busyAgent returns an agent in a turn.
 func (p *player) busyAgent(t *testing.T, text string) (box, id string) {
 	t.Helper()
 	box, id = p.readyBox(t), "ada"
@@ -66,7 +66,7 @@ func TestAJumpOfTheClockMakesNoStopLast(t *testing.T) {
 		pass(10 * time.Second)
 		jump()
 		pass(5 * time.Second)
-		p.wantAgent(t, id, agentBusy) // with the jump it has had 19 s at most
+		p.wantAgent(t, id, agentBusy) // including the jump it has had 19 s at most
 		pass(30 * time.Second)
 		p.wantState(t, box, boxStopped)
 		p.wantOutcomes(t, id, "deaf:interrupted")
@@ -117,7 +117,7 @@ func TestAJumpOfTheClockMakesNoDrainLast(t *testing.T) {
 	})
 }
 
-// An agent that needs 30 s until it is ready has 60 s, whatever the clock says.
+// An agent that needs 30 s to get ready has 60 s, whatever the clock shows.
 func TestAJumpOfTheClockFailsNoStart(t *testing.T) {
 	jumping(t, farOff, func(t *testing.T, p *player, jump func()) {
 		box := p.readyBox(t)
@@ -138,7 +138,7 @@ func TestAJumpOfTheClockMakesNoStartTimeOutLate(t *testing.T) {
 		pass(3 * time.Second)
 		jump()
 		pass(2 * time.Second)
-		p.wantAgent(t, id, agentStarting) // with the jump it has had 9 s at most
+		p.wantAgent(t, id, agentStarting) // including the jump it has had 9 s at most
 		pass(30 * time.Second)
 		if n := p.agent(t, id).Status.GetIncarnation(); n < 2 {
 			t.Errorf("no start has timed out")

@@ -1,7 +1,7 @@
-// Package controller converges Docker to what the store wants. Keys are IDs in two rate-limited queues, one of
-// sandboxes and one of execs, so that an exec never waits behind a stop or a pull of its sandbox. Commits of the
-// store, engine events, timers and a periodic resync only add keys; a pass observes, decides (package plan), acts and
-// reports. Recovery after a restart is the first resync and no other code.
+// Package controller reconciles Docker with the desired state in the store. Keys are IDs in three rate-limited queues, one each for
+// sandboxes, execs and agents, so that an exec never waits behind a stop or a pull of its sandbox. Commits of the store, engine events,
+// timers and a periodic resync only add keys; a pass observes, decides (package plan), acts and reports. Recovery after a restart is the
+// first resync and no other code.
 package controller
 
 import (
@@ -29,43 +29,44 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Config is what a controller works with.
+// Config holds the dependencies and settings of a Controller.
 type Config struct {
 	Store  Store
 	Engine Engine
 	Execs  Execs
-	// WatchExecs calls notify whenever the journal of an exec may have changed, with execID "" for "any", until ctx
-	// ends. Nil: execs are looked at only when something else adds their key.
+	// WatchExecs calls notify whenever the journal of an exec may have changed, until ctx ends; see exec.Options.Watch for empty IDs. Nil:
+	// execs are observed only when another source adds their key.
 	WatchExecs func(ctx context.Context, notify func(sandboxID, execID string)) error
-	// WatchAgents calls notify whenever an agent may have said something, in the same way; see Execs.AddAgentWatch. Nil: agents
-	// are looked at only when something else adds their key.
+	// WatchAgents calls notify whenever an agent may have printed something, in the same way; see Execs.AddAgentWatch. Nil: agents are
+	// observed only when another source adds their key.
 	WatchAgents func(ctx context.Context, notify func(sandboxID, execID string)) error
 
-	// Drained is called when a drain has nothing left to do; exit: whoever asked for it wants the daemon to end. It must not
-	// block. Nil is fine.
+	// Drained is called when a drain is done; exit: the caller of the drain asked the daemon to exit afterwards. It must not block. It may
+	// be nil.
 	Drained func(exit bool)
 
-	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block. Nil: it has.
+	// NoRoom returns why the disk is full, in one sentence, or "". It must not block. Nil: the disk is never full.
 	NoRoom func() string
-	// MakeRoom releases disk space for a step that ends an exec and found none. It must not block for long. Nil: there is none to release.
+	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
+	// free.
 	MakeRoom func() bool
 
-	// ShimDir is the host directory that holds the agbox-shim to mount into new containers.
+	// ShimDir is the host directory of the agbox-shim that new containers mount.
 	ShimDir string
-	// CoverDir is the host directory with the empty directory "dir" and the empty file "file" that cover agboxd's own in mounts. It
-	// has no symbolic link in its path.
+	// CoverDir is the host directory with the empty directory "dir" and the empty file "file", which cover agboxd's own paths inside
+	// mounts. Its path contains no symbolic link.
 	CoverDir string
-	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil:
-	// nobody does.
+	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
+	// checked.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
-	// Clock reads the clocks by which deadlines are judged; see hostclock.Read. Nil: the wall clock alone, which never jumps.
+	// Clock reads the clocks that deadlines use; see hostclock.Read. Nil: the wall clock alone, which never jumps.
 	Clock func() clockjump.Reading
 	// BootID is the kernel's boot ID.
 	BootID string
-	// HostUID and HostGID are told to every container.
+	// HostUID and HostGID are in the environment of every container.
 	HostUID, HostGID int
 
-	// Settings are those in force until SetSettings.
+	// Settings apply until SetSettings.
 	Settings Settings
 	// ResyncInterval is the time between two full resyncs.
 	ResyncInterval time.Duration
@@ -76,7 +77,7 @@ type Config struct {
 	Metrics *metrics.Metrics
 }
 
-// Controller runs the loops. Make one with New; it does nothing until Run.
+// Controller runs the loops. Create one with New; it does nothing until Run.
 type Controller struct {
 	cfg      Config
 	settings atomic.Pointer[Settings]
@@ -109,7 +110,7 @@ const (
 	LoopAgents    = "agents"
 )
 
-// New returns a controller and hooks it into the store's commits.
+// New returns a Controller and registers its hook for the store's commits.
 func New(cfg Config) *Controller {
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
@@ -152,7 +153,7 @@ func (c *Controller) newLoop(name string, reconcile func(context.Context, string
 	return queue.NewLoop(queue.Options{Name: name, Workers: c.cfg.Workers, Reconcile: reconcile, Logger: c.log, Metrics: c.cfg.Metrics})
 }
 
-// Run works until ctx ends, and returns when every goroutine of the controller has.
+// Run works until ctx ends, and returns when every goroutine of the controller has ended.
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	c.execs.Adopt()
@@ -168,24 +169,24 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.agents.Watch(ctx) })
 	wg.Go(func() { c.drainer.Run(ctx) })
 	wg.Go(func() {
-		c.agents.Hydrate(ctx) // before anything is decided of any of them
+		c.agents.Hydrate(ctx) // before any pass decides about an agent
 		c.agentLoop.Run(ctx)
 	})
 	wg.Wait()
 	c.sandboxes.Wait()
 }
 
-// EngineProblem says in one sentence why the engine can't be judged by; empty when it can.
+// EngineProblem returns in one sentence why the engine's state is unknown; empty while the engine is usable.
 func (c *Controller) EngineProblem() string { return c.link.Problem() }
 
-// Held is the number of sandboxes that vanished together and wait for an operator.
+// Held returns the number of sandboxes that vanished together and wait for an operator.
 func (c *Controller) Held() int { return c.absences.Held() }
 
-// Vanished says in one sentence that sandboxes vanished together and wait for an operator; empty when none do.
+// Vanished returns one sentence about sandboxes that vanished together and wait for an operator; empty: there are none.
 func (c *Controller) Vanished() string { return c.absences.Vanished() }
 
-// ConfirmEngine accepts the engine that answers now as ours, and gives up the sandboxes that vanished together; see absence.Keeper.GiveUp.
-// It waits up to 15 s. Errors: ErrUnavailable, and that of ctx; then the engine may be confirmed, and nothing is given up.
+// ConfirmEngine accepts the present engine as ours, and gives up the sandboxes that vanished together; see absence.Keeper.GiveUp. It waits
+// up to 15 s. Errors: ErrUnavailable, and that of ctx; then the engine may be confirmed, and nothing is given up.
 func (c *Controller) ConfirmEngine(ctx context.Context) (*agboxv1.ConfirmEngineResponse, error) {
 	info, err := c.link.Confirm(ctx)
 	if err != nil {
@@ -199,11 +200,10 @@ func (c *Controller) ConfirmEngine(ctx context.Context) (*agboxv1.ConfirmEngineR
 	return out, nil
 }
 
-// EngineWarning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
+// EngineWarning returns in one sentence what is dangerous about the engine's configuration; empty: nothing.
 func (c *Controller) EngineWarning() string { return c.link.Warning() }
 
-// committed adds the keys that a commit concerns. An exec's end concerns its sandbox only sometimes; the exec's pass
-// knows when.
+// committed enqueues the keys that a commit concerns. The end of an exec concerns its sandbox only sometimes; the exec's pass decides that.
 func (c *Controller) committed(sandboxID, execID string) {
 	if execID != "" {
 		c.execLoop.Add(execID)
@@ -220,10 +220,10 @@ func (c *Controller) wakeAll() {
 	}
 }
 
-// ClockWarning says in one sentence until when deadlines wait, and why; empty when they don't.
+// ClockWarning returns in one sentence until when deadlines wait, and why; empty: they do not wait.
 func (c *Controller) ClockWarning() string { return c.clock.Warning() }
 
-// clockOnRecord returns what an earlier daemon knew of the clock.
+// clockOnRecord returns the state of the clock that an earlier daemon recorded.
 func (c *Controller) clockOnRecord() clockjump.State {
 	rec, err := c.cfg.Store.Clock(context.Background())
 	switch {

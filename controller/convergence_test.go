@@ -26,7 +26,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// act is one thing that happens. Which sandbox, and how, follows from n.
+// act is one event. n determines the sandbox and the variant.
 type act struct {
 	what string
 	n    int
@@ -43,19 +43,19 @@ var happenings = []string{
 	"pause", "pause", "pause", "wake", "wake", "wake", "timeout", "demote", "thaw outside", "freeze outside", "clock", "stop at once",
 }
 
-// pauses let a create be at any of its steps when the next thing happens. Small numbers are drawn more often.
+// pauses let a create be at any of its steps when the next event happens. rapid draws small numbers more often.
 var pauses = []time.Duration{
 	4 * time.Second, 100 * time.Millisecond, 8 * time.Second, time.Second, 2 * time.Second, 13 * time.Second, time.Millisecond,
 	6 * time.Second, 30 * time.Second, 3 * time.Second, 2 * time.Minute, 10 * time.Second,
 }
 
-// clockSteps are of the wall clock. None is as small as what NTP corrects.
+// clockSteps are steps of the wall clock. Each exceeds what NTP corrects.
 var clockSteps = []time.Duration{
 	10 * time.Second, -10 * time.Second, 2 * time.Minute, -2 * time.Minute, 4 * time.Minute, -4 * time.Minute, 2 * time.Hour, -2 * time.Hour,
 	48 * time.Hour, -48 * time.Hour,
 }
 
-// TestConverges lets anything happen at any moment, then nothing any more, and looks whether the world is as wanted.
+// TestConverges applies random events at random moments, then none, and checks that the world is as wanted.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		happens := rapid.Custom(func(rt *rapid.T) act {
@@ -73,13 +73,13 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// variant is what differs between runs from the start.
+// variant is the configuration of a run.
 type variant struct {
 	idle    bool // sandboxes without execs are stopped soon
-	pulls   bool // the image must be pulled, which takes its time
-	failing bool // what a dead daemon or engine cut off fails by policy
+	pulls   bool // the image must be pulled, which takes time
+	failing bool // by policy, the death of a daemon or engine fails what it interrupted
 	crowded bool // few sandboxes may be frozen, and not for long
-	cleanup bool // what has stopped or failed is deleted soon
+	cleanup bool // stopped and failed sandboxes are deleted soon
 	graced  bool // deadlines wait after a jump of the clock
 }
 
@@ -116,7 +116,7 @@ func (v variant) apply(p *player) {
 	}
 }
 
-// play runs a script in a bubble of its own time.
+// play runs a script in a synctest bubble.
 func play(t *testing.T, v variant, script []act) (err error) {
 	t.Helper()
 	base := "/dev/shm"
@@ -164,29 +164,29 @@ type player struct {
 	*world
 	*excuses
 	boxes, execs []string
-	swapped      bool // the engine keeps new containers elsewhere
+	swapped      bool // the engine keeps new containers with another storage driver
 }
 
 func newPlayer(dir string) *player {
 	return &player{world: newWorld(dir), excuses: &excuses{harmed: map[string]bool{}, oom: map[string]bool{}}}
 }
 
-// excuses are the sandboxes for which FAILED is a right answer, because a fault from outside broke them.
+// excuses are the sandboxes that may be FAILED, because a fault from outside broke them.
 type excuses struct {
 	mu     sync.Mutex
 	harmed map[string]bool
 	oom    map[string]bool // by the OOM killer
-	all    bool            // FAILED is a right answer for any sandbox
+	all    bool            // any sandbox may be FAILED
 }
 
-// killsForMemory notes that the OOM killer ended a sandbox.
+// killsForMemory records that the OOM killer ended a sandbox.
 func (e *excuses) killsForMemory(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.harmed[id], e.oom[id] = true, true
 }
 
-// mayFailForMemory reports whether it did, or FAILED is a right answer for any sandbox.
+// mayFailForMemory reports whether the OOM killer ended a sandbox, or any sandbox may be FAILED.
 func (e *excuses) mayFailForMemory(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -211,7 +211,7 @@ func (e *excuses) isHarmed(id string) bool {
 	return e.harmed[id]
 }
 
-// mayFail reports whether FAILED is a right answer for a sandbox.
+// mayFail reports whether a sandbox may be FAILED.
 func (e *excuses) mayFail(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,7 +235,7 @@ func (p *player) container(n int) string {
 	return "none"
 }
 
-// do lets one thing happen. A refusal by the store is as good as an accept.
+// do performs one act. A refusal by the store is as good as an accept.
 func (p *player) do(a act) error {
 	ctx := context.Background()
 	ops := []string{
@@ -271,9 +271,9 @@ func (p *player) do(a act) error {
 		}
 	case "pause":
 		_, _ = p.store.RequestPause(ctx, p.box(a.n), "pause_requested")
-	case "wake": // whatever keeps it from running
+	case "wake": // regardless of what stopped it
 		return p.do(act{"resume", a.n})
-	case "stop at once": // requests of one moment, in one order or the other
+	case "stop at once": // two requests at the same moment, in either order
 		verbs := []string{"pause", "resume", "stop", "demote", "delete", "pause"}
 		return errors.Join(p.do(act{verbs[a.n%6], a.n}), p.do(act{verbs[a.n/6%6], a.n}))
 	case "timeout":
@@ -317,7 +317,7 @@ func (p *player) do(a act) error {
 		p.engine.Fail(anyOp, 1+a.n%3, nil, true)
 	case "fail":
 		p.engine.Fail(anyOp, 1+a.n%3, nil, false)
-	case "refuse": // what may be for good
+	case "refuse": // errors that may be permanent
 		p.excuse(true)
 		class := []error{errdefs.ErrInvalidArgument, errdefs.ErrInternal, errdefs.ErrNotFound}[a.n%3]
 		refusable := []string{dockerx.OpStartContainer, dockerx.OpCreateContainer, dockerx.OpUpdateContainer, dockerx.OpPullImage}
@@ -326,10 +326,10 @@ func (p *player) do(a act) error {
 		p.engine.Late(op, 1, time.Duration(a.n)*time.Second)
 	case "slow":
 		if anyOp == dockerx.OpUpdateContainer {
-			return nil // one that outlives its daemon may overtake the next: the engine orders them, not we
+			return nil // an update that outlives its daemon may overtake the next one: the engine orders them, not agboxd
 		}
 		p.engine.Delay(anyOp, time.Duration(a.n)*100*time.Millisecond)
-		// A stop that outlives the daemon that asked for it may hit the next life: nobody can tell it from an end.
+		// A stop that outlives its daemon may hit the next run: it cannot be distinguished from an end.
 		p.excuse(anyOp == dockerx.OpStopContainer)
 	case "heal":
 		p.engine.Heal()
@@ -352,7 +352,7 @@ func (p *player) do(a act) error {
 			driver := []string{"vfs", "overlay2"}[a.n%2]
 			p.engine.SwapStorage(driver)
 			p.swapped = driver != p.storage()
-			for _, id := range p.boxes { // one that is being made may be kept by the other driver
+			for _, id := range p.boxes { // one that is being created may be kept by the other driver
 				if sb, err := p.store.Sandbox(ctx, id); err == nil && sb.Desired.GetObjects().GetPrimaryId() == "" {
 					p.harmIf(id, true)
 				}
@@ -372,7 +372,7 @@ func (p *player) do(a act) error {
 		p.harm(a.n)
 		p.engine.RemoveContainerOutside(p.container(a.n))
 	case "start box":
-		p.harm(a.n) // it is stopped again; a resume at once takes it as it is, and a stop whose caller was lost ends it then
+		p.harm(a.n) // it is stopped again; an immediate resume keeps it as it is, and a stop whose caller died then ends it
 		_ = p.engine.StartOutside(p.container(a.n))
 	case "remove network":
 		p.harm(a.n)
@@ -416,7 +416,7 @@ func (p *player) stepClock(d time.Duration) {
 	p.skew.Add(int64(d))
 }
 
-// settled reports whether there is a live sandbox by which the engine's present storage is known.
+// settled reports whether a live sandbox shows which storage driver of the engine is the right one.
 func (p *player) settled() bool {
 	return slices.ContainsFunc(p.store.LiveIDs(), func(id string) bool {
 		sb, err := p.store.Sandbox(context.Background(), id)
@@ -424,7 +424,7 @@ func (p *player) settled() bool {
 	})
 }
 
-// storage is the storage driver on record. It is another one than at first when nothing was kept by that one any more.
+// storage returns the recorded storage driver. It differs from the first one once that one held no sandbox any more.
 func (p *player) storage() string {
 	if id, err := p.store.EngineIdentity(context.Background()); err == nil && id.GetStorageDriver() != "" {
 		return id.GetStorageDriver()
@@ -432,7 +432,7 @@ func (p *player) storage() string {
 	return "overlay2"
 }
 
-// truth ends every lie of the engine.
+// truth ends every false answer of the engine.
 func (p *player) truth() {
 	p.engine.EmptyLists()
 	p.engine.SwapStorage(p.storage())
@@ -440,13 +440,12 @@ func (p *player) truth() {
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, false)
 	}
-	for _, c := range p.engine.Keeps() { // by the other driver, which does not come back
+	for _, c := range p.engine.Keeps() { // by the other driver, which does not return
 		p.harmIf(c.Labels[naming.SandboxID], !c.Shown)
 	}
 }
 
-// spec is one of three kinds: a plain one, one with services, hooks and files, one that is brought back and publishes a
-// port.
+// spec returns one of three kinds: a plain one, one with services, hooks and files, and one with a restart policy and a published port.
 func (p *player) spec(n int) *agboxv1.CreateSpec {
 	spec := &agboxv1.CreateSpec{Image: image, AutoResume: n%2 == 0}
 	if n%3 == 1 {
@@ -454,7 +453,7 @@ func (p *player) spec(n int) *agboxv1.CreateSpec {
 	}
 	switch n % 5 {
 	case 2, 4:
-		check := func(apart int32) *agboxv1.HealthcheckConfig { // their probes are never at the same moment
+		check := func(apart int32) *agboxv1.HealthcheckConfig { // no two probes run at the same moment
 			return &agboxv1.HealthcheckConfig{Test: []string{"CMD", "true"}, Interval: &durationpb.Duration{Seconds: 30, Nanos: apart}}
 		}
 		spec.RequiredServices = []*agboxv1.ServiceSpec{
@@ -475,7 +474,7 @@ func (p *player) served(id string) bool {
 	return err == nil && len(sb.Spec.GetRequiredServices()) > 0
 }
 
-// service is a container of a service.
+// service returns the ID of a container of a service.
 func (p *player) service(n int) string {
 	name := naming.Service(p.box(n), []string{"db", "mq", "opt"}[n/7%3])
 	for _, c := range p.engine.Containers() {
@@ -486,7 +485,7 @@ func (p *player) service(n int) string {
 	return "none"
 }
 
-// loseHooks notes the sandboxes whose create may fail now: a hook that died with the engine is not run again.
+// loseHooks records the sandboxes whose create may fail now: a hook that died with the engine does not run again.
 func (p *player) loseHooks() {
 	synctest.Wait()
 	p.shim.mu.Lock()
@@ -501,13 +500,13 @@ func (p *player) loseHooks() {
 	}
 }
 
-// harm notes that somebody else broke a sandbox: then FAILED is a right answer.
+// harm records that a fault from outside broke a sandbox: it may be FAILED.
 func (p *player) harm(n int) { p.harmIf(p.box(n), true) }
 
 // renamed is the prefix of the name of a container that was renamed from outside.
 const renamed = "renamed-"
 
-// settle is longer than every back-off, grace period, late operation and resync together.
+// settle is longer than every backoff, grace period, late operation and resync together.
 const settle = 20 * time.Minute
 
 func (p *player) quiet() error {
@@ -518,7 +517,7 @@ func (p *player) quiet() error {
 		return err
 	}
 	pass(settle)
-	if len(p.reallyGone()) > 1 && p.daemon.Vanished() != "" { // and the engine's word for it was lost
+	if len(p.reallyGone()) > 1 && p.daemon.Vanished() != "" { // and the events of the removals were lost
 		p.watch.confirms()
 		if _, err := p.daemon.ConfirmEngine(context.Background()); err != nil {
 			return err
@@ -528,7 +527,7 @@ func (p *player) quiet() error {
 	if err := errors.Join(p.checkRest(), p.checkAll()); err != nil {
 		return err
 	}
-	for _, id := range p.boxes { // what sleeps must wake as it was
+	for _, id := range p.boxes { // paused sandboxes must resume unchanged
 		_, _ = p.store.RequestResume(context.Background(), id)
 	}
 	pass(settle)
@@ -555,7 +554,7 @@ func (p *player) checkAll() error {
 	return nil
 }
 
-// checkRest looks whether a world that is as wanted is left in peace: by resyncs and probes only.
+// checkRest checks that a world in its desired state causes only resyncs and probes.
 func (p *player) checkRest() error {
 	before := p.calls()
 	const minutes = 5
@@ -603,7 +602,7 @@ func (p *player) checkBox(id string) error {
 	return p.checkHistory(id, sb.LastSequence)
 }
 
-// checkObjects compares Docker with the state: nothing missing, nothing doubled, nothing left.
+// checkObjects compares Docker with the state: no object is missing, duplicated or left over.
 func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted bool) error {
 	var running, frozen, all, networks int
 	for _, c := range p.engine.Containers() {
@@ -628,13 +627,13 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted boo
 	}
 	atRest := state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 	if p.isHarmed(id) && atRest && networks == 0 {
-		networks = 1 // one at rest is not judged by its network: a resume will say that it is gone
+		networks = 1 // a sandbox at rest is not judged by its network: a resume reports that it is gone
 	}
 	count := func(running, frozen, all, networks int) string {
 		return fmt.Sprintf("%d running and %d frozen of %d containers, %d networks", running, frozen, all, networks)
 	}
 	if state == agboxv1.SandboxState_SANDBOX_STATE_DELETED && p.isUnswept(id) {
-		return nil // what the engine shows only now is left to an operator
+		return nil // an object that the engine shows only now is left to an operator
 	}
 	got := count(running, frozen, all, networks)
 	want := map[agboxv1.SandboxState]string{
@@ -649,7 +648,7 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted boo
 	if state == agboxv1.SandboxState_SANDBOX_STATE_FAILED && running+frozen == 0 && all <= most && networks <= 1 {
 		return nil
 	}
-	if p.isHarmed(id) && most > 1 && all >= 1 && all <= most && networks == 1 { // a service that fell stays down
+	if p.isHarmed(id) && most > 1 && all >= 1 && all <= most && networks == 1 { // a failed service stays down
 		up := state == agboxv1.SandboxState_SANDBOX_STATE_READY && running >= 1 && frozen == 0
 		asleep := state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !demoted && running == 0 && frozen >= 1
 		if up || asleep || atRest && running+frozen == 0 && (demoted || state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED) {
@@ -666,7 +665,7 @@ func (p *player) checkObjects(id string, state agboxv1.SandboxState, demoted boo
 	return nil
 }
 
-// checkSettings: the containers have the limits of the spec, the files that were copied, and their ports are known.
+// checkSettings: the containers have the limits of the spec and the copied files, and their ports are known.
 func (p *player) checkSettings(id string, sb store.Sandbox) error {
 	up := sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY
 	if !up && sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
@@ -759,12 +758,12 @@ func (p *player) checkHistory(id string, last uint64) error {
 	return nil
 }
 
-// asleep reports whether a sandbox is frozen: its execs go on when it is thawed.
+// asleep reports whether a sandbox is frozen: its execs continue when it is thawed.
 func (p *player) asleep(id string) bool {
 	return slices.Contains(p.store.FrozenIDs(), id)
 }
 
-// checkExec: it ended; it ran at most once; and if it recorded a result, that is the result on record.
+// checkExec: it ended; it ran at most once; and if it recorded a result, the store has that result.
 func (p *player) checkExec(id string) error {
 	ex, err := p.store.Exec(context.Background(), id)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// The engine would follow the link, and where it leads into a mount, write on the host.
+// The engine would follow the link, and write on the host if it leads into a mount.
 func TestACopyDoesNotGoThroughALinkInTheContainer(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		for _, err := range []error{os.Mkdir(p.dir+"/tree", 0o755), os.Mkdir(p.dir+"/tree/real", 0o755), os.Symlink("real", p.dir+"/tree/link"), os.WriteFile(p.dir+"/tree/real/x", nil, 0o600)} {
@@ -37,14 +37,14 @@ func TestACopyDoesNotGoThroughALinkInTheContainer(t *testing.T) {
 	})
 }
 
-// oddImage has something else than a file as its list of users.
+// oddImage has a list of users that is not a regular file.
 type oddImage struct{ controller.Engine }
 
 func (oddImage) ReadContainerFile(context.Context, string, string, int64) ([]byte, error) {
 	return nil, fmt.Errorf("not a regular file: %w", errdefs.ErrFailedPrecondition)
 }
 
-// An image does not change: waiting for a better one would be forever.
+// An image does not change: a retry would fail forever.
 func TestACopyIntoAnImageWithoutReadableUsersFails(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: p.dir, Target: "/data"}}})

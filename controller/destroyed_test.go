@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// relay is an engine behind a proxy: its process may be another one while the stream of events stays open.
+// relay is an engine behind a proxy: its process may be replaced while the stream of events stays open.
 type relay struct {
 	controller.Engine
 	restarted atomic.Bool
@@ -25,8 +25,8 @@ func (r *relay) Info(ctx context.Context) (dockerx.Info, error) {
 	return info, err
 }
 
-// Two sandboxes that vanish together are judged without an operator only by the engine's own word for their removal: an event of the
-// present life of the engine, as it happened or replayed from the engine's memory.
+// Two sandboxes that vanish together are judged without an operator only by the engine's report of their removal: an event of the engine's
+// present life, live or replayed from its memory.
 func TestOnlyTheWordOfThePresentEngineJudgesWhatVanishedTogether(t *testing.T) {
 	down := func(t *testing.T, p *player, d time.Duration) {
 		p.engine.Down(true)

@@ -32,8 +32,8 @@ func TestALostConnectionIsMadeAgainAtOnce(t *testing.T) {
 	}, seldom)
 }
 
-// Current engines disconnect a container that ends before they send its end. Where a stop or a delete is under way that is no lost
-// connection, and costs no call.
+// Current engines disconnect an ending container before they send its end. During a stop or a delete that is not a lost connection, and
+// costs no call.
 func TestTheDisconnectOfAContainerThatStopsIsNoLostConnection(t *testing.T) {
 	for _, verb := range []string{"stop", "delete", "pause"} {
 		t.Run(verb, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestTheDisconnectOfAContainerThatStopsIsNoLostConnection(t *testing.T) {
 	}
 }
 
-// A start that fails has the engine send a disconnect too. The back-off of the failure holds.
+// A failed start makes the engine send a disconnect too. The backoff of the failure holds.
 func TestTheDisconnectOfAFailedStartCutsNoBackOffShort(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -18,7 +18,7 @@ const (
 	failed = agboxv1.SandboxState_SANDBOX_STATE_FAILED
 )
 
-// trickEngine lets a test change what happens just before a list, or what the engine says of itself.
+// trickEngine lets a test change something just before a list, or change the engine's info.
 type trickEngine struct {
 	controller.Engine
 	mu         sync.Mutex
@@ -57,7 +57,7 @@ func (e *trickEngine) Info(ctx context.Context) (dockerx.Info, error) {
 	return info, err
 }
 
-// The link to the engine was good when the pass began; the engine that answers its list is another one.
+// The link to the engine was good when the pass started; another engine answers its list.
 func TestAnEngineReplacedDuringAPassBringsNoVerdict(t *testing.T) {
 	for _, what := range []string{"stop", "delete", "start box"} {
 		t.Run(what, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAnEngineReplacedDuringAPassBringsNoVerdict(t *testing.T) {
 				before := p.sandbox(t, id).State
 				p.must(t, act{what, 0})
 				if what == "start box" {
-					p.engine.PauseOutside(p.container(0), true) // an event that brings a pass about
+					p.engine.PauseOutside(p.container(0), true) // an event that enqueues a pass
 				}
 				pass(10 * time.Minute)
 				if s := p.sandbox(t, id).State; s != before && s != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
@@ -102,7 +102,7 @@ func TestAnOperatorConfirmsAnotherEngine(t *testing.T) {
 	})
 }
 
-// docker volume prune takes the marker: the objects prove whose engine it is.
+// docker volume prune removes the marker: the objects prove that the engine is ours.
 func TestAPrunedMarkerIsMadeAgain(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
@@ -119,11 +119,11 @@ func TestAPrunedMarkerIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A daemon that died between making the marker and recording it left a marker that nobody remembers. Another engine must
-// not pass for a first one then.
+// A daemon that died between creating the marker and recording it left a marker without a record. Another engine must not count as the
+// first one then.
 func TestAMarkerThatIsThereIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *player) {
-		if err := p.start(1); err != nil { // dies with its first side effect, which is the marker
+		if err := p.start(1); err != nil { // it dies with its first side effect, which is the marker
 			t.Fatal(err)
 		}
 		pass(time.Second)
@@ -143,7 +143,7 @@ func TestAMarkerThatIsThereIsRemembered(t *testing.T) {
 	})
 }
 
-// An engine that does not tell of its life leaves open whether it died: neither a restart nor a failure is right.
+// An engine that does not report its life may have died: neither a restart nor a failure is right.
 func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
 	e := &trickEngine{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -162,7 +162,7 @@ func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
 	}, trick(e))
 }
 
-// staleEngine answers lists of containers as it did before, while stale is set.
+// staleEngine answers lists of containers as before, while stale is set.
 type staleEngine struct {
 	controller.Engine
 	mu    sync.Mutex
@@ -189,7 +189,7 @@ func (e *staleEngine) ListContainers(ctx context.Context, labels map[string]stri
 	return list, err
 }
 
-// An engine with another storage driver, and a list of before: it does not show all sandboxes.
+// An engine with another storage driver, and an outdated list: it does not show all sandboxes.
 func TestAStaleListDoesNotProveThatTheEngineMovedItsContainers(t *testing.T) {
 	e := &staleEngine{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -208,7 +208,7 @@ func TestAStaleListDoesNotProveThatTheEngineMovedItsContainers(t *testing.T) {
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
 
-// staleInspector answers some inspections as they were before.
+// staleInspector answers some inspections with earlier answers.
 type staleInspector struct {
 	controller.Engine
 	mu   sync.Mutex
@@ -227,7 +227,7 @@ func (e *staleInspector) InspectContainer(ctx context.Context, id string) (docke
 	return d, err
 }
 
-// An inspection of before the present run says that the container has ended, once.
+// One inspection from before the present run says that the container has ended.
 func TestAStaleInspectionIsNoEnd(t *testing.T) {
 	e := &staleInspector{old: map[string]dockerx.ContainerDetail{}}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -245,7 +245,7 @@ func TestAStaleInspectionIsNoEnd(t *testing.T) {
 		e.mu.Lock()
 		e.old[before.ID], e.lies = before, 1
 		e.mu.Unlock()
-		p.engine.PauseOutside(before.ID, true) // its event brings a pass about
+		p.engine.PauseOutside(before.ID, true) // its event enqueues a pass
 		pass(10 * time.Minute)
 		p.wantState(t, id, ready)
 		if got := p.types(t, id); !strings.HasSuffix(got, "READY") {
@@ -254,13 +254,13 @@ func TestAStaleInspectionIsNoEnd(t *testing.T) {
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
 
-// An engine that hangs keeps its stream open; probes find out. A status of that time does not outlive it.
+// An engine that hangs keeps its stream open; probes detect that. The status of that time does not outlive it.
 func TestAStatusOfTheTimeWithoutEngineDoesNotStay(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.engine.Fail(dockerx.OpInfo, 3, nil, false)
 		pass(8 * time.Second)
-		p.engine.PauseOutside(p.container(0), true) // an event that brings a pass about
+		p.engine.PauseOutside(p.container(0), true) // an event that enqueues a pass
 		pass(time.Second)
 		if s := p.daemon.Status(id); !strings.Contains(s, "does not answer") {
 			t.Fatalf("the status is %q", s)
@@ -272,11 +272,11 @@ func TestAStatusOfTheTimeWithoutEngineDoesNotStay(t *testing.T) {
 	})
 }
 
-// A resync that is cut off is the only one that an engine's return brings about.
+// An interrupted resync is the only one that the engine's return causes, so it is retried.
 func TestAResyncThatIsCutOffIsRepeatedSoon(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.readyBox(t)
-		pass(time.Minute) // so that no event is told again
+		pass(time.Minute) // so that no event is replayed
 		p.must(t, act{"engine down", 0}, act{"stop", 0})
 		pass(10 * time.Second)
 		p.must(t, act{"engine up", 0})
@@ -303,7 +303,7 @@ func TestAnEngineThatFlapsIsFollowed(t *testing.T) {
 	})
 }
 
-// The engine is asked for one list of each kind, however many sandboxes there are.
+// The engine is asked for one list of each kind, for any number of sandboxes.
 func TestAResyncOfWhatIsAsWantedMakesTwoCalls(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		for range 200 {

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// newExecs wires the room of execs to the other rooms.
+// newExecs connects the Reconciler of execs with the other packages.
 func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
@@ -19,7 +19,7 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	})
 }
 
-// execQueue is the queue of execs, which is made after their Reconciler.
+// execQueue is the queue of execs, which is created after their Reconciler.
 type execQueue struct{ c *Controller }
 
 func (q execQueue) Add(id string)    { q.c.execLoop.Add(id) }
@@ -32,7 +32,7 @@ func (c *Controller) execLimits(sandboxID string) exec.Limits {
 	}
 }
 
-// journalChanged adds the keys of what else waits for an exec: agents for their processes and commands, sandboxes for their hooks.
+// journalChanged enqueues what else waits for an exec: agents for their processes and helper commands, sandboxes for their hooks.
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
 	case execid.KindOf(execID) == execid.Helper:

@@ -111,7 +111,7 @@ func TestWhatAnAgentWaitsForIsExplained(t *testing.T) {
 
 func TestTheNextStepOfAnAgentIsExplained(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, _, id string) {
-		if err := p.restart(0); err != nil { // this daemon does nothing any more
+		if err := p.restart(0); err != nil { // this daemon has no side effects any more
 			t.Fatal(err)
 		}
 		p.prompt(t, id, "hello")
@@ -128,7 +128,7 @@ func TestTheNextStepOfAnAgentIsExplained(t *testing.T) {
 	})
 }
 
-// TestExplainingAnAgentLeavesNoTrace: not even while a command for it, whose end a look would take in, has just ended.
+// TestExplainingAnAgentLeavesNoTrace: not even when a helper command, which a pass would settle, has just ended.
 func TestExplainingAnAgentLeavesNoTrace(t *testing.T) {
 	spec := &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {

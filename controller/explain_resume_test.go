@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// What explain lists is what a resume then does: the steps, after which the sandbox gets READY; or a refusal, and a resume that is
-// accepted all the same fails for that reason. Neither makes a container.
+// What explain lists is what a resume then does: the steps, after which the sandbox is READY; or a refusal, and a resume that is accepted
+// anyway fails for that reason. Neither creates a container.
 func TestWhatAResumeWouldDoIsExplained(t *testing.T) {
 	const network, primary, service = "agbox-net-box-0", "agbox-primary-box-0", "agbox-svc-box-0-db"
 	start := "start-container " + service + " (resume)"
@@ -85,7 +85,7 @@ func (p *player) wantResumeAsExplained(t *testing.T, id string, e *agboxv1.Expla
 	for op, step := range map[string]string{
 		dockerx.OpCreateContainer: "create-container ", dockerx.OpCreateNetwork: "create-network ", dockerx.OpConnectNetwork: "connect-network ",
 	} {
-		if (made[op] > 0) != strings.Contains(steps, step) { // a later pass may connect what is connected again
+		if (made[op] > 0) != strings.Contains(steps, step) { // a later pass may connect a container that was disconnected again
 			t.Errorf("%d calls of %s, explained was\n%s", made[op], op, steps)
 		}
 	}

@@ -28,7 +28,7 @@ func (p *player) explain(t *testing.T, id string) *agboxv1.ExplainResponse {
 	return e
 }
 
-// wantLine looks for a line that begins so.
+// wantLine fails unless a line has the prefix.
 func wantLine(t *testing.T, what string, lines []string, prefix string) {
 	t.Helper()
 	if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) }) {
@@ -36,7 +36,7 @@ func wantLine(t *testing.T, what string, lines []string, prefix string) {
 	}
 }
 
-// wantQuiet checks that nothing is said to differ or to be done.
+// wantQuiet fails if the explanation has a difference or a step.
 func wantQuiet(t *testing.T, e *agboxv1.ExplainResponse) {
 	t.Helper()
 	if len(e.GetDifferences())+len(e.GetNextSteps()) > 0 || e.GetWaiting() != "" || e.GetLastError() != "" || e.GetRetryAt() != nil || e.GetTries() != 0 {
@@ -304,7 +304,7 @@ func TestAPausedSandboxIsExplainedWithItsDeadlines(t *testing.T) {
 	}, lasting)
 }
 
-// checkExplained looks whether what is at rest is explained so.
+// checkExplained checks that a sandbox at rest is explained as such.
 func (p *player) checkExplained(id string) error {
 	e, err := p.daemon.Explain(context.Background(), id)
 	if err != nil {
@@ -341,7 +341,7 @@ func TestADamagedRecordIsExplained(t *testing.T) {
 	}, func(c *controller.Config) { d.Store, c.Store = c.Store, d })
 }
 
-// leftover makes a container and a network of a sandbox that is not there any more.
+// leftover creates a container and a network of a sandbox that no longer exists.
 func leftover(t *testing.T, p *player, id string) {
 	t.Helper()
 	labels := map[string]string{naming.Instance: p.store.InstanceID(), naming.SandboxID: id}
@@ -355,7 +355,7 @@ func leftover(t *testing.T, p *player, id string) {
 	}
 }
 
-// An explanation in the middle of anything does nothing to the engine, to the record, or to what a pass has learned.
+// An explanation at any moment changes neither the engine, nor the record, nor the memory of the passes.
 func TestAnExplanationLeavesNoTrace(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db", "sleep 90000 0")}})

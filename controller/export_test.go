@@ -6,10 +6,10 @@ import (
 	"github.com/agbox/agbox/controller/queue"
 )
 
-// SimQueue is what a simulation puts in the place of a queue.
+// SimQueue is the queue by which a simulation replaces a real one.
 type SimQueue = workqueue.TypedRateLimitingInterface[string]
 
-// Simulate replaces the queues of a controller that does not run yet.
+// Simulate replaces the queues of a controller before Run.
 func (c *Controller) Simulate(with func(name string, limiter workqueue.TypedRateLimiter[string]) SimQueue) {
 	for _, l := range []*queue.Loop{c.sandboxLoop, c.execLoop, c.agentLoop} {
 		l.Replace(with)

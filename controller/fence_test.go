@@ -15,14 +15,14 @@ import (
 type fence struct {
 	dir, lock *os.File
 	journal   execjournal.Journal
-	lost      func() // its supervisor died without an end
+	lost      func() // its supervisor died without a recorded end
 
 	mu          sync.Mutex
 	dead, ended bool
 }
 
-// fence takes the lock and links the journal, or fails because somebody else did. As the shim, it does not even lock what has a
-// journal: whoever looks just then would take it for alive.
+// fence takes the lock and links the journal, or fails because the journal exists. Like the shim, it does not even lock an exec that has a
+// journal: a concurrent observer would take it for alive.
 func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	dir, err := os.Open(b.logs)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *fence) free() {
 	_ = f.dir.Close()
 }
 
-// die is the end of the supervisor. Its lock is free from here on, so whoever judges what agboxd makes of that must know first.
+// die ends the supervisor. Its lock is free from now on, so the witness must know of the death before.
 func (f *fence) die() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -30,7 +30,7 @@ var (
 
 func keepOrphans(c *controller.Config) { c.Settings.KeepOrphans = true }
 
-// collect returns one line for each item, without the part of a path that is the test's.
+// collect returns one line for each item, without the test's part of a path.
 func (p *player) collect(t *testing.T, req *agboxv1.CollectGarbageRequest) []string {
 	t.Helper()
 	items, err := p.daemon.CollectGarbage(context.Background(), req)
@@ -64,7 +64,7 @@ func (p *player) wantGarbage(t *testing.T, req *agboxv1.CollectGarbageRequest, w
 	}
 }
 
-// gone makes a sandbox and deletes it.
+// gone creates a sandbox and deletes it.
 func (p *player) gone(t *testing.T) string {
 	t.Helper()
 	id := p.readyBox(t)
@@ -76,7 +76,7 @@ func (p *player) gone(t *testing.T) string {
 	return id
 }
 
-// files makes the directories of a sandbox, with something in them.
+// files creates the directories of a sandbox, with content.
 func (p *player) files(t *testing.T, id string) {
 	t.Helper()
 	paths, err := execjournal.New(filepath.Join(p.dir, "logs"), filepath.Join(p.dir, "s")).Prepare(id)
@@ -155,7 +155,7 @@ func TestWhatALiveSandboxHasIsNoGarbage(t *testing.T) {
 		broken.id = p.readyBox(t)
 		p.must(t, act{"create", 0}, act{"stop", 0})
 		p.engine.Fail(dockerx.OpCreateContainer, 1000, nil, false)
-		for _, id := range []string{"box-3", "box-4"} { // one is being made, the directories of the other are not yet
+		for _, id := range []string{"box-3", "box-4"} { // one is being created, the other's directories do not exist yet
 			p.must(t, act{"create", 0})
 			p.files(t, id)
 			p.wantGarbage(t, sweepAll)
@@ -170,7 +170,7 @@ func TestWhatALiveSandboxHasIsNoGarbage(t *testing.T) {
 	}, func(c *controller.Config) { broken.Store, c.Store = c.Store, broken })
 }
 
-// lateExecs has something happen just before the directories are listed.
+// lateExecs runs before just before the directories are listed.
 type lateExecs struct {
 	controller.Execs
 	before func()
@@ -197,7 +197,7 @@ func TestASandboxThatIsAcceptedMeanwhileIsNoGarbage(t *testing.T) {
 	}, func(c *controller.Config) { e.Execs, c.Execs = c.Execs, e })
 }
 
-// What was listed may be somebody's by the time it is removed.
+// A listed item may belong to a sandbox by the time it is removed.
 func TestGarbageIsLookedAtAgainRightBeforeItsRemoval(t *testing.T) {
 	e := &lateLists{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -216,7 +216,7 @@ func TestGarbageIsLookedAtAgainRightBeforeItsRemoval(t *testing.T) {
 	}, func(c *controller.Config) { e.Engine, c.Engine = c.Engine, e })
 }
 
-// lateLists has something happen at the first look at one sandbox after the directories were judged.
+// lateLists runs before at the first list for one sandbox after the directories were judged.
 type lateLists struct {
 	controller.Engine
 	mu     sync.Mutex
@@ -289,7 +289,7 @@ func TestWhatALiveSpecDoesNotHaveIsListed(t *testing.T) {
 	})
 }
 
-// rebuilding is a store whose records are not all back.
+// rebuilding is a store whose records are being rebuilt.
 type rebuilding struct{ controller.Store }
 
 func (rebuilding) RebuildPending() bool { return true }

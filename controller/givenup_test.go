@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// vanish hides the primaries of sandboxes without a word of the engine, or shows them again.
+// vanish hides the primaries of all sandboxes without events, or shows them again.
 func (p *player) vanish(hidden bool) {
 	for _, c := range p.engine.Containers() {
 		p.engine.HideContainer(c.ID, hidden)
@@ -50,7 +50,7 @@ func (p *player) wantGivenUp(t *testing.T, want int) {
 	}
 }
 
-// confirmAndDie has an operator confirm and the daemon die before it has judged anything: no inspection is answered.
+// confirmAndDie confirms as an operator and kills the daemon before it has judged anything: no inspection is answered.
 func (p *player) confirmAndDie(t *testing.T) {
 	t.Helper()
 	p.engine.Fail(dockerx.OpInspectContainer, 1000, nil, false)
@@ -70,7 +70,7 @@ func (p *player) comesBack(t *testing.T) {
 	}
 }
 
-// The daemon dies right after an operator confirmed that sandboxes are gone: the next one judges by it, and then it is used up.
+// The daemon dies right after an operator confirmed that sandboxes are gone: the next one uses the confirmation, once.
 func TestAConfirmationOutlivesTheDaemon(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		boxes := p.twoHeld(t)
@@ -91,7 +91,7 @@ func TestAConfirmationOutlivesTheDaemon(t *testing.T) {
 	})
 }
 
-// What was confirmed holds for one vanishing. Whatever lies between it and the next, an operator is asked again.
+// A confirmation holds for one vanishing. For the next one an operator is asked again, whatever happened in between.
 func TestAConfirmationJudgesNoLaterVanishing(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, p *player){
 		"the sandboxes were seen in between": func(t *testing.T, p *player) {
@@ -152,11 +152,11 @@ func TestAConfirmationJudgesNoLaterVanishing(t *testing.T) {
 	}
 }
 
-// refusingStore can't record, or forget, a confirmation for a while. during runs while one is recorded.
+// refusingStore cannot record, or remove, a confirmation for a while. during runs while one is recorded.
 type refusingStore struct {
 	controller.Store
 	giveUp error
-	stuck  atomic.Bool // nothing is forgotten
+	stuck  atomic.Bool // no confirmation is removed
 	during func()
 }
 
@@ -189,7 +189,7 @@ func TestAConfirmationThatIsNotRecordedIsNone(t *testing.T) {
 	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
 }
 
-// The engine shows the sandboxes while the confirmation is recorded, and not for long.
+// The engine briefly shows the sandboxes while the confirmation is recorded.
 func TestAConfirmationThatComesTooLateJudgesNothing(t *testing.T) {
 	s := &refusingStore{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -208,7 +208,7 @@ func TestAConfirmationThatComesTooLateJudgesNothing(t *testing.T) {
 	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
 }
 
-// While a confirmation can't be taken off the record, nothing is decided by it, or against it.
+// While a confirmation cannot be removed from the record, nothing is decided about its sandbox.
 func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
 	s := &refusingStore{}
 	s.stuck.Store(true)
@@ -234,7 +234,7 @@ func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
 	}, func(c *controller.Config) { s.Store, c.Store = c.Store, s })
 }
 
-// confirms has an operator confirm, and wants these sandboxes given up and undecided.
+// confirms confirms as an operator, and checks which sandboxes are given up and which are undecided.
 func (p *player) confirms(t *testing.T, givenUp, undecided []string) {
 	t.Helper()
 	resp, err := p.daemon.ConfirmEngine(t.Context())
@@ -271,7 +271,7 @@ func TestAConfirmationNamesWhatItGaveUp(t *testing.T) {
 	})
 }
 
-// An operator who confirms right after a start need not do it twice: the call waits for both looks.
+// An operator who confirms right after a start need not repeat it: the call waits for both looks.
 func TestAConfirmationWaitsForTheLooks(t *testing.T) {
 	for name, vanish := range map[string]func(*player){
 		"the daemon has just started":  func(p *player) { p.vanish(true) },
@@ -298,7 +298,7 @@ func TestAConfirmationWaitsForTheLooks(t *testing.T) {
 	}
 }
 
-// One that vanished alone needs no operator. An operator who confirms learns of it all the same.
+// A sandbox that vanished alone needs no operator. The answer to a confirmation still names it.
 func TestAConfirmationNamesTheOnlyOneThatVanished(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
@@ -308,7 +308,7 @@ func TestAConfirmationNamesTheOnlyOneThatVanished(t *testing.T) {
 	})
 }
 
-// What vanishes, or is seen again, while a confirmation waits is not given up.
+// A sandbox that vanishes, or is observed again, while a confirmation waits is not given up.
 func TestAConfirmationGivesUpOnlyWhatHadVanished(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		var boxes, primaries []string
@@ -335,7 +335,7 @@ func TestAConfirmationTellsWhatIsUndecided(t *testing.T) {
 	for name, confuse := range map[string]func(*player){
 		"an exec runs in it":       func(*player) {},
 		"the lists are empty only": func(p *player) { p.vanish(false); p.engine.EmptyLists(dockerx.OpListContainers) },
-		"the engine restarts": func(p *player) { // between two looks: one that it cuts off is ErrUnavailable
+		"the engine restarts": func(p *player) { // between two looks: a look that it interrupts is ErrUnavailable
 			time.AfterFunc(5500*time.Millisecond, func() { p.engine.RestartEngine(true) })
 		},
 	} {
@@ -355,7 +355,7 @@ func TestAConfirmationTellsWhatIsUndecided(t *testing.T) {
 				if took := time.Since(begun); took > 16*time.Second {
 					t.Errorf("it took %s", took)
 				}
-				pass(time.Second) // what is given up is judged, and a verdict ends its confirmation
+				pass(time.Second) // given-up sandboxes are judged, and a verdict removes the confirmation
 				for _, id := range undecided {
 					p.wantState(t, id, ready)
 				}
@@ -368,7 +368,7 @@ func TestAConfirmationTellsWhatIsUndecided(t *testing.T) {
 	}
 }
 
-// A caller who leaves, as the daemon's stop makes all of them do, gives up nothing.
+// A caller whose context ends, as on a stop of the daemon, gives up nothing.
 func TestAConfirmationThatIsCutOffGivesUpNothing(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		boxes := []string{p.readyBox(t), p.readyBox(t)}

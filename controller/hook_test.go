@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// A primary that waits for its start may be pruned. The next one gets the files too.
+// A primary that has not been started may be pruned. The next one gets the files too.
 func TestFilesAreCopiedIntoTheNextPrimaryToo(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		if err := os.WriteFile(p.dir+"/file", []byte("copied"), 0o600); err != nil {
@@ -33,7 +33,7 @@ func TestFilesAreCopiedIntoTheNextPrimaryToo(t *testing.T) {
 	})
 }
 
-// deafExecs write no request for a start, or none for an end: what a container does that heeds neither.
+// deafExecs drop requests for a start, or for an end: they simulate a container that ignores both.
 type deafExecs struct {
 	controller.Execs
 	start, cancel bool
@@ -53,7 +53,7 @@ func (e *deafExecs) Cancel(sandboxID, execID, nonce string) error {
 	return e.Execs.Cancel(sandboxID, execID, nonce)
 }
 
-// Whatever a container does, a hook does not hold its create forever.
+// A hook cannot hold its create forever, whatever its container does.
 func TestAHookThatNeverStartsOrNeverEndsFailsTheCreate(t *testing.T) {
 	for _, deaf := range []deafExecs{{start: true}, {cancel: true}} {
 		withDaemon(t, func(t *testing.T, p *player) {

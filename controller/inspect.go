@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/controller/inspect"
 )
 
-// newExplainer wires the explanations to ports that only read.
+// newExplainer connects the explainer of sandboxes with ports that only read.
 func (c *Controller) newExplainer() *inspect.Explainer {
 	return inspect.NewExplainer(inspect.ExplainOptions{
 		Sandbox:   c.cfg.Store.Sandbox,
@@ -23,7 +23,7 @@ func (c *Controller) newAgentExplainer() *inspect.AgentExplainer {
 	})
 }
 
-// newCollector wires the garbage collection: it reads, but for its Remover.
+// newCollector connects the garbage collector: it only reads, except for its Remover.
 func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
 		Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
@@ -45,17 +45,17 @@ type engineRemover interface {
 
 type dirRemover interface{ RemoveDir(path string) error }
 
-// Explain is inspect.Explainer.Sandbox.
+// Explain calls inspect.Explainer.Sandbox.
 func (c *Controller) Explain(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	return c.explainer.Sandbox(ctx, id)
 }
 
-// ExplainAgent is inspect.AgentExplainer.Agent.
+// ExplainAgent calls inspect.AgentExplainer.Agent.
 func (c *Controller) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	return c.agentExplainer.Agent(ctx, id)
 }
 
-// CollectGarbage is inspect.Collector.Collect.
+// CollectGarbage calls inspect.Collector.Collect.
 func (c *Controller) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
 	return c.garbage.Collect(ctx, req)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// late is how much later than its time something may happen.
+// late is the tolerated delay after a deadline.
 const late = time.Second
 
-// told is when an event of a type was recorded, by the wall clock, for the first time.
+// told returns when an event of a type was first recorded, by the wall clock.
 func (p *player) told(t *testing.T, id string, typ agboxv1.EventType) time.Time {
 	t.Helper()
 	events, err := p.store.Events(t.Context(), id, 0, 256)
@@ -31,10 +31,10 @@ func (p *player) told(t *testing.T, id string, typ agboxv1.EventType) time.Time 
 	return time.Time{}
 }
 
-// clockStep sets the clock, by so much, after a while.
+// clockStep is one step of the clock, and the time before it.
 type clockStep struct{ after, by time.Duration }
 
-// restarted starts the daemon again a while after it ended.
+// restarted starts the daemon again some time after it ended.
 func (p *player) restarted(t *testing.T, after time.Duration) {
 	t.Helper()
 	p.die()
@@ -44,12 +44,12 @@ func (p *player) restarted(t *testing.T, after time.Duration) {
 	}
 }
 
-// A deadline is a time of the wall clock, whatever becomes of that.
+// A deadline is a time of the wall clock, whatever happens to that clock.
 func TestADeadlineIsKeptToTheSecondWhateverTheClockDoes(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		steps []clockStep
-		early bool // it passes by a step, so it is late by what the step was too long
+		early bool // it passes during a step, so it is late by the excess of the step
 	}{
 		{"a clock that runs", nil, false},
 		{"forwards", []clockStep{{10 * time.Minute, 20 * time.Minute}}, false},
@@ -83,7 +83,7 @@ func TestADeadlineIsKeptToTheSecondWhateverTheClockDoes(t *testing.T) {
 					if at := p.told(t, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED); at.Before(from) || at.Sub(to) > late {
 						t.Errorf("due at %v, acted on at %v (restarts: %t)", from, at, restarts)
 					}
-				}, func(c *controller.Config) { c.ResyncInterval = 10 * time.Hour }) // no later look helps
+				}, func(c *controller.Config) { c.ResyncInterval = 10 * time.Hour }) // no later pass helps
 			})
 		}
 	}
@@ -102,14 +102,14 @@ func TestADeadlineThatPassesWhileNoDaemonRunsIsActedOnAtTheStart(t *testing.T) {
 	}
 }
 
-// What is paused counts by the same clock: until it is stopped, and until it is deleted.
+// Deadlines of paused sandboxes use the same clock: until they are stopped, and until they are deleted.
 func TestThePausedAreStoppedAndDeletedToTheSecond(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.must(t, act{"pause", 0})
 		pass(time.Second)
 		since := p.sandbox(t, id).StateChangedAt
-		p.skew.Add(int64(20 * time.Hour)) // a laptop that sleeps
+		p.skew.Add(int64(20 * time.Hour)) // a sleeping laptop
 		pass(since.Add(24*time.Hour).Sub(p.now()) + late)
 		demoted := time.Unix(0, p.sandbox(t, id).Desired.GetDemotedAt())
 		if d := demoted.Sub(since); d < 24*time.Hour || d > 24*time.Hour+late {
@@ -128,7 +128,7 @@ func TestThePausedAreStoppedAndDeletedToTheSecond(t *testing.T) {
 	})
 }
 
-// The host sleeps, and with it the containers, at any moment of a create or a resume. No service and no hook had the time.
+// The host and its containers sleep at any moment of a create or a resume. The time of the sleep counts for no service and no hook.
 func TestASleepOfTheHostFailsNoCreateAndNoResume(t *testing.T) {
 	for at := time.Duration(0); at < 16*time.Second; at += time.Second {
 		withDaemon(t, func(t *testing.T, p *player) {

@@ -9,9 +9,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestWhateverHappensToAPausedSandboxHasOneOutcome plays each event in each situation: with a daemon that lives, while there
-// is none, and with one that dies after each of its first side effects. What becomes of the sandbox and what is told of it is
-// the same each time. With -short in half of the situations, and after one effect, another one from case to case.
+// TestWhateverHappensToAPausedSandboxHasOneOutcome plays each event in each situation: with a running daemon, without one, and with one
+// that dies after each of its first side effects. The outcome and the events of the sandbox are the same each time. With -short it plays
+// half of the situations, each with a death after one side effect, which varies from case to case.
 func TestWhateverHappensToAPausedSandboxHasOneOutcome(t *testing.T) {
 	for i, e := range happeningsWhilePaused {
 		t.Run(e.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func (e happening) wantOne(t *testing.T, s situation, kind int, deaths []int) {
 	}
 }
 
-// happening is an event and, by situation, what becomes of the sandbox: its state, its deadline, and the exec that ran.
+// happening is an event and, by situation, the outcome of the sandbox: its state, its deadline, and the exec that ran.
 type happening struct {
 	name    string
 	happens func(t *testing.T, p *player)
@@ -187,7 +187,7 @@ func setClock(d time.Duration) func(*testing.T, *player) {
 	return func(_ *testing.T, p *player) { p.skew.Add(int64(d)) }
 }
 
-// reboot ends the daemon with the host, if there is one.
+// reboot ends the daemon with the host, if one runs.
 func reboot(t *testing.T, p *player) {
 	t.Helper()
 	select {

@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// outcome is the sandbox's state and what is behind it, and the exec's.
+// outcome returns the sandbox's state with its details, and the exec's.
 func (p *player) outcome(t *testing.T) string {
 	t.Helper()
 	sb := p.sandbox(t, "box-0")
@@ -39,7 +39,7 @@ func (p *player) outcome(t *testing.T) string {
 	return strings.Join(words, " ")
 }
 
-// deadline tells the one of its start from none and from those that were set since.
+// deadline distinguishes the deadline of the start from none and from later ones.
 func (p *player) deadline(sb store.Sandbox) string {
 	at, begun := sb.Desired.GetDeadlineAt(), time.Time{}
 	events, _ := p.store.Events(context.Background(), sb.ID, 0, 256)
@@ -61,7 +61,7 @@ func (p *player) deadline(sb store.Sandbox) string {
 	return "new"
 }
 
-// history is all that was told of the sandbox itself and its services.
+// history returns all events of the sandbox itself and its services.
 func (p *player) history(t *testing.T) string {
 	t.Helper()
 	events, err := p.store.Events(t.Context(), "box-0", 0, 256)

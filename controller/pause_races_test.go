@@ -20,10 +20,10 @@ const (
 	stopped = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
 )
 
-// raceRounds: each is won by one or the other.
+// raceRounds is the number of rounds; either side may win each.
 const raceRounds = 20
 
-// expiring makes a sandbox that is READY and sleeps until the moment of its deadline.
+// expiring creates a READY sandbox and sleeps until its deadline.
 func (p *player) expiring(t *testing.T, onTimeout string) string {
 	t.Helper()
 	id := p.create(t, &agboxv1.CreateSpec{Timeout: durationpb.New(10 * time.Second), OnTimeout: onTimeout})
@@ -33,7 +33,7 @@ func (p *player) expiring(t *testing.T, onTimeout string) string {
 	return id
 }
 
-// The store lets one of the two be the first; whoever asked learns which.
+// The store orders the two requests, and its answer says which one was first.
 func TestAPauseAtTheMomentOfTheDeadline(t *testing.T) {
 	late := map[string]agboxv1.SandboxState{"stop": stopped, "pause": paused, "delete": deleted}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -69,7 +69,7 @@ func TestATimeoutSetAtTheMomentOfTheDeadline(t *testing.T) {
 	})
 }
 
-// frozenUntil makes a frozen sandbox with an exec that runs, and sleeps until the moment at which it is demoted.
+// frozenUntil creates a frozen sandbox with a running exec, and sleeps until its demotion.
 func (p *player) frozenUntil(t *testing.T, demotion time.Duration) (id, execID string) {
 	t.Helper()
 	id = p.readyBox(t)
@@ -125,7 +125,7 @@ func TestAResumeAtTheMomentOfTheDemotion(t *testing.T) {
 			ends[agboxv1.ExecState(ex.End.GetState())]++
 		}
 		cancelled, finished := ends[agboxv1.ExecState_EXEC_STATE_CANCELLED], ends[agboxv1.ExecState_EXEC_STATE_FINISHED]
-		if cancelled+finished != raceRounds { // as the demotion was first, or was not
+		if cancelled+finished != raceRounds { // depending on whether the demotion was first
 			t.Errorf("the execs ended as %v", ends)
 		}
 	}, freezesFor(10*time.Second))
@@ -144,7 +144,7 @@ func TestOfManyResumesAtOnceAllSucceed(t *testing.T) {
 				p.engine.Delay(dockerx.OpUnpauseContainer, after)
 				p.engine.Delay(dockerx.OpStartContainer, after)
 			}
-			woken(time.Second) // whoever asks when it is READY again is refused: all four are to ask before
+			woken(time.Second) // a request after it is READY again is refused: all four must come before that
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -161,7 +161,7 @@ func TestOfManyResumesAtOnceAllSucceed(t *testing.T) {
 	})
 }
 
-// The longest paused go first, and no more than there are too many.
+// The longest frozen are stopped first, and only as many as exceed the bound.
 func TestOfTooManyThatAreFrozenTheLongestPausedAreStopped(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		for range 5 {

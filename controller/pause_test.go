@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// The world of the table: a sandbox with services and an exec, which may run for lifetime from READY, stays frozen for
-// freezeDuration, and sees no other time go by than its event's and settling.
+// The world of the table: a sandbox with services and an exec, which may run for lifetime from READY, stays frozen for freezeDuration, and
+// has no other delays than those of its event and of settling.
 const (
 	lifetime       = 8 * time.Minute
 	freezeDuration = 16 * time.Minute
@@ -25,15 +25,15 @@ const (
 	execTakes      = 3 * time.Minute
 )
 
-// deathAfter are the side effects after which the daemon dies, each without its reply; noDeath is none.
+// deathAfter are the side effects after which the daemon dies, each before its reply; noDeath is none.
 var deathAfter = []int{noDeath, 1, 3, 5, 7}
 
 const noDeath = -1
 
-// situation is what a sandbox that is READY is brought to before something happens to it.
+// situation is the state that a READY sandbox is brought into before the event.
 type situation struct {
 	name string
-	// rest is what is asked of it and carried out, ask what is asked of it then, and op the operation with which that begins.
+	// rest are requests that are carried out first; ask is the last request, and op the operation with which that one starts.
 	rest []string
 	ask  string
 	op   string
@@ -48,8 +48,8 @@ var situations = []situation{
 	{name: "resuming after a demotion", rest: []string{"pause", "demote"}, ask: "resume", op: dockerx.OpStartContainer},
 }
 
-// play brings about a situation and an event, with a daemon or while there is none, lets the daemon die once more if it is to,
-// and returns the outcome.
+// play brings about a situation and an event, with or without a running daemon, lets the daemon die once more if death says so, and returns
+// the outcome.
 func (s situation) play(t *testing.T, e happening, kind int, alive bool, death int) (outcome, history string) {
 	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -74,11 +74,11 @@ func (s situation) play(t *testing.T, e happening, kind int, alive bool, death i
 		}
 		e.happens(t, p)
 		time.Sleep(e.takes)
-		p.engine.Delay(s.op, 0) // the next ones are not slow; the one under way is
+		p.engine.Delay(s.op, 0) // later calls are not slow; the one under way is
 		p.survive(t, death, alive)
 		outcome, history = p.outcome(t), p.history(t)
 		p.wantReleased(t)
-		p.must(t, act{"resume", 0}) // what sleeps wakes as it was
+		p.must(t, act{"resume", 0}) // paused sandboxes resume unchanged
 		pass(execTakes + settling)
 		if err := p.checkAll(); err != nil {
 			t.Error(err)
@@ -87,7 +87,7 @@ func (s situation) play(t *testing.T, e happening, kind int, alive bool, death i
 	return outcome, history
 }
 
-// newTableWorld has one sandbox that is READY, with an exec that runs.
+// newTableWorld has one READY sandbox with a running exec.
 func newTableWorld(t *testing.T, dir string, kind int) *player {
 	t.Helper()
 	p := newPlayer(dir)
@@ -123,8 +123,7 @@ func (p *player) die() {
 	<-p.daemon.done
 }
 
-// survive lets daemons live until everything has settled: the one that lives, or one that dies at a side effect and one that
-// does not.
+// survive runs daemons until everything has settled: the one that is alive, or one that dies at a side effect and then another.
 func (p *player) survive(t *testing.T, death int, alive bool) {
 	t.Helper()
 	if !alive {
@@ -141,7 +140,7 @@ func (p *player) survive(t *testing.T, death int, alive bool) {
 	}
 }
 
-// wantReleased: whatever was started of one that is READY may begin.
+// wantReleased: the primary of a READY sandbox is released.
 func (p *player) wantReleased(t *testing.T) {
 	t.Helper()
 	released, err := p.journals().Released("box-0")

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Store is what the controller and its rooms need of the store.
+// Store is the part of the store that the controller and its packages use.
 type Store interface {
 	agent.Store
 	agent.DrainStore
@@ -37,8 +37,8 @@ type Store interface {
 	SetClock(ctx context.Context, rec *storev1.ClockRecord) error
 }
 
-// Engine is what the controller and its rooms need of the container engine. Every call has a deadline of its own and is
-// idempotent in the sense that removing or stopping what is gone succeeds.
+// Engine is the part of the container engine that the controller and its packages use. Every call has a deadline of its own; removing or
+// stopping an object that is gone succeeds.
 type Engine interface {
 	sandbox.ContainerEngine
 	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
@@ -49,7 +49,7 @@ type Engine interface {
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 }
 
-// Execs is the host's side of the files through which execs are started, cancelled and reported. It needs no engine.
+// Execs are the host's files by which execs are started, cancelled and reported. They need no engine.
 type Execs interface {
 	agent.Files
 	exec.Files

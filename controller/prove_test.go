@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// provingExecs answers for a PID 1 that proves its runtime.
+// provingExecs answers in place of a PID 1 that proves its runtime.
 type provingExecs struct {
 	controller.Execs
 	mu    sync.Mutex
@@ -40,8 +40,7 @@ func (e *provingExecs) wasAsked(sandboxID string) bool {
 	return slices.Contains(e.asked, sandboxID)
 }
 
-// TestARuntimeIsProvenBeforeReady: a runtime that is named is proven, and waited for no longer than a bound; runc by default is not
-// asked, and another default is.
+// TestARuntimeIsProvenBeforeReady: a named runtime is proven, within a bounded time; runc by default is not proven, and another default is.
 func TestARuntimeIsProvenBeforeReady(t *testing.T) {
 	e := &provingExecs{}
 	withDaemon(t, func(t *testing.T, p *player) {

@@ -11,14 +11,14 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// EngineRun is the engine's present life, as far as it is known, and what the engine said of itself in it.
+// EngineRun returns the engine's present life and its info in that life, as far as known.
 func (c *Controller) EngineRun() (*storev1.EngineRun, dockerx.Info) {
 	s := c.link.State()
 	return c.link.RunOf(s.Info), s.Info
 }
 
-// SameEngine makes sure, by asking it, that the engine is ours and has lived on since EngineRun gave run: then what it was
-// asked for in between can be judged by. Errors: ErrUnavailable and others; it can't.
+// SameEngine checks with the engine that it is ours and has not restarted since EngineRun returned run: then its answers in between can be
+// trusted. Errors: ErrUnavailable and others; they cannot.
 func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) error {
 	info, err := c.cfg.Engine.Info(ctx)
 	if err != nil {
@@ -30,8 +30,8 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 	return c.link.CheckMarker(ctx)
 }
 
-// TakeUp takes up what came into the store by other ways than those of its clients, as the start does: journals are watched, and
-// everything is looked at soon. It ends what a pending rebuild holds up.
+// TakeUp adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches journals and
+// enqueues everything. It ends the waits for a pending rebuild.
 func (c *Controller) TakeUp() {
 	c.execs.Adopt()
 	for _, id := range c.sandboxes.Parked() {

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// copyOf is a sandbox's record as its file has it.
+// copyOf returns a sandbox's record as its record file has it.
 func (p *player) copyOf(t *testing.T, id string) store.Rebuilt {
 	t.Helper()
 	sb := p.sandbox(t, id)
@@ -25,7 +25,7 @@ func (p *player) copyOf(t *testing.T, id string) store.Rebuilt {
 	}}
 }
 
-// loseStore kills the daemon and puts a new database in the place of the old one, with some records adopted.
+// loseStore kills the daemon and replaces the database by a new one, with some records adopted.
 func (p *player) loseStore(t *testing.T, instance string, records ...store.Rebuilt) {
 	t.Helper()
 	ok := func(err error) {
@@ -59,7 +59,7 @@ func adopt(t *testing.T, s *store.Store, records []store.Rebuilt) {
 	}
 }
 
-// Nothing that a rebuild has found may be judged by an engine that never had it, and nothing be taken for gone because of it.
+// No rebuilt record may be judged by an engine that never held its objects, and nothing may count as gone because of that engine.
 func TestAnotherEngineIsKnownWhileRecordsAreRebuilt(t *testing.T) {
 	for name, tc := range map[string]struct{ instance, record bool }{
 		"all but the database is there":       {true, true},
@@ -103,7 +103,7 @@ func TestAnotherEngineIsKnownWhileRecordsAreRebuilt(t *testing.T) {
 	}
 }
 
-// A host whose sandboxes were all deleted before the database was lost has nothing that a new engine could lack.
+// If all sandboxes were deleted before the database was lost, a new engine can lack nothing.
 func TestAnyEngineWillDoWhereNoSandboxCanBe(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.readyBox(t)
@@ -121,8 +121,8 @@ func TestAnyEngineWillDoWhereNoSandboxCanBe(t *testing.T) {
 	})
 }
 
-// A record that was rewritten after a rebuild names the store of then, and the containers may name one before it: until the
-// rebuild has found that out, a sandbox seems to have none.
+// A record that was rewritten after a rebuild names the store of that time, while the containers may name an earlier one: until the rebuild
+// has found that out, a sandbox seems to have no containers.
 func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		kept, deleted := p.readyBox(t), p.readyBox(t)
@@ -156,7 +156,7 @@ func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 	}, func(c *controller.Config) { c.ResyncInterval = time.Hour })
 }
 
-// The engine's events were followed before it was known that there are objects of a former instance.
+// The engine's events were subscribed to before it was known that there are objects of a former instance.
 func TestEventsOfWhatIsRebuiltLaterAreFollowed(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// mounted is a sandbox with a mount; with a main process if command is one.
+// mounted is a sandbox with a mount, and with a main process if command is set.
 func (p *player) mounted(t *testing.T, command ...string) string {
 	t.Helper()
 	return p.create(t, &agboxv1.CreateSpec{Command: command, Mounts: []*agboxv1.MountSpec{{Source: p.dir, Target: "/m"}}})
@@ -31,7 +31,7 @@ func swapped(c *controller.Config, is func(look int) bool) {
 	}
 }
 
-// A container that was ended before its release has not run: that its start was on record counts no more.
+// A container that was ended before its release has not run: its recorded start no longer counts.
 func TestAPrimaryWithASwappedMountIsStartedAgain(t *testing.T) {
 	for _, command := range [][]string{nil, {"serve"}} {
 		withDaemon(t, func(t *testing.T, p *player) {
@@ -45,7 +45,7 @@ func TestAPrimaryWithASwappedMountIsStartedAgain(t *testing.T) {
 	}
 }
 
-// oddAfterStart gives an answer of no known class to the first question after a start.
+// oddAfterStart answers the first call after a start with an error of no known class.
 type oddAfterStart struct {
 	controller.Engine
 	odd bool
@@ -92,7 +92,7 @@ func (s *forgetful) Report(ctx context.Context, id string, r store.Report) error
 	return s.Store.Report(ctx, id, r)
 }
 
-// A release that is not on record yet is not taken back: the main process has begun, and a source may have been replaced since.
+// A release that is not recorded yet is not repeated: the main process runs, and a source may have been replaced since.
 func TestAPrimaryThatWasReleasedIsNotLookedAtAgain(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.mounted(t, "serve")

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// hostileExecs leaves trees that take many slices to remove.
+// hostileExecs leave trees that take many slices to remove.
 type hostileExecs struct {
 	controller.Execs
 	removing, most atomic.Int32
@@ -32,7 +32,7 @@ func (h *hostileExecs) Remove(sandboxID string) error {
 	return &execjournal.UnfinishedError{Removed: 1000}
 }
 
-// slowEngine takes as long for the removal of a container as an engine does that has to delete millions of files.
+// slowEngine removes a container as slowly as an engine that has to delete millions of files.
 type slowEngine struct {
 	controller.Engine
 	slow atomic.Bool
@@ -49,7 +49,7 @@ func (e *slowEngine) RemoveContainer(ctx context.Context, id string) error {
 	return e.Engine.RemoveContainer(ctx, id)
 }
 
-// TestRemovalsThatTakeLongHoldNoWorker: eight sandboxes are being deleted that left very much, and others do not notice.
+// TestRemovalsThatTakeLongHoldNoWorker: the deletes of eight sandboxes with very many files do not delay other sandboxes.
 func TestRemovalsThatTakeLongHoldNoWorker(t *testing.T) {
 	const hostile, slices = 8, 100
 	for name, slow := range map[string]bool{"trees": false, "containers": true} {
@@ -74,7 +74,7 @@ func TestRemovalsThatTakeLongHoldNoWorker(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				pass(8 * time.Second) // each has had its first slice, which waits for nobody
+				pass(8 * time.Second) // each has had its first slice, which does not wait for others
 				h.most.Store(0)
 				begun := time.Now()
 				other := p.readyBoxWithin(t, 2*time.Second)
@@ -105,7 +105,7 @@ func TestRemovalsThatTakeLongHoldNoWorker(t *testing.T) {
 	}
 }
 
-// readyBoxWithin makes a sandbox that is READY before d has passed.
+// readyBoxWithin creates a sandbox and fails unless it is READY within d.
 func (p *player) readyBoxWithin(t *testing.T, d time.Duration) string {
 	t.Helper()
 	id := fmt.Sprintf("within-%d", len(p.boxes))

@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// engineEvent adds the key of the sandbox that an engine event is about.
+// engineEvent enqueues the sandbox of an engine event.
 func (c *Controller) engineEvent(e dockerx.Event) {
 	c.sandboxes.Note(e)
 	c.absences.Note(e)
@@ -27,16 +27,16 @@ func (c *Controller) engineEvent(e dockerx.Event) {
 	}
 }
 
-// reconnects reports whether a disconnect may be a connection that a pass must restore: the sandbox is READY and wanted to be. For any
-// other, the commit that makes it so adds the key. The engine also sends a disconnect at each end of a container, where a stop or a
-// delete needs no further pass, and at each failed start, whose retry waits for its back-off.
+// reconnects reports whether a disconnect may be one that a pass must repair: the sandbox is READY and wanted to run. In any other state,
+// the commit that makes it so adds the key. The engine also sends a disconnect at each end of a container, where a stop or a delete needs
+// no further pass, and at each failed start, whose retry waits for its backoff.
 func (c *Controller) reconnects(id string) bool {
 	sb, err := c.cfg.Store.Sandbox(context.Background(), id)
 	return err == nil && c.reader.RecordOf(sb).Runs() && c.sandboxLoop.Tries(id) == 0
 }
 
-// engineReturned forgets every back-off, for the reason of most of them is gone, and has everything looked at, whatever
-// had its pass in vain for certain.
+// engineReturned resets every backoff, because most were caused by the engine, and asks for a resync. It enqueues sandboxes parked while
+// the engine was away in any case.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxLoop.Forget(id)
@@ -78,15 +78,15 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 	}
 }
 
-// resyncRetry is when a resync that was cut off is tried again: passes that found the engine away count on it.
+// resyncRetry is the delay before an interrupted resync is retried: parked passes rely on it.
 const resyncRetry = 2 * time.Second
 
-// resync looks at everything with two engine calls and adds the keys of what is not as wanted. It is the net under
-// every event that was lost, and at the start it is the recovery.
+// resync observes everything with two engine calls and enqueues what is not as wanted. It catches every lost event, and at the start it is
+// the recovery.
 func (c *Controller) resync(ctx context.Context) error {
 	run, problem := c.link.Life()
 	if problem != "" || c.cfg.Store.RebuildPending() {
-		return nil // its return, or the end of the rebuild, asks for another one
+		return nil // the engine's return, or the end of the rebuild, asks for another one
 	}
 	worlds, err := c.observeAll(ctx, run)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Controller) resync(ctx context.Context) error {
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
 		case err != nil, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
-			c.sandboxLoop.Add(id) // its own pass says what is wrong, or that nothing is any more
+			c.sandboxLoop.Add(id) // its own pass reports what is wrong, or that nothing is any more
 		case p.Next > 0:
 			c.sandboxLoop.AddAfter(id, p.Next)
 		}
@@ -114,17 +114,17 @@ func (c *Controller) resync(ctx context.Context) error {
 	return nil
 }
 
-// glance decides from the lists alone. Next is short when only a pass can find out more.
+// glance decides from the lists alone. Next is short if only a pass can find out more.
 func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Look) (plan.Plan, error) {
 	p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	if p.InDoubt || c.absences.HasConfirmation(id) {
-		p.Next = time.Nanosecond // only a pass looks closer, or takes the confirmation off the record
+		p.Next = time.Nanosecond // only a pass inspects objects, or removes the confirmation from the record
 	}
 	if rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) {
-		p.Next = time.Nanosecond // only a pass looks at ports
+		p.Next = time.Nanosecond // only a pass inspects ports
 	}
 	return p, nil
 }
@@ -161,7 +161,7 @@ func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (ma
 // purgeBatch bounds how many histories one resync purges.
 const purgeBatch = 100
 
-// purge drops the history of sandboxes that were deleted long enough ago, by a clock that is not in doubt. Their IDs stay reserved.
+// purge drops the history of sandboxes whose deletion is older than EventRetention, unless the clock is in doubt. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
 	retention, l := c.inForce().EventRetention, c.clock.Look()
 	if retention <= 0 || l.Hold > 0 {

@@ -1,6 +1,6 @@
 package controller
 
-// noRoom says in one sentence why the disk has no room; empty when it has.
+// noRoom returns why the disk is full, in one sentence; empty: it is not.
 func (c *Controller) noRoom() string {
 	if c.cfg.NoRoom == nil {
 		return ""
@@ -8,7 +8,7 @@ func (c *Controller) noRoom() string {
 	return c.cfg.NoRoom()
 }
 
-// RoomReturned requeues every key that may have failed because the disk was full, and resets its back-off.
+// RoomReturned requeues every key that may have failed because the disk was full, and resets its backoff.
 func (c *Controller) RoomReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxLoop.Forget(id)

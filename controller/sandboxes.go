@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 )
 
-// newSandboxes wires the room of sandboxes to the other rooms.
+// newSandboxes connects the Reconciler of sandboxes with the other packages.
 func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	return sandbox.New(sandbox.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
@@ -21,17 +21,17 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	})
 }
 
-// sandboxQueue is the queue of sandboxes, which is made after their Reconciler.
+// sandboxQueue is the queue of sandboxes, which is created after their Reconciler.
 type sandboxQueue struct{ c *Controller }
 
 func (q sandboxQueue) Add(id string)                       { q.c.sandboxLoop.Add(id) }
 func (q sandboxQueue) AddAfter(id string, d time.Duration) { q.c.sandboxLoop.AddAfter(id, d) }
 func (q sandboxQueue) Tries(id string) int                 { return q.c.sandboxLoop.Tries(id) }
 
-// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
+// Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
 func (c *Controller) Status(sandboxID string) string { return c.sandboxes.Status(sandboxID) }
 
-// Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
+// Ports returns the last observed published ports of a sandbox. The caller must not change the messages.
 func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
 	return c.sandboxes.Ports(sandboxID)
 }
@@ -39,7 +39,7 @@ func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
 // OverQuota returns how many sandboxes have used up their quota, as last measured.
 func (c *Controller) OverQuota() int { return c.quotas.Full() }
 
-// EngineRefuses is sandbox.Reconciler.EngineRefuses.
+// EngineRefuses calls sandbox.Reconciler.EngineRefuses.
 func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
 	return c.sandboxes.EngineRefuses(spec, confinement)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// create accepts a sandbox with this spec, the next of its world.
+// create accepts the next sandbox of its world, with this spec.
 func (p *player) create(t *testing.T, spec *agboxv1.CreateSpec) string {
 	t.Helper()
 	id := fmt.Sprintf("box-%d", len(p.boxes))
@@ -23,7 +23,7 @@ func (p *player) create(t *testing.T, spec *agboxv1.CreateSpec) string {
 	return id
 }
 
-// checked is a required service; it is healthy after 3 s.
+// checked is a required service that becomes healthy after 3 s.
 func checked(p *player, name string, hooks ...string) *agboxv1.ServiceSpec {
 	p.engine.HealthBehavior = func(dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
 		return dockerx.HealthHealthy, 3 * time.Second
@@ -48,7 +48,7 @@ func (p *player) wantTypes(t *testing.T, id, want string) {
 	}
 }
 
-// The engine's death takes along all that was started, not only what is started again first.
+// The engine's death ends everything that was started, not only the part that is started again first.
 func TestADeathOfTheEngineFailsNoCreateAndNoResume(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db"), checked(p, "mq")}})
@@ -66,7 +66,7 @@ func TestADeathOfTheEngineFailsNoCreateAndNoResume(t *testing.T) {
 	})
 }
 
-// What a probe prints goes into an event. It may print what it was given.
+// The output of a probe goes into an event. It may contain the service's environment.
 func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		db := checked(p, "db")
@@ -81,7 +81,8 @@ func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
 	})
 }
 
-// The lists hide all that a sandbox has whose services come up. Its network is looked up by the containers that are looked up by name.
+// The engine's lists hide everything of a sandbox whose services are starting. Its network is found through the containers, which are found
+// by name.
 func TestALyingEngineGetsNoSecondNetwork(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db")}})

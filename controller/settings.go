@@ -2,10 +2,10 @@ package controller
 
 import "github.com/agbox/agbox/controller/sandbox"
 
-// Settings are the parts of the configuration that may change while the controller runs.
+// Settings is the part of the configuration that may change while the controller runs.
 type Settings = sandbox.Settings
 
-// SetSettings takes effect with the next pass over each sandbox, and asks for a resync.
+// SetSettings replaces the settings: the next pass over each sandbox uses them, and a resync is requested.
 func (c *Controller) SetSettings(s Settings) {
 	c.settings.Store(&s)
 	c.askResync()

@@ -16,9 +16,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The ports of a simulated daemon. All that changes something, and every question to the engine, waits for its turn.
+// The ports of a simulated daemon. Every change, and every question to the engine, waits for the scheduler.
 
-// simPort is one life's access to the scheduler.
+// simPort is the access of one life of the daemon to the scheduler.
 type simPort struct {
 	s       *sched
 	life    *simLife
@@ -32,7 +32,7 @@ func simulated[T any](p simPort, name string, do func() (T, error)) (v T, err er
 	return v, err
 }
 
-// answered is simulated for a question to the engine, to which it may answer as it did the last time.
+// answered simulates a question to the engine, which may repeat its last answer.
 func answered[T any](p simPort, name, id string, do func() (T, error), lie func(T, verdict) T) (v T, err error) {
 	key := name + id
 	err = p.s.question(name, p.life, func(how verdict) error {
@@ -41,7 +41,7 @@ func answered[T any](p simPort, name, id string, do func() (T, error), lie func(
 			return err
 		}
 		p.replies[key] = v
-		if how == stale && known && p.replies["stale"] != key { // two looks in a row that agree are believed
+		if how == stale && known && p.replies["stale"] != key { // two equal answers in a row are believed
 			v = old
 			p.replies["stale"] = key
 		} else if p.replies["stale"] == key {
@@ -53,7 +53,7 @@ func answered[T any](p simPort, name, id string, do func() (T, error), lie func(
 	return v, err
 }
 
-// listed is answered for a list, which may also be incomplete, or say everything twice.
+// listed is answered for a list, which may also be incomplete, or contain everything twice.
 func listed[T any](p simPort, name string, do func() ([]T, error), lied func()) ([]T, error) {
 	return answered(p, name, "", do, func(list []T, how verdict) []T {
 		if how >= stale {
@@ -91,7 +91,7 @@ type simExecs struct {
 	shim *fakeShim
 }
 
-// named is the name of a container: its ID says nothing to a reader.
+// named returns the name of a container: its ID means nothing to a reader.
 func (e *simEngine) named(id string) string {
 	if spec, ok := e.Spec(id); ok {
 		return spec.Name
@@ -119,7 +119,7 @@ func (e *simEngine) ListNetworks(ctx context.Context, labels map[string]string) 
 	return listed(e.simPort, "Engine.ListNetworks "+labels[naming.SandboxID], honest, func() {})
 }
 
-// Events waits for its turn to subscribe, and before each event is told.
+// Events waits for the scheduler before it subscribes, and before it delivers each event.
 func (e *simEngine) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
 	if v := e.s.await("Engine.Events", e.life, false); v == killed {
 		return errKilled

@@ -19,50 +19,50 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// sched decides what happens next. Every goroutine that is about to change or to ask something outside of the daemon's memory
-// (an engine call, its reply, a commit, a file, the start of a pass, what PID 1 does) waits here under a name. When all
-// goroutines wait, the driver releases one of them, by the seed, and waits again. So one effect at a time happens, and which
-// one depends on nothing but the seed: the scheduler of Go, the order of maps and the choice of a select have no say in it.
+// sched decides what happens next. Every goroutine that is about to change or to read something outside of the daemon's memory (an engine
+// call, its reply, a commit, a file, the start of a pass, an action of PID 1) waits here under a name. When all goroutines wait, the driver
+// releases one of them, chosen by the seed, and waits again. So one effect happens at a time, and only the seed determines which one: Go's
+// scheduler, the order of maps and the choice of a select have no influence.
 type sched struct {
-	// broken says what happened that must never happen, even if it is mended later.
+	// broken is a violation of a rule that must never be broken, even if it is repaired later.
 	broken error
 	rng    *rand.Rand
 
 	mu      sync.Mutex
 	waiting []*ticket
 	queues  []*simQueue
-	arrived chan struct{} // holds one
-	calm    bool          // nothing goes wrong any more
+	arrived chan struct{} // has a capacity of one
+	calm    bool          // no faults any more
 	full    bool          // the disk has no room for a write
-	looks   bool          // the driver itself asks the daemon, while all others wait: it has its turn
+	looks   bool          // the driver itself calls the daemon, while all others wait: that call proceeds
 	steps   int
 	hash    hash.Hash64
 	trace   []string
 }
 
-// ticket is one goroutine that waits.
+// ticket is one waiting goroutine.
 type ticket struct {
 	name    string
-	life    *simLife // nil: it is no part of a daemon
+	life    *simLife // nil: it is not part of a daemon
 	faults  bool     // it may fail, or the daemon may die of it
 	verdict chan verdict
 }
 
-// verdict is what becomes of what a goroutine was about to do.
+// verdict is the fate of a goroutine's next effect.
 type verdict int
 
 const (
 	run        verdict = iota
 	killed             // the daemon is dead
 	killBefore         // it dies now
-	killAfter          // it dies when that is done, before it learns so
-	fails              // it does not happen, with an error that says that nobody knows
-	isLost             // it happens, with such an error
-	twice              // it happens twice
-	stale              // the engine answers as it did the last time
+	killAfter          // it dies after the effect, before the reply
+	fails              // the effect does not happen, and the error leaves that open
+	isLost             // the effect happens, with the same error
+	twice              // the effect happens twice
+	stale              // the engine repeats its last answer
 	cutOff             // the engine's list lacks its first half
 	repeated           // the engine's list has everything twice
-	noRoom             // it does not happen, for the disk is full
+	noRoom             // the effect does not happen, because the disk is full
 )
 
 func (v verdict) String() string {
@@ -82,7 +82,7 @@ func newSched(seed uint64) *sched {
 	return &sched{rng: rand.New(rand.NewPCG(seed, 0x5eed)), arrived: make(chan struct{}, 1), hash: fnv.New64a()}
 }
 
-// await waits to be released.
+// await waits until the driver releases the goroutine.
 func (s *sched) await(name string, life *simLife, faults bool) verdict {
 	t := &ticket{name, life, faults, make(chan verdict, 1)}
 	var dead <-chan struct{}
@@ -124,12 +124,12 @@ var (
 	errLost   = fmt.Errorf("the reply was lost: %w", errdefs.ErrUnavailable)
 )
 
-// effect is what the daemon does to the world: it waits for its turn before, and before it learns of the outcome.
+// effect is a change that the daemon makes: it waits for the driver before the change, and before its reply.
 func (s *sched) effect(name string, life *simLife, do func() error) error {
 	return s.question(name, life, func(verdict) error { return do() })
 }
 
-// question is effect for what the engine may answer with a lie: answer gets which.
+// question is effect for a call that the engine may answer falsely: answer gets the kind of lie.
 func (s *sched) question(name string, life *simLife, answer func(lie verdict) error) error {
 	v := s.await(name, life, true)
 	if v == killed {
@@ -161,7 +161,7 @@ func (s *sched) question(name string, life *simLife, answer func(lie verdict) er
 	return err
 }
 
-// offer is one thing that can happen next.
+// offer is one possible next step.
 type offer struct {
 	name  string
 	t     *ticket
@@ -169,7 +169,7 @@ type offer struct {
 	key   string
 }
 
-// offers are in an order of their names alone.
+// offers returns the offers, ordered by their names alone.
 func (s *sched) offers() []offer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,14 +186,14 @@ func (s *sched) offers() []offer {
 	return list
 }
 
-// note writes the trace.
+// note appends to the trace.
 func (s *sched) note(text string) {
 	s.steps++
 	_, _ = s.hash.Write([]byte(text + "\n"))
 	s.trace = append(s.trace, fmt.Sprintf("%d %s %s", s.steps, time.Now().Format("15:04:05.000000"), text))
 }
 
-// step releases one of those that wait; false: there is none.
+// step releases one waiting goroutine; false: none waits.
 func (s *sched) step() bool {
 	synctest.Wait()
 	list := s.offers()
@@ -204,7 +204,7 @@ func (s *sched) step() bool {
 	return true
 }
 
-// fault draws what goes wrong with what is about to happen.
+// fault draws the fault of the next effect.
 func (s *sched) fault(name string) verdict {
 	v := run
 	switch n := s.rng.IntN(250); {
@@ -225,18 +225,18 @@ func (s *sched) fault(name string) verdict {
 	switch {
 	case !isEngine && needsRoom(name) && (s.full || v >= fails && v <= isLost):
 		return noRoom
-	case !isEngine && v >= fails, isQuestion && v == twice, !isQuestion && v >= stale: // only the engine loses and repeats
+	case !isEngine && v >= fails, isQuestion && v == twice, !isQuestion && v >= stale: // only the engine loses and repeats effects
 		return run
 	}
 	return v
 }
 
-// isQuestion reports whether a call is one to the engine to which there is an answer that may be a lie.
+// isQuestion reports whether a call is a question to the engine that may be answered falsely.
 func isQuestion(name string) bool {
 	return strings.HasPrefix(name, "Engine.List") || strings.HasPrefix(name, "Engine.Inspect")
 }
 
-// needsRoom reports whether something writes: a commit, or a file that is made or grows.
+// needsRoom reports whether an effect writes: a commit, or a file that is created or grows.
 func needsRoom(name string) bool {
 	if strings.HasPrefix(name, "Store.") {
 		return true
@@ -261,7 +261,7 @@ func (s *sched) release(o offer) {
 	o.t.verdict <- v
 }
 
-// look runs what the driver asks the daemon.
+// look runs the driver's own call of the daemon.
 func (s *sched) look(ask func() error) error {
 	synctest.Wait()
 	set := func(on bool) {
@@ -274,10 +274,10 @@ func (s *sched) look(ask func() error) error {
 	return ask()
 }
 
-// momentSteps is more than all sandboxes and agents of an episode need in one moment.
+// momentSteps exceeds the steps of all sandboxes and agents of an episode in one moment.
 const momentSteps = 20_000
 
-// pass lets time go by and everything that is due happen, in a random order.
+// pass lets time pass and everything that is due happen, in a random order.
 func (s *sched) pass(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
@@ -295,7 +295,7 @@ func (s *sched) pass(d time.Duration) {
 	}
 }
 
-// sleep lets time go by until something can happen, at most d.
+// sleep lets time pass until something can happen, at most d.
 func (s *sched) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -311,7 +311,7 @@ func (s *sched) sleep(d time.Duration) {
 	}
 }
 
-// simQueue is a workqueue whose next key the driver chooses. A key is in one worker's hands at a time.
+// simQueue is a workqueue whose next key the driver chooses. One worker at a time owns a key.
 type simQueue struct {
 	name    string
 	s       *sched
@@ -349,7 +349,7 @@ func (q *simQueue) isDown() bool {
 	}
 }
 
-// ready are the keys that an idle worker could take.
+// ready returns the keys that an idle worker could take.
 func (q *simQueue) ready() (keys []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

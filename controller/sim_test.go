@@ -27,12 +27,12 @@ var (
 	simTrace   = flag.String("sim.trace", "", "file for the trace of the episode of TestSim that fails")
 )
 
-// episodeSteps is how many steps an episode has before it comes to rest.
+// episodeSteps is the number of steps of an episode before it comes to rest.
 const episodeSteps = 1200
 
-// TestSim plays episodes in simulated time, each with a seed of its own: the first has -sim.seed, each further one the next
-// number. An episode is a world with the real store, the real controller and a fake engine, in which one step at a time
-// happens; see sched. A failure tells the seed with which -sim.seed plays the same steps again.
+// TestSim plays episodes in simulated time, each with its own seed: the first with -sim.seed, each further one with the next number. An
+// episode is a world with the real store, the real controller and a fake engine, in which one step at a time happens; see sched. A failure
+// prints the seed with which -sim.seed plays the same steps again.
 func TestSim(t *testing.T) {
 	begun, steps, episodes := time.Now(), 0, 0
 	for seed := *simSeed; steps < *simSteps; seed++ {
@@ -68,7 +68,7 @@ func TestSimReplays(t *testing.T) {
 	}
 }
 
-// episode is what came of one.
+// episode is the result of one episode.
 type episode struct {
 	err   error
 	steps int
@@ -76,7 +76,7 @@ type episode struct {
 	trace []string
 }
 
-// last are the last steps before nothing went wrong any more.
+// last returns the last steps with faults.
 func (e *episode) last() []string {
 	end := slices.IndexFunc(e.trace, func(line string) bool { return strings.HasSuffix(line, calmNow) })
 	if end < 0 {
@@ -110,9 +110,9 @@ type sim struct {
 	life  *simLife
 	calls sync.WaitGroup // of the driver, to the daemon
 	most  int            // sandboxes
-	// replies are what the engine last answered to each question, in all lives of the daemon.
+	// replies are the engine's last answers to each question, in all lives of the daemon.
 	replies map[string]any
-	// foreign are objects that are not this daemon's to touch.
+	// foreign are objects that this daemon must not touch.
 	foreign []string
 }
 
@@ -144,7 +144,7 @@ func newSim(dir string, seed uint64) *sim {
 	return s
 }
 
-// awayFor lets some time go by in which there is no daemon, and what runs in the containers goes on.
+// awayFor lets some time pass without a daemon, while the processes in the containers continue.
 func (s *sim) awayFor(lapses int) {
 	for range lapses {
 		for range 5 {
@@ -154,7 +154,7 @@ func (s *sim) awayFor(lapses int) {
 	}
 }
 
-// die ends the daemon between two steps, and starts it again.
+// again kills the daemon between two steps, and starts it again.
 func (s *sim) again() error {
 	s.life.die()
 	s.calls.Wait()
@@ -187,7 +187,7 @@ func (s *sim) end() error {
 	return err
 }
 
-// created notes a primary that is made although the sandbox was READY before: no pass replaces a container.
+// created records a primary that is created although the sandbox was READY before: no pass replaces a container.
 func (s *sim) created(spec dockerx.ContainerSpec) {
 	id := spec.Labels[naming.SandboxID]
 	if spec.Labels[naming.Component] != naming.ComponentPrimary {
@@ -203,14 +203,14 @@ func (s *sim) created(spec dockerx.ContainerSpec) {
 	s.broken = errors.Join(s.broken, err)
 }
 
-// reported notes a report of a pass that worked on an older generation.
+// reported records an accepted report of a pass that worked on an older generation.
 func (s *sim) reported(id string, r store.Report) {
 	if sb, err := s.store.Sandbox(context.Background(), id); err == nil && sb.Desired.GetGeneration() != r.Generation {
 		s.broken = errors.Join(s.broken, fmt.Errorf("%s is of generation %d, and took a report on %d", id, sb.Desired.GetGeneration(), r.Generation))
 	}
 }
 
-// strangersMoveIn makes objects of another store, and of a sandbox that this store never had.
+// strangersMoveIn creates objects of another store, and of a sandbox that this store never had.
 func (s *sim) strangersMoveIn() error {
 	for _, labels := range []map[string]string{
 		{naming.Instance: "another", naming.SandboxID: "theirs", naming.Component: naming.ComponentPrimary},
@@ -227,7 +227,7 @@ func (s *sim) strangersMoveIn() error {
 	return nil
 }
 
-// checkForeign: what is not ours is there.
+// checkForeign: all objects of others still exist.
 func (s *sim) checkForeign() error {
 	kept := s.engine.Keeps()
 	for _, id := range s.foreign {
@@ -238,7 +238,7 @@ func (s *sim) checkForeign() error {
 	return errors.Join(s.broken, s.watch.violated())
 }
 
-// play lets anything happen, then nothing any more, and looks whether the world is as wanted.
+// play applies random events, then none, and checks that the world is as wanted.
 func (s *sim) play() error {
 	if err := os.MkdirAll(s.dir+"/src", 0o755); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (s *sim) play() error {
 	return s.rest()
 }
 
-// next is one step, one act of a client or of a stranger, or some time.
+// next is one step, one act of a client or of a stranger, or a pause.
 func (s *sim) next() error {
 	synctest.Wait()
 	if err := errors.Join(s.broken, s.watch.violated()); err != nil {
@@ -288,7 +288,7 @@ func (s *sim) next() error {
 	return nil
 }
 
-// simHappenings are what clients and strangers do, the more likely the more often they are here.
+// simHappenings are the acts of clients and strangers; repetitions raise the probability.
 var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel stop resume wake wake ", 3) + `
 	agent agent prompt prompt prompt agent_stop agent_start agent_move interrupt delete delete_keeping pause pause demote timeout update update
 	drain undrain detach hurry kill reboot engine_down engine_up engine_up engine_restart engine_restart_live late heal heal
@@ -296,7 +296,7 @@ var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel 
 
 var strangers = strings.Fields(`kill_box oom_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
 
-// happen lets a client or a stranger act.
+// happen performs an act of a client or of a stranger.
 func (s *sim) happen() error {
 	what := strings.ReplaceAll(simHappenings[s.rng.IntN(len(simHappenings))], "_", " ")
 	if s.rng.IntN(60) == 0 {
@@ -330,7 +330,7 @@ func (s *sim) happen() error {
 		s.restartEngine()
 		s.note("engine restarts")
 		return nil
-	case "hide boxes": // for long enough to be judged by
+	case "hide boxes": // long enough for a verdict
 		s.note(fmt.Sprintf("act %v", a))
 		if err := s.do(a); err != nil {
 			return err
@@ -351,7 +351,7 @@ func (s *sim) happen() error {
 	return s.do(a)
 }
 
-// toDaemon is a call that goes through the daemon and waits for its turn there.
+// toDaemon is a call of the daemon, which waits there for the scheduler.
 func (s *sim) toDaemon(c *controller.Controller, a act) {
 	ctx := context.Background()
 	switch a.what {
@@ -380,25 +380,25 @@ func (s *sim) reboot() error {
 	return s.start(-1)
 }
 
-// restartEngine ends the engine's process and all containers. What it answered before is no stale answer of the next process.
+// restartEngine ends the engine's process and all containers. Its earlier answers are not stale answers of the next process.
 func (s *sim) restartEngine() {
 	s.engine.RestartEngine(false)
 	s.loseHooks()
-	for _, id := range s.boxes { // a hook that is asked for may be taken up by a process 1 that is about to die, a step later
+	for _, id := range s.boxes { // a PID 1 that is about to die, a step later, may start a requested hook
 		sb, err := s.store.Sandbox(context.Background(), id)
 		s.harmIf(id, err == nil && s.served(id) && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING)
 	}
 	clear(s.replies)
 }
 
-// restMinutes is how long the world may take to come to rest: longer than every back-off, grace period, late operation and
-// deadline of a hook or a healthcheck together.
+// restMinutes bounds the time in which the world comes to rest: longer than every backoff, grace period, late operation and deadline of a
+// hook or a healthcheck together.
 const restMinutes = 25
 
-// calmNow is in the trace where the rest begins.
+// calmNow marks the start of the rest in the trace.
 const calmNow = "nothing goes wrong any more"
 
-// rest lets nothing go wrong any more and waits until everything is as wanted.
+// rest ends all faults and waits until everything is as wanted.
 func (s *sim) rest() error {
 	synctest.Wait() // the last step is over
 	s.note(calmNow)
@@ -412,7 +412,7 @@ func (s *sim) rest() error {
 	if err := s.comesToRest(); err != nil {
 		return err
 	}
-	for _, id := range s.boxes { // what sleeps must wake as it was
+	for _, id := range s.boxes { // paused sandboxes must resume unchanged
 		_, _ = s.store.RequestResume(context.Background(), id)
 	}
 	if err := s.comesToRest(); err != nil {
@@ -424,7 +424,7 @@ func (s *sim) rest() error {
 func (s *sim) comesToRest() (err error) {
 	for range restMinutes {
 		s.pass(time.Minute)
-		if daemon := s.daemon.Controller; daemon.Vanished() != "" && len(s.reallyGone()) > 1 { // and the engine's word for it was lost
+		if daemon := s.daemon.Controller; daemon.Vanished() != "" && len(s.reallyGone()) > 1 { // and the events of the removals were lost
 			s.watch.confirms()
 			s.calls.Go(func() { _, _ = daemon.ConfirmEngine(context.Background()) })
 		}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Docker 20.10 tells of a container's end before its lists know of it. The pass that the event brings about must not
-// take the list's word, for no other pass comes until the next resync.
+// Docker 20.10 sends the event of a container's end before its lists show the end. The pass that the event enqueues must not trust the
+// list, because no other pass runs until the next resync.
 func TestAnEndIsSeenAlthoughTheListLagsBehindItsEvent(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.engine.ListLag = time.Second

@@ -16,8 +16,8 @@ const cleanupTTL = 10 * time.Minute
 
 func cleansUp(c *controller.Config) { c.Settings.CleanupTTL = cleanupTTL }
 
-// deletedWhileHidden is a sandbox whose running primary the engine hid until agboxd had judged it missing, and cleanup_ttl had deleted
-// its record. The engine still hides the container.
+// deletedWhileHidden is a sandbox whose running primary the engine hid until agboxd had judged it missing, and cleanup_ttl had deleted its
+// record. The engine still hides the container.
 func (p *player) deletedWhileHidden(t *testing.T) (id, primary string) {
 	t.Helper()
 	id = p.readyBox(t)
@@ -48,7 +48,7 @@ func TestARunningContainerOutlivesItsWronglyDeletedRecord(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id, primary := p.deletedWhileHidden(t)
 		p.engine.HideContainer(primary, false)
-		p.engine.PauseOutside(primary, true) // their events add the sandbox's key
+		p.engine.PauseOutside(primary, true) // their events enqueue the sandbox
 		p.engine.PauseOutside(primary, false)
 		pass(10 * time.Minute)
 		p.wantRunning(t, primary)
@@ -67,7 +67,7 @@ func TestARunningContainerOutlivesItsWronglyDeletedRecord(t *testing.T) {
 	}, cleansUp)
 }
 
-// The same for its directories, which a container may have mounted although the engine does not show it now.
+// The same for its directories: a container that the engine does not show now may have them mounted.
 func TestTheDirectoriesOfAWronglyDeletedRecordStay(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id, primary := p.deletedWhileHidden(t)
@@ -80,7 +80,7 @@ func TestTheDirectoriesOfAWronglyDeletedRecordStay(t *testing.T) {
 	}, cleansUp)
 }
 
-// The engine shows the container again while the delete that cleanup_ttl asked for is under way.
+// The engine shows the container again while the delete requested by cleanup_ttl is under way.
 func TestADeleteForAWrongVerdictRemovesNothingThatRuns(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -9,10 +9,10 @@ import (
 	"github.com/agbox/agbox/controller"
 )
 
-// seldom has no resync help out.
+// seldom sets the interval of resyncs so that none repairs anything.
 func seldom(c *controller.Config) { c.ResyncInterval = 24 * time.Hour }
 
-// run starts an exec that takes its time and ends with code 2.
+// run starts an exec that takes that many milliseconds and exits with code 2.
 func (p *player) run(t *testing.T, id, millis string) {
 	t.Helper()
 	req := &agboxv1.CreateExecRequest{SandboxId: p.box(0), ExecId: id, Command: []string{"sleep", millis, "2"}}
@@ -50,7 +50,7 @@ func TestADeleteGoesOnWhenTheLastExecHasEnded(t *testing.T) {
 		p.run(t, "exec-long", "3600000")
 		pass(time.Second)
 		p.must(t, act{"delete", 0})
-		pass(7 * time.Second) // the kill may be seen before the lock is free: then after a recheck of 5 s
+		pass(7 * time.Second) // the kill may be observed before the lock is free: then it takes a recheck of 5 s
 		p.wantState(t, id, deleted)
 	}, seldom)
 }
@@ -75,19 +75,19 @@ func TestAResyncFindsTheEndsThatNoWatchTold(t *testing.T) {
 	}, func(c *controller.Config) { c.WatchExecs = nil })
 }
 
-// The engine dies while a pass looks, and the link does not know of it yet.
+// The engine dies during the observation of a pass, and the link does not know of it yet.
 func TestADeathOfTheEngineDuringAPassIsNotTheSandboxs(t *testing.T) {
 	e := &trickEngine{}
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		e.set(func() { p.engine.RestartEngine(false) }, nil)
-		p.engine.PauseOutside(p.container(0), true) // an event that brings a pass about
+		p.engine.PauseOutside(p.container(0), true) // an event that enqueues a pass
 		pass(time.Minute)
 		p.wantState(t, id, ready)
 	}, trick(e))
 }
 
-// The same while a sandbox is being created: what the death took along did not die by itself.
+// The same while a sandbox is being created: a container that the death ended did not end on its own.
 func TestADeathOfTheEngineDuringAPassFailsNoCreate(t *testing.T) {
 	e := &trickEngine{}
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -100,7 +100,7 @@ func TestADeathOfTheEngineDuringAPassFailsNoCreate(t *testing.T) {
 	}, trick(e))
 }
 
-// An exec holds the idle clock, and its end starts it, without any pass in between.
+// An exec stops the idle clock, and its end starts it, without a pass in between.
 func TestAnIdleSandboxIsStopped(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -22,14 +22,14 @@ import (
 const (
 	// oneLook is less than the time between the two looks that prove an absence.
 	oneLook = 9 * time.Second
-	// passTime is longer than a pass takes from its look at something to what it does about it. Where engine calls are slow, or fail late,
-	// it is slowPassTime.
+	// passTime is longer than the time from the observation of a pass to its action. Where engine calls are slow, or fail late,
+	// slowPassTime applies.
 	passTime     = 5 * time.Second
 	slowPassTime = time.Minute
 )
 
-// witness checks, at the moment something is done or recorded, the rules that no later state may excuse. It knows what the engine keeps,
-// whatever the engine says. A nil witness checks nothing.
+// witness checks, at the moment of an action or a record, the rules that no later state may excuse. It knows the engine's true objects,
+// whatever the engine answers. A nil witness checks nothing.
 type witness struct {
 	w       *world
 	excuses *excuses
@@ -41,8 +41,8 @@ type witness struct {
 	destroyed map[string]bool // objects whose removal the daemon's present stream of events has reported
 	confirmed bool            // an operator has confirmed the engine
 	stopping  map[string]bool // containers that agboxd stops or removes
-	lost      map[string]bool // execs whose supervisor died with its container; true: agboxd ended that
-	halfTold  time.Time       // when a list of all containers last lied
+	lost      map[string]bool // execs whose supervisor died with its container; true: agboxd ended the container
+	halfTold  time.Time       // when a list of all containers was last false
 }
 
 func (p *player) witnessed() *witness {
@@ -53,7 +53,7 @@ func (p *player) witnessed() *witness {
 	return p.watch
 }
 
-// violated is the first rule that was broken.
+// violated returns the first violation of a rule.
 func (w *witness) violated() error {
 	if w == nil {
 		return nil
@@ -71,7 +71,7 @@ func (w *witness) breaks(format string, args ...any) {
 	}
 }
 
-// event notes a removal that the engine has told the daemon of.
+// event records a removal that the engine has reported to the daemon.
 func (w *witness) event(e dockerx.Event) {
 	if w == nil || e.Action != dockerx.ActionDestroy {
 		return
@@ -81,7 +81,7 @@ func (w *witness) event(e dockerx.Event) {
 	w.destroyed[e.ID] = true
 }
 
-// subscribes notes that a new stream of events begins.
+// subscribes records the start of a new stream of events.
 func (w *witness) subscribes() {
 	if w == nil {
 		return
@@ -109,13 +109,13 @@ func (w *witness) confirms() {
 	w.confirmed = true
 }
 
-// record is what the store knows of a sandbox.
+// record returns the stored record of a sandbox.
 func (w *witness) record(id string) (store.Sandbox, bool) {
 	sb, err := w.w.store.Sandbox(context.Background(), id)
 	return sb, err == nil
 }
 
-// ends is asked before agboxd stops or removes a container, by ID.
+// ends runs before agboxd stops or removes a container, by ID.
 func (w *witness) ends(op, containerID string) {
 	if w == nil {
 		return
@@ -141,7 +141,7 @@ func (w *witness) ends(op, containerID string) {
 	}
 }
 
-// endsRunning judges the end of a container that runs.
+// endsRunning judges the end of a running container.
 func (w *witness) endsRunning(op string, c dockertest.Kept, sb store.Sandbox) {
 	isPrimary := c.ID == sb.Desired.GetObjects().GetPrimaryId()
 	missing := sb.Progress.GetMissing()
@@ -155,7 +155,7 @@ func (w *witness) endsRunning(op string, c dockertest.Kept, sb store.Sandbox) {
 	}
 }
 
-// removesNetwork is asked before agboxd removes a network, by ID.
+// removesNetwork runs before agboxd removes a network, by ID.
 func (w *witness) removesNetwork(networkID string) {
 	if w == nil {
 		return
@@ -176,7 +176,7 @@ func (w *witness) removesNetwork(networkID string) {
 	}
 }
 
-// creates is asked before agboxd makes a container or a network: the create is on record by then.
+// creates runs before agboxd creates a container or a network: the create must be recorded by then.
 func (w *witness) creates(labels map[string]string) {
 	if w == nil {
 		return
@@ -187,7 +187,7 @@ func (w *witness) creates(labels map[string]string) {
 	}
 }
 
-// starts is asked before agboxd starts a container: a restart is on record by then, or one that is cut off is never told of.
+// starts runs before agboxd starts a container: a restart must be recorded by then, or an interrupted one never gets its event.
 func (w *witness) starts(containerID string) {
 	if w == nil {
 		return
@@ -205,7 +205,7 @@ func (w *witness) starts(containerID string) {
 	}
 }
 
-// report runs a report and judges the failures in it by what was on record before.
+// report runs a report and judges the failures in it by the record before it.
 func (w *witness) report(id string, r store.Report, do func() error) error {
 	if w == nil {
 		return do()
@@ -229,9 +229,9 @@ func (w *witness) report(id string, r store.Report, do func() error) error {
 	return nil
 }
 
-// deletes judges that a sandbox is DELETED: nothing of it runs that the engine has shown, unless that is left to an operator. What does
-// not run may be of a create that the engine had swallowed, and is an orphan; and so may be what was renamed from outside before its create
-// recorded its ID, if the engine's lists left it out, too.
+// deletes judges that a sandbox is DELETED: none of its containers that the engine has shown still runs, unless it is left to an operator.
+// A container that does not run may be an orphan of a create that the engine ran late. So may one that was renamed from outside before its
+// create recorded its ID, if the engine's lists also left it out.
 func (w *witness) deletes(id string) {
 	if unswept, err := w.w.store.Unswept(context.Background(), id); err != nil || unswept {
 		return
@@ -244,7 +244,7 @@ func (w *witness) deletes(id string) {
 	}
 }
 
-// fails judges a failure, also of one that is withdrawn later.
+// fails judges a failure, including one that is withdrawn later.
 func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	code := why.GetErrorCode()
 	kept := w.w.engine.Keeps()
@@ -264,7 +264,7 @@ func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	}
 }
 
-// deniedForLong reports whether the engine denied a container, by ID, name and list, for so long that two looks found nothing.
+// deniedForLong reports whether the engine has denied a container, by ID, name and list, for long enough that two looks found nothing.
 func deniedForLong(c dockertest.Kept) bool {
 	now := time.Now()
 	if c.Denied.IsZero() || c.Shown && now.Sub(c.Seen) > slowPassTime {
@@ -276,8 +276,8 @@ func deniedForLong(c dockertest.Kept) bool {
 	return now.Sub(c.Denied) >= oneLook
 }
 
-// vanishes judges the verdict that a primary is missing: of several that vanish together an operator decides, unless the engine has
-// told of the removal.
+// vanishes judges the verdict that a primary is missing: if several vanish together an operator decides, unless the engine has reported the
+// removal.
 func (w *witness) vanishes(sb store.Sandbox, kept map[string]dockertest.Kept) {
 	w.mu.Lock()
 	excused := w.confirmed || w.destroyed[sb.Desired.GetObjects().GetPrimaryId()] || time.Since(w.halfTold) < slowPassTime
@@ -298,7 +298,7 @@ func (w *witness) vanishes(sb store.Sandbox, kept map[string]dockertest.Kept) {
 	}
 }
 
-// supervisorDied notes that an exec will never tell of its end.
+// supervisorDied records that the end of an exec will never be in its journal.
 func (w *witness) supervisorDied(exec, containerID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -325,7 +325,7 @@ func (w *witness) endsExec(execID string, end *storev1.ExecEnd) {
 	}
 }
 
-// deadline judges what is done because time has passed.
+// deadline judges an action whose deadline has passed.
 func (w *witness) deadline(what, id string, do func() (bool, error)) (bool, error) {
 	if w == nil {
 		return do()
@@ -337,7 +337,7 @@ func (w *witness) deadline(what, id string, do func() (bool, error)) (bool, erro
 	return changed, err
 }
 
-// ingests checks that the output of an agent is taken in where the last intake ended.
+// ingests checks that the output of an agent is ingested from the position where the last ingest ended.
 func (w *witness) ingests(id string, from *storev1.AgentPosition, do func() error) error {
 	if w == nil {
 		return do()
@@ -356,13 +356,13 @@ func (w *witness) ingests(id string, from *storev1.AgentPosition, do func() erro
 	return nil
 }
 
-// clockModel says when deadlines wait after a step of the wall clock. It knows less than the daemon: where it can't know, none waits.
+// clockModel says when deadlines wait after a step of the wall clock. It knows less than the daemon: if it cannot know, no deadline waits.
 type clockModel struct {
 	mu             sync.Mutex
 	grace          time.Duration
 	accepted, skew time.Duration
-	first, last    time.Time // of the steps since the clock was accepted; zero: it is
-	blind          time.Time // until then it says nothing
+	first, last    time.Time // of the steps since the clock was accepted; zero: it is accepted
+	blind          time.Time // until then the model makes no statement
 	died           time.Time // when the daemon died; zero: it runs
 }
 
@@ -372,7 +372,7 @@ const (
 	clockGraces    = 6
 )
 
-// step notes a step of the wall clock.
+// step records a step of the wall clock.
 func (m *clockModel) step(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -393,7 +393,7 @@ func (m *clockModel) step(d time.Duration) {
 	}
 }
 
-// dies notes that the daemon dies, and revives that another one starts.
+// dies records that the daemon dies; revives records that another one starts.
 func (w *witness) dies() {
 	if w != nil {
 		w.clock.dies()
@@ -406,7 +406,7 @@ func (w *witness) revives() {
 	}
 }
 
-// boots notes that the host boots.
+// boots records that the host boots.
 func (w *witness) boots() {
 	if w != nil {
 		w.clock.boots()
@@ -421,7 +421,7 @@ func (m *clockModel) dies() {
 	}
 }
 
-// revives notes that a daemon starts. One that was away for long knows neither when the clock was stepped nor that its grace is over.
+// revives records the start of a daemon. After a long absence it knows neither when the clock was stepped nor that its grace is over.
 func (m *clockModel) revives() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -431,7 +431,7 @@ func (m *clockModel) revives() {
 	m.died = time.Time{}
 }
 
-// boots notes that the host boots: its clock is accepted if it is synchronised.
+// boots records that the host boots: its clock is accepted if it is synchronised.
 func (m *clockModel) boots() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -460,8 +460,8 @@ func (m *clockModel) since() time.Time {
 	return m.last
 }
 
-// reallyGone are the live sandboxes whose primary on record does not exist any more, or is kept by another storage driver than the one that
-// the operator has settled for; the latter may fail.
+// reallyGone returns the live sandboxes whose recorded primary no longer exists, or is kept by another storage driver than the one that the
+// operator chose; the latter may fail.
 func (p *player) reallyGone() (ids []string) {
 	kept := p.engine.Keeps()
 	for _, id := range p.store.LiveIDs() {
@@ -484,13 +484,13 @@ func (p *player) checkVanished() error {
 	return errors.Join(errors.New("an operator is asked: "+line), p.watch.violated())
 }
 
-// isUnswept reports whether what the engine has of a deleted sandbox is left to an operator.
+// isUnswept reports whether the remaining objects of a deleted sandbox are left to an operator.
 func (p *player) isUnswept(id string) bool {
 	unswept, err := p.store.Unswept(context.Background(), id)
 	return err == nil && unswept
 }
 
-// hidePrimaries has the engine deny the primaries of all sandboxes, or of all but the first.
+// hidePrimaries makes the engine deny the primaries of all sandboxes, or of all but the first.
 func (p *player) hidePrimaries(all bool) {
 	for _, c := range p.engine.Containers() {
 		n := slices.Index(p.boxes, c.Labels[naming.SandboxID])

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The agents' part of the ports of a daemon that may be killed.
+// The ports of a daemon that may be killed, for agents.
 
 func (s *fusedStore) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
 	return s.f.guard(func() error {

@@ -29,14 +29,14 @@ import (
 
 const image = "agbox-base:dev"
 
-// world is everything that outlives a daemon: the engine, the disk, and what runs in the containers.
+// world is everything that outlives a daemon: the engine, the disk, and the processes in the containers.
 type world struct {
 	dir    string
 	engine *dockertest.Fake
 	boot   int
 	shim   *fakeShim
 
-	watch *witness // of what the daemon does; nil: none
+	watch *witness // of the daemon's actions; nil: none
 
 	instance string // of the store; "" for a random one
 	store    *store.Store
@@ -47,16 +47,16 @@ type world struct {
 	slept    atomic.Int64                 // suspends of the host, in nanoseconds
 	began    time.Time
 	unsync   atomic.Bool // the clock is not synchronised
-	// reboots count, beside boot, those of which the engine and the containers know nothing.
+	// reboots counts, in addition to boot, the reboots that do not affect the engine and the containers.
 	reboots int
 }
 
-// now is the wall clock, as somebody has set it.
+// now returns the wall clock, with all steps and sleeps.
 func (w *world) now() time.Time {
 	return time.Now().Round(0).Add(time.Duration(w.skew.Load() + w.slept.Load()))
 }
 
-// clocks are those of the host.
+// clocks returns the readings of the host's clocks.
 func (w *world) clocks() clockjump.Reading {
 	awake, wall := time.Since(w.began), w.now()
 	return clockjump.Reading{
@@ -64,7 +64,7 @@ func (w *world) clocks() clockjump.Reading {
 	}
 }
 
-// journals are the files of the execs.
+// journals returns the files of the execs.
 func (w *world) journals() *execjournal.Dir {
 	return execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
 }
@@ -85,8 +85,7 @@ func newWorld(dir string) *world {
 	return w
 }
 
-// start runs a daemon whose side effects end after fuse of them, or never when fuse is negative: a kill -9 between any
-// two of them.
+// start runs a daemon whose side effects stop after fuse of them, or never if fuse is negative: a kill -9 between any two of them.
 func (w *world) start(fuse int) error {
 	s, err := store.Open(context.Background(), store.Options{
 		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now, Instance: w.instance,
@@ -124,7 +123,7 @@ func (w *world) start(fuse int) error {
 	return nil
 }
 
-// kill ends the daemon; whatever it was doing is cut off.
+// kill ends the daemon at any point of its work.
 func (w *world) kill() error {
 	if w.daemon == nil {
 		return nil
@@ -153,7 +152,7 @@ func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.Discard, nil))
 }
 
-// fuseBox counts side effects down. Afterwards none happens any more.
+// fuseBox counts side effects down. After the last one, none happens.
 type fuseBox struct {
 	mu   sync.Mutex
 	left int
@@ -173,7 +172,7 @@ func (f *fuseBox) burn() error {
 	return nil
 }
 
-// guard takes one side effect: killed before it, or after it and before its reply, or not at all.
+// guard runs one side effect: the daemon is killed before it, or between it and its reply, or not at all.
 func (f *fuseBox) guard(effect func() error) error {
 	if err := f.burn(); err != nil {
 		return err
@@ -194,8 +193,8 @@ func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
 type fakeShim struct {
 	engine *dockertest.Fake
 	wall   func() time.Time
-	turn   func(what string)              // returns when what may happen; set before use
-	lost   func(exec, containerID string) // hears of each exec whose supervisor died; set before use
+	turn   func(what string)              // returns when the effect may happen; set before use
+	lost   func(exec, containerID string) // is called for each exec whose supervisor died; set before use
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -206,11 +205,11 @@ type fakeShim struct {
 	said   *said
 }
 
-// fakeBox is one life of one container.
+// fakeBox is one run of one container.
 type fakeBox struct {
 	id, sandbox, ctl, logs string
 	dead, term             chan struct{}
-	wake                   chan struct{} // a request or a cancel was written: what inotify tells
+	wake                   chan struct{} // a request or a cancel was written: the signal of inotify
 	termOnce               sync.Once
 
 	mu      sync.Mutex
@@ -221,7 +220,7 @@ type fakeBox struct {
 	turned  chan struct{} // closed and recreated when it is frozen or thawed
 }
 
-// turn freezes or thaws what runs in the box.
+// turn freezes or thaws the processes in the box.
 func (b *fakeBox) turn(frozen bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -236,7 +235,7 @@ func (b *fakeBox) now() (frozen bool, turned <-chan struct{}) {
 	return b.frozen, b.turned
 }
 
-// thawed waits until the box runs, and reports false when it died first.
+// thawed waits until the box is not frozen, and reports false if it died first.
 func (b *fakeBox) thawed() bool {
 	for {
 		frozen, turned := b.now()
@@ -264,7 +263,7 @@ func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	return s
 }
 
-// watch stands for inotify: it hands notify to the shim for as long as the daemon lives.
+// watch simulates inotify: it passes notify to the shim while the daemon is alive.
 func (s *fakeShim) watch(ctx context.Context, notify func(sandboxID, execID string)) error {
 	s.mu.Lock()
 	s.notify = notify
@@ -277,7 +276,7 @@ func (s *fakeShim) watch(ctx context.Context, notify func(sandboxID, execID stri
 	return nil
 }
 
-// watch is the same for what agents print.
+// watch is the same for the output of agents.
 func (s *said) watch(ctx context.Context, notify func(sandboxID, execID string)) error {
 	set := func(f func(string, string)) {
 		s.mu.Lock()
@@ -335,7 +334,7 @@ func (s *fakeShim) died(d dockerx.ContainerDetail) {
 	close(b.dead)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.fences { // the kernel frees them before anybody hears of the end
+	for _, f := range b.fences { // the kernel frees the locks before anything observes the end
 		f.die()
 	}
 }
@@ -363,8 +362,8 @@ func (s *fakeShim) terminate(id string) time.Duration {
 	return 100*time.Millisecond + apart(id)
 }
 
-// apart is less than a millisecond that is another one for each name: what begins together in a world does not end together,
-// for nobody could say in which order.
+// apart returns less than a millisecond, a different value for each name: processes that start together do not end together, because their
+// order would not be reproducible.
 func apart(name string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
@@ -381,7 +380,7 @@ func (s *fakeShim) close() {
 	s.wg.Wait()
 }
 
-// pid1 looks at the requests until its container is dead.
+// pid1 handles the requests until its container is dead.
 func (s *fakeShim) pid1(b *fakeBox) {
 	for {
 		select {
@@ -403,8 +402,8 @@ func (s *fakeShim) pid1(b *fakeBox) {
 	}
 }
 
-// ending reports whether the container is dead or told to end. Whatever else there is to do comes after that: a select between
-// the two would have no order that a test could repeat.
+// ending reports whether the container is dead or got a TERM. All other work comes after that: a select between the two would have no
+// reproducible order.
 func (b *fakeBox) ending() bool {
 	select {
 	case <-b.dead:
@@ -447,7 +446,7 @@ func (s *fakeShim) scan(b *fakeBox) {
 	}
 }
 
-// key names an exec among those of all sandboxes: hooks have the same IDs in each.
+// key returns a name for an exec that is unique among all sandboxes: hooks have the same IDs in each.
 func (b *fakeBox) key(execID string) string {
 	if execid.Internal(execID) {
 		return b.sandbox + execID
@@ -489,7 +488,7 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 	b.cancels[id] = cancel
 	b.mu.Unlock()
 	s.wg.Go(func() {
-		s.tell(b.sandbox, req.ExecID) // its journal is there
+		s.tell(b.sandbox, req.ExecID) // its journal exists
 		s.supervise(b, req, f, cancel)
 	})
 }
@@ -509,7 +508,7 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	case byItself:
 		if code == killedForMemory {
 			end.OOM, end.OOMKills, end.Signal = true, 1, 9
-			s.engine.MarkOOM(b.id) // which the engine keeps for as long as the container runs
+			s.engine.MarkOOM(b.id) // the engine keeps the flag as long as the container runs
 		}
 	}
 	s.turn("end " + b.key(req.ExecID))
@@ -522,7 +521,7 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	}
 }
 
-// execute runs a command and says how it ended.
+// execute runs a command and returns how it ended.
 func (s *fakeShim) execute(b *fakeBox, req execjournal.Request, cancel <-chan struct{}) (what, code int) {
 	switch {
 	case req.Command[0] == "agent":
@@ -542,7 +541,7 @@ func (s *fakeShim) execute(b *fakeBox, req execjournal.Request, cancel <-chan st
 // killedForMemory is the exit code of a command that the OOM killer ended.
 const killedForMemory = 137
 
-// What ended a command, or its wait.
+// The reasons for the end of a command, or of its wait.
 const (
 	byItself = iota
 	died
@@ -552,13 +551,13 @@ const (
 	running // it has not ended
 )
 
-// outlast runs a command for the given time, in which a freeze does not count.
+// outlast runs a command for the given time. Time in which it is frozen does not count.
 func (b *fakeBox) outlast(left time.Duration, cancel <-chan struct{}) int {
 	what, _ := b.await(left, cancel, nil)
 	return what
 }
 
-// await is outlast for one that also waits for more to read, and forever if left is negative.
+// await is outlast that also ends when there is more to read, and lasts forever if left is negative.
 func (b *fakeBox) await(left time.Duration, cancel, more <-chan struct{}) (what int, rest time.Duration) {
 	for b.thawed() {
 		_, turned := b.now()
@@ -588,7 +587,7 @@ func (b *fakeBox) await(left time.Duration, cancel, more <-chan struct{}) (what 
 	return died, 0
 }
 
-// ended is what has ended a command, the strongest of all there is.
+// ended returns what has ended a command; if several things have, the strongest.
 func (b *fakeBox) ended(cancel <-chan struct{}) int {
 	for _, end := range []struct {
 		what int
@@ -603,7 +602,7 @@ func (b *fakeBox) ended(cancel <-chan struct{}) int {
 	return running
 }
 
-// lessThan is what remains of a time; all of one without an end.
+// lessThan returns the rest of a duration; a negative one is endless.
 func (*fakeBox) lessThan(left time.Duration, begun time.Time) time.Duration {
 	if left < 0 {
 		return left
@@ -625,7 +624,7 @@ func (s *fusedStore) Report(ctx context.Context, id string, r store.Report) erro
 	})
 }
 
-// deadline is what is done because time has passed.
+// deadline is an action whose deadline has passed.
 func (s *fusedStore) deadline(what, id string, do func() (bool, error)) (bool, error) {
 	return guarded(s.f, func() (bool, error) { return s.watch.deadline(what, id, do) })
 }

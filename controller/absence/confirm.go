@@ -16,15 +16,16 @@ import (
 
 // Bounds of the wait of GiveUp.
 const (
-	// confirmWait is longer than the two looks that prove an absence.
+	// confirmWait is longer than the time between the two looks that prove an absence.
 	confirmWait = looksApart + 5*time.Second
 	confirmPoll = time.Second
 )
 
-// GiveUp judges the sandboxes that vanished together in one life of the engine as if each had vanished alone, on the word of an operator
-// that is on record, so that a later daemon judges by it too. It gives up only what the engine showed neither at the call nor at any look
-// after it. It waits up to 15 s for the looks that prove each absence, and returns the IDs of the sandboxes that stayed away: those whose
-// loss is decided, and the undecided. Errors: ErrUnavailable, and that of ctx; then none is given up.
+// GiveUp judges the sandboxes that vanished together in one life of the engine as if each had vanished alone, because an operator confirmed
+// that they are gone. The confirmation is recorded, so a later daemon uses it too. GiveUp gives up only sandboxes that the engine showed
+// neither at the call nor at any later look. It waits up to 15 s for the looks that prove each absence, and returns the IDs of the
+// sandboxes that stayed absent: decided, whose loss is certain, and undecided. Errors: ErrUnavailable, and that of ctx; then none is given
+// up.
 func (k *Keeper) GiveUp(ctx context.Context, run *storev1.EngineRun) (decided, undecided []string, err error) {
 	engine, err := k.o.Store.EngineIdentity(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (k *Keeper) GiveUp(ctx context.Context, run *storev1.EngineRun) (decided, u
 	return decided, undecided, nil
 }
 
-// vanishing is what an engine does not show in one life.
+// vanishing are the sandboxes that an engine does not show in one life.
 type vanishing struct {
 	keeper *Keeper
 	run    *storev1.EngineRun
@@ -64,15 +65,15 @@ func (v vanishing) unlisted(ctx context.Context) (map[string]store.Sandbox, erro
 	return v.keeper.reader.unlisted(ctx, shown, v.run, v.engine)
 }
 
-// await waits until each sandbox that the engine does not list is held, decided or seen again. gone are those that were not seen again,
-// by ID; held are the confirmations of those that wait for an operator.
+// await waits until each sandbox that the engine does not list is held, decided or observed again. gone are those that were not observed
+// again, by ID; held are the confirmations of those that wait for an operator.
 func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp, gone []store.Sandbox, err error) {
 	open, err := v.unlisted(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	for id := range open {
-		v.keeper.o.Enqueue(id) // without an event, only the next resync would look
+		v.keeper.o.Enqueue(id) // without an event, only the next resync would enqueue it
 	}
 	for deadline := time.Now().Add(confirmWait); ; {
 		held = v.keeper.reader.memory.confirmable(open, v.run, v.engine)
@@ -101,8 +102,8 @@ func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp,
 	return held, gone, nil
 }
 
-// decided reports whether an operator gave up a sandbox, or it FAILED because a part of it is gone. The verdict ends the confirmation, so
-// the confirmation is read first.
+// decided reports whether an operator gave up a sandbox, or it FAILED because a part of it is gone. The verdict removes the confirmation,
+// so the confirmation is read first.
 func (v vanishing) decided(ctx context.Context, sb store.Sandbox) bool {
 	if v.keeper.reader.memory.isConfirmed(sb.ID, sb.Desired.GetObjects(), v.run, v.engine) {
 		return true

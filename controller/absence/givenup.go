@@ -7,10 +7,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// An operator's confirmation that sandboxes are gone is on record, so that a daemon which dies right after the call judges by it. It
-// is bound to one vanishing: to the container that was not shown, and to the engine and its life that did not show it. A sandbox
-// that is seen again loses it, on record too, before anything else is decided of it. So what vanishes later waits for the operator
-// again.
+// An operator's confirmation that sandboxes are gone is recorded, so a daemon that starts after a crash right after the call uses it. It is
+// bound to one vanishing: to the container that was not shown, and to the engine and its life that did not show it. When a sandbox is
+// observed again, its confirmation is removed, from the record too, before anything else is decided about it. A later vanishing waits for
+// the operator again.
 
 // isConfirmed reports whether an operator gave up a sandbox that an engine does not show in the given life.
 func (a *memory) isConfirmed(id string, o *storev1.Objects, run *storev1.EngineRun, engine *storev1.EngineIdentity) bool {
@@ -35,8 +35,8 @@ func (a *memory) confirmable(vanished map[string]store.Sandbox, run *storev1.Eng
 	return out
 }
 
-// confirm takes up what is on record now. What is not held any more was seen, or judged, while it was written, unless another caller
-// took up the same.
+// confirm adopts the recorded confirmations. A sandbox that is no longer held was observed or judged during the write, and its confirmation
+// is stale, unless another caller adopted the same one.
 func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,7 @@ func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	}
 }
 
-// hasConfirmation reports whether there may be a confirmation of a sandbox on record.
+// hasConfirmation reports whether a confirmation of a sandbox may be recorded.
 func (a *memory) hasConfirmation(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package absence decides whether a part of a sandbox that the engine does not show is really gone. A part is gone when two looks by ID
-// and by name, some seconds apart in one life of the engine, do not find it. Several sandboxes whose primaries vanish together without
-// events of their removal wait for an operator's confirmation (decision 0018).
+// Package absence decides whether a part of a sandbox that the engine does not show is really gone. A part is gone when two looks by ID and
+// by name, some seconds apart in one life of the engine, do not find it. Several sandboxes whose primaries vanish together without events
+// of their removal wait for an operator's confirmation (decision 0018).
 //
-// Reader judges without a trace. Keeper also keeps the record of what an operator confirmed.
+// Reader judges without changing any record. Keeper also records what an operator confirmed.
 package absence
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Records are what the store knows of sandboxes and of the engine.
+// Records is the part of the store that a Reader reads.
 type Records interface {
 	LiveIDs() []string
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
@@ -32,7 +32,7 @@ type Records interface {
 	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
 }
 
-// Engine is asked for single objects, by ID or by name.
+// Engine inspects single objects, by ID or by name.
 type Engine interface {
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
@@ -41,9 +41,9 @@ type Engine interface {
 // Sandbox is a sandbox whose parts are judged.
 type Sandbox struct {
 	Record plan.Record
-	// Name is what its user calls it.
+	// Name is the name that the user gave it.
 	Name string
-	// InDoubt reports whether the decision about it depends on the absence of parts that w does not show.
+	// InDoubt reports whether the decision about it depends on the absence of parts that w does not contain.
 	InDoubt func(w plan.World) bool
 }
 
@@ -54,17 +54,17 @@ type Reader struct {
 	objects owned.Objects
 	// exec reads the journal of an exec.
 	exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
-	// same makes sure that the engine is ours and lives on since run.
+	// same checks that the engine is ours and has not restarted since run.
 	same func(ctx context.Context, run *storev1.EngineRun) error
-	// record is the part of a live sandbox's record that decisions depend on.
+	// record returns the part of a live sandbox's record that decisions depend on.
 	record func(store.Sandbox) plan.Record
 	log    *slog.Logger
 	memory *memory
 }
 
-// Judge decides whether the absence of the parts of s that w does not show is proven. If so it clears w.Doubt; otherwise w.Doubt gives
-// the reason, and w.LookAgain the time until the next look. It changes nothing but w and the reader's own memory. Errors: ErrUnavailable
-// when the engine is not the one from before, which proves nothing.
+// Judge decides whether the absence of the parts of s that w does not contain is proven. If so it clears w.Doubt; otherwise w.Doubt is the
+// reason, and w.LookAgain the time until the next look. It changes only w and the reader's memory. Errors: ErrUnavailable if the engine is
+// not the same as before, which proves nothing.
 func (r *Reader) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 	if !s.InDoubt(*w) {
 		w.Doubt = ""
@@ -82,7 +82,7 @@ func objectIDs(o *storev1.Objects) []string {
 	return ids
 }
 
-// Find inspects by ID and by name the parts of a sandbox that the lists do not show, and adds those that exist to w.
+// Find inspects by ID and by name the parts of a sandbox that the lists do not show, and adds the existing ones to w.
 func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error {
 	containers, _ := plan.Unseen(rec, *w)
 	for _, key := range containers {
@@ -115,7 +115,7 @@ func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error
 	return nil
 }
 
-// prove looks at an absence that the decision depends on.
+// prove makes one look at an absence that the decision depends on.
 func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 	rec := s.Record
 	what := plan.Lacks(rec, *w)
@@ -149,7 +149,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 	return nil
 }
 
-// removedIDs are the recorded IDs of what may be missing in w: the primary's, or where that is there, those of the other parts.
+// removedIDs returns the recorded IDs of the parts missing in w: the primary's, or if the primary exists those of the other parts.
 func removedIDs(o *storev1.Objects, w plan.World) []string {
 	if !hasPrimary(w) {
 		return []string{o.GetPrimaryId()}
@@ -161,7 +161,7 @@ func hasPrimary(w plan.World) bool {
 	return slices.ContainsFunc(w.Containers, func(ct plan.Container) bool { return ct.Component == naming.ComponentPrimary })
 }
 
-// NameOf is what the user of a sandbox calls it.
+// NameOf returns the user's name of a sandbox, else its ID.
 func NameOf(sb store.Sandbox) string {
 	if sb.Name == "" {
 		return sb.ID
@@ -180,7 +180,7 @@ func vanishedTogether(names []string) string {
 		"run `agbox engine confirm` if they are gone for good", len(names), shown)
 }
 
-// contradiction says what proves that a part is alive although the engine does not show it; empty: nothing does.
+// contradiction returns the proof that a part is alive although the engine does not show it; empty: there is none.
 func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.World) string {
 	if hasPrimary(w) {
 		attached := func(ct plan.Container) bool { return ct.Inspected && ct.Alive() && len(ct.NetworkIDs) > 0 }
@@ -202,8 +202,8 @@ func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.Worl
 	return ""
 }
 
-// vanishedWith names the sandboxes other than that of rec that vanished, or none if an operator gave up that of rec. Errors:
-// ErrUnavailable when the engine lists the primary of rec, which contradicts its absence.
+// vanishedWith names the other sandboxes that vanished, or none if an operator gave up that of rec. Errors: ErrUnavailable if the engine
+// lists the primary of rec, which contradicts its absence.
 func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
 	engine, err := r.store.EngineIdentity(ctx)
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 	return names, nil
 }
 
-// listedPrimaries are the sandboxes, by ID, whose primary the engine lists.
+// listedPrimaries returns the sandboxes, by ID, whose primary the engine lists.
 func (r *Reader) listedPrimaries(ctx context.Context) (map[string]bool, error) {
 	listed, err := r.objects.Containers(ctx, "")
 	if err != nil {
@@ -246,8 +246,8 @@ func (r *Reader) listedPrimaries(ctx context.Context) (map[string]bool, error) {
 	return shown, nil
 }
 
-// unlisted are the live sandboxes, by ID, whose primary is not among shown, without an event of its removal. It leaves out those
-// that an operator gave up.
+// unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal. It leaves out those that an
+// operator gave up.
 func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
 	gone := map[string]store.Sandbox{}
 	for _, id := range r.store.LiveIDs() {
@@ -269,7 +269,7 @@ func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *store
 	return gone, nil
 }
 
-// lacksPrimary reports whether a sandbox whose primary is not there lacks it.
+// lacksPrimary reports whether a sandbox without its primary should have one.
 func (r *Reader) lacksPrimary(sb store.Sandbox) bool {
 	return plan.Lacks(r.record(sb), plan.World{}) == plan.ThePrimary
 }

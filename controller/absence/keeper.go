@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Store is what a keeper needs of the store.
+// Store is the part of the store that a Keeper uses.
 type Store interface {
 	Records
 	GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error
@@ -21,34 +21,34 @@ type Store interface {
 	ForgetGivenUp(ctx context.Context, id string) error
 }
 
-// Options are what a keeper works with. All are required.
+// Options are the dependencies of a Keeper. All are required.
 type Options struct {
 	Store   Store
 	Engine  Engine
 	Objects owned.Objects
 	// Exec reads the journal of an exec.
 	Exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
-	// SameEngine makes sure that the engine is ours and lives on since run. CheckSame is the same and changes nothing.
+	// SameEngine checks that the engine is ours and has not restarted since run. CheckSame does the same and changes nothing.
 	SameEngine, CheckSame func(ctx context.Context, run *storev1.EngineRun) error
-	// Record is the part of a live sandbox's record that decisions depend on.
+	// Record returns the part of a live sandbox's record that decisions depend on.
 	Record func(store.Sandbox) plan.Record
 
 	// Enqueue adds the key of a sandbox.
 	Enqueue func(sandboxID string)
-	// DoubtEnded is called when a sandbox that was in doubt is not any more.
+	// DoubtEnded is called when the doubt about a sandbox has ended.
 	DoubtEnded func(sandboxID string)
 
 	Logger *slog.Logger
 }
 
-// Keeper judges absences, and keeps on record which sandboxes an operator gave up.
+// Keeper judges absences, and records which sandboxes an operator gave up.
 type Keeper struct {
-	reader Reader // on the memory that lasts
+	reader Reader // its memory is the lasting one
 	o      Options
 	log    *slog.Logger
 }
 
-// New returns a keeper that knows the confirmations on record. A record that can't be read is logged and counts as empty.
+// New returns a Keeper with the recorded confirmations. An unreadable record is logged and counts as empty.
 func New(o Options) *Keeper {
 	k := &Keeper{o: o, log: o.Logger, reader: Reader{
 		store: o.Store, engine: o.Engine, objects: o.Objects, exec: o.Exec, same: o.SameEngine, record: o.Record, log: o.Logger,
@@ -63,20 +63,20 @@ func New(o Options) *Keeper {
 	return k
 }
 
-// Reader returns a reader with a copy of the keeper's memory, which logs nothing.
+// Reader returns a Reader with a copy of the Keeper's memory. It logs nothing.
 func (k *Keeper) Reader() *Reader {
 	r := k.reader
 	r.same, r.log, r.memory = k.o.CheckSame, slog.New(slog.DiscardHandler), k.reader.memory.copied()
 	return &r
 }
 
-// Find is Reader.Find.
+// Find calls Reader.Find.
 func (k *Keeper) Find(ctx context.Context, rec plan.Record, w *plan.World) error {
 	return k.reader.Find(ctx, rec, w)
 }
 
-// Judge is Reader.Judge, and keeps the looks and the confirmations. Errors: as Reader.Judge, and ErrUnavailable of the store; then nothing
-// may be decided about the sandbox.
+// Judge calls Reader.Judge, and keeps the looks and the confirmations. Errors: those of Reader.Judge, and ErrUnavailable of the store; then
+// nothing may be decided about the sandbox.
 func (k *Keeper) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 	if !s.InDoubt(*w) {
 		if k.reader.memory.seen(s.Record.ID, s.Record.Objects) {
@@ -91,7 +91,7 @@ func (k *Keeper) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 	return k.reader.prove(ctx, s, w)
 }
 
-// Forget drops what is remembered of a sandbox that is deleted.
+// Forget drops the memory of a deleted sandbox.
 func (k *Keeper) Forget(id string, o *storev1.Objects) { k.reader.memory.seen(id, o) }
 
 // Note records the removal that an event of the engine reports.
@@ -103,13 +103,13 @@ func (k *Keeper) StreamEnded() { k.reader.memory.streamEnded() }
 // Doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
 func (k *Keeper) Doubts(id string) bool { return k.reader.memory.doubts(id) }
 
-// HasConfirmation reports whether there may be a confirmation of a sandbox on record.
+// HasConfirmation reports whether a confirmation of a sandbox may be recorded.
 func (k *Keeper) HasConfirmation(id string) bool { return k.reader.memory.hasConfirmation(id) }
 
-// Held is the number of sandboxes that vanished together and wait for an operator.
+// Held returns the number of sandboxes that vanished together and wait for an operator.
 func (k *Keeper) Held() int { return len(k.reader.memory.holding()) }
 
-// Vanished says in one sentence that sandboxes vanished together and wait for an operator; empty when none do.
+// Vanished returns one sentence about sandboxes that vanished together and wait for an operator; empty: there are none.
 func (k *Keeper) Vanished() string {
 	if names := k.reader.memory.holding(); len(names) > 0 {
 		return vanishedTogether(names)
@@ -117,14 +117,14 @@ func (k *Keeper) Vanished() string {
 	return ""
 }
 
-// giveUp records that sandboxes that wait for an operator are given up, and enqueues them. Errors: ErrUnavailable; then none is given up.
+// giveUp records that sandboxes held for an operator are given up, and enqueues them. Errors: ErrUnavailable; then none is given up.
 func (k *Keeper) giveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error {
 	if len(confirmed) == 0 {
 		return nil
 	}
 	lasting := maps.Clone(confirmed)
 	maps.DeleteFunc(lasting, func(_ string, g *storev1.GivenUp) bool {
-		return g.GetEngineRun().GetEngineStart() == "" // the next life of this engine could not be told from this one
+		return g.GetEngineRun().GetEngineStart() == "" // the next life of this engine could not be distinguished from this one
 	})
 	if err := k.o.Store.GiveUp(ctx, lasting); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (k *Keeper) giveUp(ctx context.Context, confirmed map[string]*storev1.Given
 	return nil
 }
 
-// forgetStale removes a confirmation from the record by which nothing must be judged any more. Errors: ErrUnavailable; then nothing may
+// forgetStale removes a stale confirmation from the record; nothing may be judged by it any more. Errors: ErrUnavailable; then nothing may
 // be decided about the sandbox.
 func (k *Keeper) forgetStale(ctx context.Context, id string) error {
 	if !k.reader.memory.isStale(id) {

@@ -14,29 +14,29 @@ import (
 
 // Time between the two looks that prove an absence.
 const (
-	// looksApart is longer than an engine has been seen to answer wrongly while it restarts (8 s).
+	// looksApart is longer than the 8 s for which a restarting engine was observed to answer wrongly.
 	looksApart = 10 * time.Second
-	// looksApartDestroyed is the same where the engine sent an event of the removal.
+	// looksApartDestroyed is the same if the engine sent an event of the removal.
 	looksApartDestroyed = time.Second
-	// maxDestroyed bounds the removals that are remembered. An older one proves nothing; the looks do.
+	// maxDestroyed bounds the remembered removals. Without one the two looks still prove the absence.
 	maxDestroyed = 10_000
 )
 
-// memory holds the parts that the engine does not show, since when, and the removals that the engine's events reported. After a restart
-// of the daemon the proof of an absence starts over.
+// memory holds the parts that the engine does not show, since when, and the removals that the engine's events reported. After a restart of
+// the daemon the proof of an absence starts over.
 type memory struct {
 	mu    sync.Mutex
 	first map[string]firstLook // by sandbox ID
 	// destroyed are the IDs of objects whose removal the present stream of events has reported.
 	destroyed map[string]bool
-	// held are the sandboxes that vanished together and wait for an operator; confirmed are those that an operator gave up, as on
-	// record; stale are those whose confirmation must go from the record before anything is judged by an absence.
+	// held are the sandboxes that vanished together and wait for an operator; confirmed are the recorded confirmations of those that an
+	// operator gave up; stale are those whose confirmation must be removed from the record before anything is judged by an absence.
 	held      map[string]heldSandbox
 	confirmed map[string]*storev1.GivenUp
 	stale     map[string]bool
 }
 
-// heldSandbox is a sandbox that waits for an operator.
+// heldSandbox is a sandbox whose verdict waits for an operator.
 type heldSandbox struct {
 	name, primary string
 	run           *storev1.EngineRun // in which the engine does not show it
@@ -69,17 +69,18 @@ func (a *memory) note(e dockerx.Event) {
 	a.destroyed[e.ID] = true
 }
 
-// streamEnded drops the removals that the stream reported until now: the next stream may be from another engine. It replays the events
-// of the last seconds that its engine remembers, which prove as much: an engine keeps its events in the memory of one process, so they
-// are of its present life; each names an ID, and no ID is used twice. A gap before a replay hides removals and invents none, and a
-// removal that no event reports is proven by the looks and an operator.
+// streamEnded drops the removals reported so far: the next stream may be from another engine. The next stream replays the last seconds of
+// events that its engine remembers, and these prove as much: an engine keeps its events in the memory of one process, so they are of its
+// present life; each names an ID, and no ID is used twice. A gap before a replay hides removals and invents none; a removal without an
+// event is proven by the looks and an operator.
 func (a *memory) streamEnded() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.destroyed)
 }
 
-// seen ends the doubt about a sandbox whose parts are all there, or that is no longer judged by them. It reports whether there was a doubt.
+// seen ends the doubt about a sandbox whose parts were all observed, or that is no longer judged by them. It reports whether there was a
+// doubt.
 func (a *memory) seen(id string, o *storev1.Objects) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,7 +128,7 @@ func (a *memory) isDestroyed(objects ...string) bool {
 	return slices.ContainsFunc(objects, func(id string) bool { return id != "" && a.destroyed[id] })
 }
 
-// hold makes a sandbox wait for an operator.
+// hold records that the verdict on a sandbox waits for an operator.
 func (a *memory) hold(id string, h heldSandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// Removals that agboxd itself asked for are told as well: they must not use up the room for those that prove something.
+// The engine also reports removals that agboxd requested: they must not displace those that prove something.
 func TestTheNewestRemovalsAreRemembered(t *testing.T) {
 	a := newMemory()
 	for i := range 2*maxDestroyed + 1 {

@@ -18,14 +18,14 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// pass is one pass over one agent: what it sees, and who acts on it.
+// pass is one pass over one agent: its observation, and the Reconciler that acts on it.
 type pass struct {
 	*Observation
 	r *Reconciler
 }
 
-// observe observes an agent for a pass. It subscribes to the output of a live process before it reads that, and settles commands whose
-// outcome is known.
+// observe observes an agent for a pass. It adds a watch on the output of a live process before it reads that output, and settles helper
+// commands whose outcome is known.
 func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Look) (*pass, error) {
 	v, err := r.observer.observe(ctx, a, at, func(ex store.Exec) { r.follow(a.ID, ex) })
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Look) 
 	return &pass{v, r}, nil
 }
 
-// follow notes that a process runs, and watches its output.
+// follow records that a process runs, and watches its output.
 func (r *Reconciler) follow(id string, ex store.Exec) {
 	r.scratch.change(id, func(s *scratch) { s.alive = ex.ID })
 	if err := r.cfg.Files.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
@@ -51,7 +51,7 @@ func (r *Reconciler) follow(id string, ex store.Exec) {
 	}
 }
 
-// act takes the step of a plan. Each may be repeated, after a crash too. The commit of what it changes in the store adds the key again.
+// act runs the step of a plan. Each step may be repeated, also after a crash. The commit of a change in the store adds the key again.
 func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 	switch decision.Kind {
 	case agentplan.Wait:
@@ -96,7 +96,7 @@ func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 	return fmt.Errorf("unknown step %s", decision.Kind)
 }
 
-// read records the events of the output that was observed, and the position after it, in one transaction.
+// read records the events of the observed output and the position after it, in one transaction.
 func (p *pass) read(ctx context.Context) error {
 	var out []store.AgentOutput
 	decoder := dialect.Open(format(p.a.Spec), p.Position.GetDecoder())
@@ -143,7 +143,7 @@ func (p *pass) transition(ctx context.Context, decision agentplan.Plan) error {
 	return err
 }
 
-// spawn records the next incarnation together with its exec, which the exec's own passes start.
+// spawn records the next incarnation together with its exec; the passes over that exec start it.
 func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 	n := p.a.Status.GetIncarnation() + 1
 	rung := p.rung()
@@ -156,7 +156,7 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 		},
 	})
 	if errdefs.IsFailedPrecondition(err) {
-		return nil // its sandbox is not up any more; its next state adds the key
+		return nil // its sandbox is no longer up; the sandbox's next state adds the key
 	}
 	if err == nil {
 		p.r.scratch.change(p.a.ID, func(s *scratch) { s.started = execid.ForAgent(p.a.ID, n) })
@@ -165,7 +165,7 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 	return err
 }
 
-// environment is that of the programs of an incarnation.
+// environment returns the environment of the programs of an incarnation.
 func environment(a store.Agent, n uint64) map[string]string {
 	env := map[string]string{
 		"AGBOX_AGENT_ID": a.ID, "AGBOX_AGENT_NAME": a.Name, "AGBOX_EXEC_ID": execid.ForAgent(a.ID, n),
@@ -175,7 +175,7 @@ func environment(a store.Agent, n uint64) map[string]string {
 	return env
 }
 
-// rung is how the next incarnation gets its past. There is one way for each, and it is recorded.
+// rung returns how the next incarnation receives its past. It is the same in every pass, and recorded.
 func (p *pass) rung() agboxv1.AgentRung {
 	mode := p.a.Spec.GetContext().GetMode()
 	switch {
@@ -187,7 +187,7 @@ func (p *pass) rung() agboxv1.AgentRung {
 	return agboxv1.AgentRung_AGENT_RUNG_CONTEXT
 }
 
-// launch says how an incarnation is started. A later daemon computes the same until the incarnation is ready.
+// launch returns how an incarnation is started. A later daemon computes the same result until the incarnation is ready.
 func (v *Observation) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchParams {
 	l := dialect.LaunchParams{Command: v.a.Spec.GetCommand(), Cwd: cmp.Or(v.a.Spec.GetWorkingDir(), plan.WorkingDir)}
 	if rung == agboxv1.AgentRung_AGENT_RUNG_NATIVE {
@@ -198,7 +198,7 @@ func (v *Observation) launch(n uint64, rung agboxv1.AgentRung) dialect.LaunchPar
 	return l
 }
 
-// wakeStop adds the key of a sandbox whose stop may have waited for this step.
+// wakeStop enqueues a sandbox whose stop may have waited for this step.
 func (p *pass) wakeStop() {
 	if p.World.Ending {
 		p.r.cfg.EnqueueSandbox(p.a.SandboxID)

@@ -1,6 +1,6 @@
-// Package agent converges agents: it starts and ends their processes, gives them their prompts, and records what they say. A pass over
-// one agent observes it, decides one step (package agentplan), takes that step and reports. It needs the store and files, never the
-// engine: what the engine knows of an agent's sandbox is in the sandbox's state. A Drainer parks agents before the daemon ends.
+// Package agent reconciles agents: it starts and ends their processes, delivers their prompts, and records their output. A pass over one
+// agent observes it, decides one step (package agentplan), runs that step and reports. It needs the store and files, never the engine: the
+// sandbox's state holds what the engine knows. A Drainer parks agents before the daemon ends.
 package agent
 
 import (
@@ -21,25 +21,25 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Options are what a Reconciler works with.
+// Options are the dependencies of a Reconciler.
 type Options struct {
 	Store Store
 	Files Files
 	Clock *clock.Clock
-	// Sandbox returns what the store knows of a sandbox, as the passes over that sandbox decide by it.
+	// Sandbox returns the record of a sandbox, as the passes over that sandbox use it.
 	Sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	// InDoubt reports whether the engine did not show a sandbox at its last look, and its absence is not proven yet.
+	// InDoubt reports whether the last observation did not find a sandbox in the engine, and its absence is not proven yet.
 	InDoubt func(sandboxID string) bool
 	// Queue is the queue of agents.
 	Queue Queue
 	// EnqueueSandbox adds the key of a sandbox.
 	EnqueueSandbox func(sandboxID string)
-	// Limits are those of a command that runs in a sandbox for an agent.
+	// Limits returns the limits of a command that runs in a sandbox for an agent.
 	Limits func(sandboxID string) Limits
-	// NoRoom says in one sentence why the disk has no room for anything new, or "". It must not block.
+	// NoRoom returns why the disk is full, in one sentence, or "". It must not block.
 	NoRoom func() string
-	// Watch calls notify whenever an agent may have said something, with execID "" for any of its sandbox and both "" for any at all,
-	// until ctx ends; see Files.AddAgentWatch. Nil: agents are observed only when something else adds their key.
+	// Watch calls notify whenever an agent may have printed something, until ctx ends; see Files.AddAgentWatch. An empty execID means any
+	// agent of the sandbox, both empty any agent. Nil: agents are observed only when another source adds their key.
 	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
 
 	Logger  *slog.Logger
@@ -54,7 +54,7 @@ type Limits struct {
 	CancelGrace time.Duration
 }
 
-// Reconciler carries out passes over agents. What it keeps in memory can be computed again.
+// Reconciler makes passes over agents. Its memory is derived state.
 type Reconciler struct {
 	cfg      Options
 	observer Observer
@@ -73,7 +73,7 @@ func New(o Options) *Reconciler {
 // Observer returns the read-only part of the Reconciler.
 func (r *Reconciler) Observer() *Observer { return &r.observer }
 
-// Reconcile is one pass over one agent.
+// Reconcile makes one pass over one agent.
 func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
 	at := r.cfg.Clock.Look()
 	a, err := r.cfg.Store.Agent(ctx, id)
@@ -105,17 +105,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	}
 	r.setStatus(id, decision.Waiting)
 	if decision.Kind == agentplan.Adopt {
-		r.verify(id) // before the adoption is on record: its commit adds the key
+		r.verify(id) // before the adoption is recorded: its commit adds the key
 	}
 	if err := p.act(ctx, decision); err != nil {
-		if errdefs.IsAborted(err) { // the newer state has its own pass, unless it is that of the sandbox to move to
+		if errdefs.IsAborted(err) { // a newer state has its own pass, unless it is the state of the sandbox to move to
 			return queue.Result{Next: abortedRetry}, nil
 		}
 		r.setStatus(id, retrying(err))
 		return queue.Result{}, fmt.Errorf("%s: %w", decision.Kind, err)
 	}
 	if decision.Kind == agentplan.Read || decision.Kind == agentplan.Deliver || decision.Kind == agentplan.Adopt {
-		r.cfg.Queue.Add(id) // the next pass decides what follows, whether or not anything was recorded
+		r.cfg.Queue.Add(id) // the next pass decides what follows, even if nothing was recorded
 		return queue.Result{}, nil
 	}
 	r.verify(id)
@@ -123,16 +123,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 }
 
 const (
-	// roomRetry is when an agent that waits for room on the disk is requeued, if nothing adds its key before.
+	// roomRetry is the requeue delay of an agent that waits for disk space.
 	roomRetry = 5 * time.Second
-	// abortedRetry is when an agent is requeued whose state was not what its pass had seen: no commit adds its key when the sandbox
-	// that it was to move to is gone.
+	// abortedRetry is the requeue delay after a pass whose agent had changed its state meanwhile: if the sandbox that it was to move to is
+	// gone, no commit adds its key.
 	abortedRetry = time.Second
 )
 
 func retrying(err error) string { return "retrying: " + message.Of(err) }
 
-// recordOf is the part of an agent's record that decisions depend on.
+// recordOf returns the part of an agent's record that decisions depend on.
 func recordOf(a store.Agent, at clock.Look) agentplan.Record {
 	return agentplan.Record{
 		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
@@ -155,12 +155,12 @@ func startTimeout(spec *agboxv1.AgentSpec) time.Duration {
 	return defaultStartTimeout
 }
 
-// interrupted reports whether a client or a drain asked for the end of the present turn.
+// interrupted reports whether a client or a drain requested the end of the present turn.
 func interrupted(a store.Agent) bool {
 	return a.Status.GetPromptId() != "" && a.Desired.GetInterruptPromptId() == a.Status.GetPromptId()
 }
 
-// Status says in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
+// Status returns in one sentence what an agent waits for. unverified: no pass has judged it since the daemon started.
 func (r *Reconciler) Status(agentID string) (line string, unverified bool) {
 	s := r.scratch.get(agentID)
 	return s.status, !s.verified
@@ -170,7 +170,7 @@ func (r *Reconciler) setStatus(id, line string) {
 	r.scratch.change(id, func(s *scratch) { s.status = line })
 }
 
-// verify notes that a pass has judged an agent.
+// verify records that a pass has judged an agent.
 func (r *Reconciler) verify(id string) {
 	r.scratch.change(id, func(s *scratch) { s.verified = true })
 }

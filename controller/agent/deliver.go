@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// claim records which prompt the agent gets next, at which offset of its inbox, and with which past. Nothing is written there before.
+// claim records the agent's next prompt, its offset in the inbox, and the past that goes with it. The inbox is written only after that.
 func (p *pass) claim(ctx context.Context) error {
 	if closed, out := dialect.Close(format(p.a.Spec), p.Position.GetDecoder()); len(out) > 0 {
 		if err := p.closeMessage(ctx, closed, out); err != nil {
@@ -34,7 +34,7 @@ func (p *pass) claim(ctx context.Context) error {
 	return err
 }
 
-// closeMessage completes a message that the agent wrote without a prompt: it is no part of its next answer.
+// closeMessage completes a message that the agent wrote without a prompt, so that it does not become part of the next answer.
 func (p *pass) closeMessage(ctx context.Context, decoder []byte, list []dialect.Output) (err error) {
 	next := proto.CloneOf(p.Position)
 	next.Decoder = decoder
@@ -50,18 +50,18 @@ func (p *pass) closeMessage(ctx context.Context, decoder []byte, list []dialect.
 	return err
 }
 
-// first is what the inbox of the present incarnation begins with.
+// first returns the first bytes of the inbox of the present incarnation.
 func (v *Observation) first() []byte {
 	_, first := dialect.Launch(format(v.a.Spec), v.launch(v.a.Status.GetIncarnation(), v.a.Status.GetRung()))
 	return first
 }
 
-// tellsPast reports whether the next prompt is the first of an incarnation that is told its past with it.
+// tellsPast reports whether the next prompt is the first of an incarnation that receives its past with it.
 func (v *Observation) tellsPast(inbox int64) bool {
 	return v.a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_CONTEXT && inbox == int64(len(v.first()))
 }
 
-// write puts data into the inbox at an offset that follows from the record, so it may be repeated.
+// write writes data into the inbox at an offset derived from the record, so it may be repeated.
 func (p *pass) write(offset int64, data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (p *pass) write(offset int64, data []byte) error {
 	return err
 }
 
-// deliver writes into the inbox what it does not hold yet: its first bytes, the claimed prompt, and then a nudge or an interrupt.
+// deliver writes what the inbox lacks: its first bytes, the claimed prompt, and then a nudge or an interrupt.
 func (p *pass) deliver(ctx context.Context) error {
 	if p.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING {
 		if err := p.write(0, p.first()); err != nil {
@@ -89,7 +89,7 @@ func (p *pass) deliver(ctx context.Context) error {
 	return nil
 }
 
-// noteGiven notes that the prompt was given, and reports whether that is news.
+// noteGiven records that the prompt was delivered, and reports whether that is new.
 func (p *pass) noteGiven() (news bool) {
 	key := execid.ForAgent(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
 	p.r.scratch.change(p.a.ID, func(s *scratch) { news, s.given = s.given != key, key })
@@ -118,23 +118,22 @@ func (p *pass) deliverPrompt(ctx context.Context) error {
 	return nil
 }
 
-// nudgePromptID names the nudge to the program. It is in no conversation.
+// nudgePromptID is the prompt ID of the nudge for the program. The nudge is in no conversation.
 const nudgePromptID = "nudge"
 
-// writeAfter puts data behind a prompt: at offset, or behind other if that was written there first. Which of the two came first is not on
-// record.
+// writeAfter writes data after a prompt: at offset, or after other if other was written there first. The order of the two is not recorded.
 func (p *pass) writeAfter(offset int64, data, other []byte) error {
 	err := p.write(offset, data)
 	if !errdefs.IsFailedPrecondition(err) {
 		return err
 	}
-	if err := p.write(offset, other); err != nil { // it may be torn
+	if err := p.write(offset, other); err != nil { // a crash may have left a part of it
 		return err
 	}
 	return p.write(offset+int64(len(other)), data)
 }
 
-// promptLine is the prompt as the agent reads it, with the past if it was claimed with one.
+// promptLine returns the prompt in the agent's format, with the past if it was claimed with one.
 func (p *pass) promptLine(ctx context.Context) ([]byte, error) {
 	past := p.prompt.GetPast()
 	//nolint:staticcheck // claimed by an older daemon
@@ -148,7 +147,7 @@ func (p *pass) promptLine(ctx context.Context) ([]byte, error) {
 	return dialect.Prompt(format(p.a.Spec), p.prompt.GetPromptId(), text), nil
 }
 
-// past is the context of everything up to an event, with a summary of the older turns unless that is empty.
+// past returns the context of everything up to an event, with a summary of the older turns unless that is empty.
 func (p *pass) past(ctx context.Context, through uint64, summary string) (string, error) {
 	events, err := eventsThrough(ctx, p.r.cfg.Store, p.a.ID, through)
 	if err != nil {
@@ -158,7 +157,7 @@ func (p *pass) past(ctx context.Context, through uint64, summary string) (string
 	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, summary), nil
 }
 
-// eventBatch is how many events are read at once.
+// eventBatch is the number of events per read.
 const eventBatch = 256
 
 func eventsThrough(ctx context.Context, s Reader, id string, through uint64) (all []*agboxv1.AgentEvent, err error) {

@@ -16,10 +16,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// drainPoll is how often a drain checks what it waits for.
+// drainPoll is the interval at which a drain checks its conditions.
 const drainPoll = 100 * time.Millisecond
 
-// Drainer carries out drains. That the daemon drains, and how far it is, is on record; what is here can be lost.
+// Drainer carries out drains. A drain and its phase are recorded in the store; the Drainer's memory may be lost.
 type Drainer struct {
 	cfg     Options // those of the Reconciler
 	agents  *Reconciler
@@ -31,8 +31,8 @@ type Drainer struct {
 	forced bool // no more waiting
 }
 
-// NewDrainer returns a Drainer that parks the agents of r. drained is called when a drain is DONE, exit as its caller asked for; it must not
-// block, and may be nil.
+// NewDrainer returns a Drainer that parks the agents of r. It calls drained when a drain is DONE, with the exit that its caller requested;
+// drained must not block, and may be nil.
 func NewDrainer(r *Reconciler, s DrainStore, drained func(exit bool)) *Drainer {
 	return &Drainer{cfg: r.cfg, agents: r, store: s, drained: drained, wake: make(chan struct{}, 1)}
 }
@@ -56,7 +56,7 @@ func (d *Drainer) hurries() bool {
 	return d.forced
 }
 
-// Drain closes the gates and begins to park agents, or only closes the gates, by mode. It returns once that is on record.
+// Drain closes the gates and starts to park agents, or only closes the gates, by mode. It returns once that is recorded.
 func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
 	if _, err := d.store.BeginDrain(ctx, o); err != nil {
 		return nil, err
@@ -69,20 +69,20 @@ func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.Dra
 	return d.Status(), nil
 }
 
-// Hurry saves the work of agents that are still in a turn now instead of waiting for them.
+// Hurry stops waiting for agents in a turn: their work is saved now.
 func (d *Drainer) Hurry() {
 	d.hurry(true)
 	d.rouse()
 }
 
-// Undrain opens the gates. changed is false when nothing drained.
+// Undrain opens the gates. changed is false if there was no drain.
 func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
 	changed, err = d.store.EndDrain(ctx)
 	d.agents.EnqueueAll()
 	return changed, err
 }
 
-// Status says how far a drain is.
+// Status returns the phase and the progress of a drain.
 func (d *Drainer) Status() *agboxv1.DrainStatus {
 	rec := d.cfg.Store.Drain()
 	if rec == nil {
@@ -101,8 +101,8 @@ func (d *Drainer) BusyAgents() []string {
 	return d.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY)
 }
 
-// agentsIn are the agents in one of the states that a drain concerns. One in a paused sandbox is left out: it loses nothing, and its process
-// can't react to a nudge.
+// agentsIn returns the live agents in one of the given states. It leaves out agents in a paused sandbox: they lose nothing, and their
+// processes cannot react to a nudge.
 func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (ids []string) {
 	for _, id := range d.cfg.Store.LiveAgentIDs() {
 		a, err := d.cfg.Store.Agent(ctx, id)
@@ -121,7 +121,7 @@ func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (i
 // Run carries out drains until ctx ends.
 func (d *Drainer) Run(ctx context.Context) {
 	for {
-		next := time.Hour // as long as a drain can last
+		next := time.Hour // no drain runs; Drain wakes the loop
 		if rec := d.cfg.Store.Drain(); rec != nil && rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
 			next = drainPoll
 			if err := d.advance(ctx, rec); err != nil && ctx.Err() == nil {
@@ -140,7 +140,7 @@ func (d *Drainer) Run(ctx context.Context) {
 	}
 }
 
-// advance takes the next step of a drain.
+// advance runs the next step of a drain.
 func (d *Drainer) advance(ctx context.Context, rec *storev1.DrainRecord) error {
 	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK {
 		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
@@ -155,10 +155,10 @@ func (d *Drainer) advance(ctx context.Context, rec *storev1.DrainRecord) error {
 	case d.hurries(), waited(rec, d.cfg.Clock.Look()):
 		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
 	}
-	return nil // busy ones are nudged by their own passes
+	return nil // the passes over busy agents nudge them
 }
 
-// waited reports whether a drain has waited for as long as it is to.
+// waited reports whether a drain has waited its full time.
 func waited(rec *storev1.DrainRecord, l clock.Look) bool {
 	return l.Now.Sub(l.Began(clock.FromNanos(rec.GetStartedAt()))) >= time.Duration(rec.GetWaitUntil()-rec.GetStartedAt())
 }

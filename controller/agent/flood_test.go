@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// flooded is a reconciler of one agent, whose process has printed so many bytes of the same line.
+// flooded is a reconciler of one agent whose process has printed size bytes of the same line.
 func flooded(t *testing.T, line string, size int) *Reconciler {
 	t.Helper()
 	must := func(err error) {
@@ -64,8 +64,8 @@ func flooded(t *testing.T, line string, size int) *Reconciler {
 	})
 }
 
-// TestAFloodOfOutputCostsLittleMemory: a program that prints short lines as fast as it can is behind what is read for a while.
-// The heap is looked at, garbage included, where a pass holds most.
+// TestAFloodOfOutputCostsLittleMemory: a program that prints short lines as fast as it can leaves a backlog of output. The test measures
+// the heap, garbage included, at the point where a pass holds most.
 func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 	for _, line := range []string{"y", `{"type":"message","text":"m"}`, `{"type":"checkpoint","text":"m"}`} {
 		t.Run(line, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 	}
 }
 
-// heapWithGarbage is the heap in bytes as the process holds it; collected: without the garbage.
+// heapWithGarbage returns the size of the heap in bytes; collected: after a garbage collection.
 func heapWithGarbage(collected bool) uint64 {
 	if collected {
 		runtime.GC()

@@ -17,16 +17,16 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// helper is a command that the daemon runs in a sandbox for one of its agents, once for each key. A later daemon finds it again by that
-// key, without a record of its own.
+// helper is a command that the daemon runs in a sandbox for one of its agents, once per key. A later daemon finds it by that key, without a
+// record of its own.
 type helper struct {
 	agentID, sandboxID string
 	purpose            execid.Purpose
 	key                string
-	limit              time.Duration // since this daemon began to wait for it
+	limit              time.Duration // since this daemon started to wait for it
 	request            execjournal.Request
 	stdin              []byte // with request.Inbox
-	moot               int    // the exit code by which the command says that there was nothing to do; 0: none
+	moot               int    // the exit code that means that there was nothing to do; 0: none
 }
 
 // helperEnd is the outcome of a helper.
@@ -39,30 +39,30 @@ const (
 	helperFailed
 )
 
-// errMoot says that a helper found nothing to do.
+// errMoot means that a helper found nothing to do.
 var errMoot = errors.New("there was nothing to do")
 
-// name gives the helper its exec ID and its nonce, which a container cannot know: the store's UUID is not seen there.
+// name returns the helper's exec ID and its nonce, which a container cannot know: the store's UUID is not visible there.
 func (h helper) name(instanceID string) (execID, nonce string) {
 	sum := sha256.Sum256([]byte(instanceID + " " + string(h.purpose) + h.key))
 	return execid.ForHelper(h.purpose, h.key), hex.EncodeToString(sum[:16])
 }
 
-// settledHelper is a helper whose outcome is known and whose files are to be settled.
+// settledHelper is a helper whose outcome is known and whose files need cleanup.
 type settledHelper struct {
 	helper
-	// late: it has neither ended nor been refused, and its time is over.
+	// late: it has neither ended nor been refused, and its time limit has passed.
 	late bool
-	// failed is the journal of a command that failed; nil: it did not, or left none.
+	// failed is the journal of a command that failed; nil: it did not fail, or left none.
 	failed *execjournal.Journal
 }
 
-// look reads how far a helper is. settle is nil while there is nothing to settle.
+// look reads the state of a helper. settle is nil while there is nothing to settle.
 func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err error) {
 	execID, nonce := h.name(o.store.InstanceID())
 	status, err := o.files.Look(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
-		return helperFailed, nil, nil // its sandbox has no files any more
+		return helperFailed, nil, nil // its sandbox no longer has files
 	}
 	if err != nil {
 		return helperRuns, nil, err
@@ -79,7 +79,7 @@ func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err err
 	return helperRuns, nil, nil
 }
 
-// judge classifies a command that has ended.
+// judge classifies an ended command.
 func (h helper) judge(j execjournal.Journal) (helperEnd, *settledHelper) {
 	switch {
 	case j.ExitCode == 0 && j.ErrorCode == "":
@@ -90,7 +90,7 @@ func (h helper) judge(j execjournal.Journal) (helperEnd, *settledHelper) {
 	return helperFailed, &settledHelper{helper: h, failed: &j}
 }
 
-// lookHelper is Observer.look. It leaves the settling to the pass.
+// lookHelper calls Observer.look and leaves the settling to the pass.
 func (v *Observation) lookHelper(h helper) (helperEnd, error) {
 	end, settle, err := v.o.look(h)
 	if settle != nil {
@@ -99,13 +99,13 @@ func (v *Observation) lookHelper(h helper) (helperEnd, error) {
 	return end, err
 }
 
-// waitedFor is how long this daemon has been waiting for a helper; 0: it does not.
+// waitedFor returns how long this daemon has waited for a helper; 0: it does not wait.
 func (v *Observation) waitedFor(h helper) time.Duration {
 	execID, _ := h.name(v.o.store.InstanceID())
 	return v.memory().waited(execID)
 }
 
-// settle removes the request of a command that has ended, and ends one that is late.
+// settle removes the request of an ended command, and ends a late one.
 func (r *Reconciler) settle(s settledHelper) error {
 	if s.late {
 		return r.endHelper(s.helper)
@@ -156,7 +156,7 @@ func (r *Reconciler) endHelper(h helper) error {
 	r.cfg.Logger.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
 	err := r.cfg.Files.Cancel(h.sandboxID, execID, nonce)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // its sandbox has no files any more, and none are to be made
+		return nil // its sandbox no longer has files, and none must be created
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (r *Reconciler) endHelper(h helper) error {
 	return err
 }
 
-// runHelper runs the command to its end. Errors: errMoot; ErrAborted for one that failed.
+// runHelper runs the command to its end. Errors: errMoot; ErrAborted if it failed.
 func (r *Reconciler) runHelper(ctx context.Context, h helper) error {
 	if err := r.startHelper(h); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *Reconciler) runHelper(ctx context.Context, h helper) error {
 	}
 }
 
-// saveHelper is the save command of an agent, once for an occasion.
+// saveHelper returns the save command of an agent, which runs once per occasion.
 func saveHelper(a store.Agent, occasion string, limit time.Duration) helper {
 	command, moot := a.Spec.GetSaveCommand(), 0
 	if len(command) == 0 {

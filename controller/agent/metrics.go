@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Triggers are the values of a metric label: why agents change their state.
+// Triggers returns the values of a metric label: why agents change their state.
 func Triggers() (words []string) {
 	for n := range agboxv1.AgentTrigger_name {
 		if n != 0 {
@@ -23,8 +23,8 @@ func triggerWord(t agboxv1.AgentTrigger) string {
 	return strings.ToLower(enum.Word(t))
 }
 
-// countTransitions counts the changes of an agent since the last pass, whoever made them. Those before the first pass belong to an earlier
-// daemon.
+// countTransitions counts the transitions of an agent since the last pass, from all sources. Those before the first pass belong to an
+// earlier daemon.
 func (r *Reconciler) countTransitions(ctx context.Context, a store.Agent) {
 	last, known := r.counted(a.ID, a.Status.GetTransitions())
 	if !known || last >= a.Status.GetTransitions() {
@@ -50,8 +50,7 @@ func (r *Reconciler) countTransition(before, tr *agboxv1.AgentTransition) {
 	}
 }
 
-// counted notes that n transitions of an agent are counted, and returns how many were before; not known: none of them was this
-// daemon's to count.
+// counted records that n transitions of an agent are counted, and returns the count before; not known: this daemon has counted none.
 func (r *Reconciler) counted(id string, n uint64) (before uint64, known bool) {
 	r.scratch.change(id, func(s *scratch) {
 		before, known = s.transitions, s.counting

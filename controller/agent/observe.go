@@ -29,34 +29,35 @@ type Observer struct {
 	memory  func(agentID string) scratch
 }
 
-// Observation is what one pass sees of one agent.
+// Observation is the result of one pass's observation of one agent.
 type Observation struct {
 	// Sandbox is the record of its sandbox.
 	Sandbox plan.Record
 	// ExecID is the exec of its newest incarnation.
 	ExecID string
 	World  agentplan.World
-	// Position is up to where the output is recorded; nil where it was not read.
+	// Position is the position up to which the output is recorded; nil: it was not read.
 	Position *storev1.AgentPosition
 
 	o  *Observer
 	a  store.Agent
 	at clock.Look
-	// unread is the output that follows the position, and next the position after it; end says that nothing comes after that.
+	// unread is the output that follows the position, and next the position after it; end: that is the end of the output.
 	unread []outputLine
 	next   *storev1.AgentPosition
 	end    bool
 	// prompt is the one that the agent works on; nil: none.
 	prompt *storev1.AgentPrompt
-	// older are the turns to summarize, and summary what came of them.
+	// older are the turns to summarize, and summary is the result.
 	older   []byte
 	summary string
-	// settled are commands whose outcome is known, and damaged why output was skipped; the pass settles the ones and logs the others.
+	// settled are helper commands whose outcome is known, damaged the reasons why output was skipped; the pass settles the former and logs
+	// the latter.
 	settled []settledHelper
 	damaged []damage
 }
 
-// outputLine is a line of output and where it was read.
+// outputLine is a line of output and its source.
 type outputLine struct {
 	src  dialect.Source
 	data []byte
@@ -68,20 +69,20 @@ type damage struct {
 	err error
 }
 
-// readBytes bounds what one pass reads of the output, and so does execjournal.MaxLines.
+// readBytes bounds the output that one pass reads, as does execjournal.MaxLines.
 const readBytes = 1 << 20
 
-// Observe observes an agent by the reading of the clock at.
+// Observe observes an agent, by the clock reading at.
 func (o *Observer) Observe(ctx context.Context, a store.Agent, at clock.Look) (*Observation, error) {
 	return o.observe(ctx, a, at, func(store.Exec) {})
 }
 
-// Plan decides what a pass would do about what was observed.
+// Plan returns what a pass would do about the observation.
 func (v *Observation) Plan() agentplan.Plan {
 	return agentplan.Decide(recordOf(v.a, v.at), v.World, v.at.Now)
 }
 
-// observe calls alive with the exec of a live process before it reads the output: a watch that alive sets up misses nothing.
+// observe calls alive with the exec of a live process before it reads the output, so a watch that alive adds misses nothing.
 func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, alive func(store.Exec)) (*Observation, error) {
 	v := &Observation{o: o, a: a, at: at, ExecID: execOf(a)}
 	rec, sb, err := o.sandbox(ctx, a.SandboxID)
@@ -90,7 +91,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 	}
 	v.observeSandbox()
 	v.observePark(ctx)
-	if !v.memory().saving { // what a drain saves stays where it is
+	if !v.memory().saving { // an agent that a drain saves is not moved
 		v.World.Destination = o.store.Destination(a.ID)
 	}
 	v.World.Found = v.memory().started != v.ExecID && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
@@ -102,7 +103,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 		return nil, err
 	}
 	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn {
-		return v, nil // its output is not needed any more
+		return v, nil // its output is no longer needed
 	}
 	for _, observe := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {
 		if err := observe(ctx); err != nil {
@@ -118,7 +119,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 
 func (v *Observation) memory() scratch { return v.o.memory(v.a.ID) }
 
-// execOf is the exec of an agent's newest incarnation.
+// execOf returns the exec ID of an agent's newest incarnation.
 func execOf(a store.Agent) string {
 	return execid.ForAgent(a.ID, a.Status.GetIncarnation())
 }
@@ -142,7 +143,7 @@ func (v *Observation) observeSandbox() {
 // from the request on.
 func (v *Observation) homeless(word string) string {
 	switch {
-	case v.Sandbox.Standing == plan.NeverReserved: // it was lost with the database, and the agent was not
+	case v.Sandbox.Standing == plan.NeverReserved: // the sandbox was lost with the database, the agent was not
 		word = "not on record"
 	case v.Sandbox.Standing != plan.Live || v.Sandbox.Desired == storev1.RunState_RUN_STATE_DELETE:
 		word = "deleted"
@@ -176,7 +177,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 	if err != nil {
 		return fmt.Errorf("look at its journal: %w", err)
 	}
-	v.World.Process = agentplan.Waiting // also when it has ended and the end is not on record yet
+	v.World.Process = agentplan.Waiting // also if it has ended and its end is not recorded yet
 	if status.Phase == execjournal.Running {
 		v.World.Process = agentplan.Alive
 		alive(ex)
@@ -184,7 +185,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 	return nil
 }
 
-// observeOutput reads what follows the position.
+// observeOutput reads the output after the position.
 func (v *Observation) observeOutput(ctx context.Context) error {
 	pos, err := v.o.store.AgentPosition(ctx, v.a.ID)
 	if err != nil {
@@ -220,7 +221,7 @@ func (v *Observation) observeOutput(ctx context.Context) error {
 	return nil
 }
 
-// lines reads from one file. Output that the container has damaged is skipped: it concerns its own agent only.
+// lines reads from one file. It skips output that the container has damaged: that concerns only its own agent.
 func (v *Observation) lines(src execjournal.Source, from int64) ([]execjournal.Line, int64, error) {
 	lines, next, err := v.o.files.ReadLines(v.a.SandboxID, v.ExecID, src, from, readBytes)
 	if err == nil && next == from && v.World.Process == agentplan.Ended {
@@ -239,8 +240,8 @@ func (v *Observation) lines(src execjournal.Source, from int64) ([]execjournal.L
 	return lines, next, nil
 }
 
-// observeInbox finds out whether the inbox holds all that the agent is to be told. A daemon remembers what it delivered until it ends; the
-// next one delivers again, which changes nothing of an inbox that has it.
+// observeInbox checks whether the inbox holds everything that the agent must receive. A daemon remembers until it ends what it delivered;
+// the next daemon delivers again, which does not change an inbox that has it.
 func (v *Observation) observeInbox(ctx context.Context) (err error) {
 	if v.World.Process != agentplan.Alive && v.World.Process != agentplan.Waiting {
 		return nil
@@ -254,7 +255,7 @@ func (v *Observation) observeInbox(ctx context.Context) (err error) {
 	return nil
 }
 
-// message names all that the agent is to be told by now.
+// message returns a key that identifies everything the agent must have received by now.
 func (v *Observation) message() string {
 	if v.prompt == nil {
 		return fmt.Sprintf("%d", v.a.Status.GetIncarnation())

@@ -15,11 +15,11 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// What a sandbox that is to stop does for its agents within agentplan.ParkGrace; part of the contract.
+// Bounds of a sandbox's stop for its agents, within agentplan.ParkGrace; part of the contract.
 const (
-	// stopSave is how long saving the work of a turn may take.
+	// stopSave bounds saving the work of a turn.
 	stopSave = 10 * time.Second
-	// turnGrace is how long a turn may last, the interrupt before its end included.
+	// turnGrace bounds a turn, including the interrupt before its end.
 	turnGrace = agentplan.ParkGrace - stopSave
 )
 
@@ -28,23 +28,23 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 	return desired == storev1.RunState_RUN_STATE_PAUSE || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
-// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or work of one that was cut off for it.
+// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or unsaved work of a turn that was interrupted for it.
 func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) bool {
 	return rec.Ending() && !plan.IsDeath(rec.Reason) &&
 		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at) || o.isSaved(rec, a, at))
 }
 
-// isSaved reports whether a drain that was there first saves the work of an agent, for as long as the end of a sandbox may take.
+// isSaved reports whether an earlier drain is saving the work of an agent, for as long as the end of a sandbox may take.
 func (o *Observer) isSaved(rec plan.Record, a store.Agent, at clock.Look) bool {
 	return o.memory(a.ID).saving && at.Now.Sub(at.Began(rec.RequestedAt)) < agentplan.ParkGrace
 }
 
-// isFrozen reports whether the last turn of an agent was ended so that its work can be saved.
+// isFrozen reports whether the last turn of an agent was ended to save its work.
 func isFrozen(a store.Agent) bool {
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
 }
 
-// turnLeft is how long the turn of an agent may still last although its sandbox is to end; 0: no longer.
+// turnLeft returns how long the turn of an agent may still run although its sandbox is ending; 0: no longer.
 func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) time.Duration {
 	if !o.hasTurn(ctx, rec, a, at) {
 		return 0
@@ -53,7 +53,7 @@ func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent,
 	return min(max(left, 0), turnGrace)
 }
 
-// Turns is the number of agents whose turns the end of a sandbox waits for.
+// Turns returns the number of agents whose turns the end of a sandbox waits for.
 func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 	if !rec.Ending() {
 		return 0
@@ -67,13 +67,13 @@ func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 	return n
 }
 
-// finishing reports whether an agent that is IDLE may still work on what its last turn was told, as a turn of its own that has begun or
-// may begin in a moment. It gets no longer than a turn does.
+// finishing reports whether an IDLE agent may still act on a nudge of its last turn, as a turn without a prompt that has started or may
+// start shortly. The bound is that of a turn.
 func (o *Observer) finishing(ctx context.Context, a store.Agent, at clock.Look) bool {
 	return o.settles(ctx, a, at) > 0
 }
 
-// settles is how long an agent may still be finishing if it prints nothing more; 0: it is not.
+// settles returns how long an agent may still be finishing if it prints nothing more; 0: it is not finishing.
 func (o *Observer) settles(ctx context.Context, a store.Agent, at clock.Look) time.Duration {
 	settle := dialect.Settles(format(a.Spec))
 	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
@@ -94,19 +94,19 @@ func (o *Observer) finishGrace() time.Duration {
 	return turnGrace
 }
 
-// wasNudged reports whether the present process was ever told to finish.
+// wasNudged reports whether the present process was ever nudged to finish.
 func wasNudged(a store.Agent) bool {
 	n := a.Status.GetIncarnation()
 	return n > 0 && n == a.Status.GetNudgedIncarnation()
 }
 
-// nudged reports whether the present turn is to be told to finish.
+// nudged reports whether the present turn must be nudged to finish.
 func nudged(a store.Agent) bool {
 	return a.Status.GetPromptId() != "" && a.Desired.GetNudgePromptId() == a.Status.GetPromptId()
 }
 
-// TurnLeft is how long the turn that an exec is in may last although its sandbox is to end; 0: no longer, or the exec is no process of an
-// agent.
+// TurnLeft returns how long the turn that an exec is in may last although its sandbox is ending; 0: no longer, or the exec is not a process
+// of an agent.
 func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record) time.Duration {
 	agentID, n, ok := execid.OfAgent(execID)
 	if !ok || !rec.Ending() {
@@ -119,7 +119,7 @@ func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record)
 	return o.turnLeft(ctx, rec, a, o.clock.Look())
 }
 
-// observePark finds out whether the process is to end although it is wanted, and what its turn gets before.
+// observePark checks whether the process must end although it should run, and how much time its turn has left.
 func (v *Observation) observePark(ctx context.Context) {
 	rec := v.Sandbox
 	v.World.Ending, v.World.InTurn = rec.Ending(), v.o.hasTurn(ctx, rec, v.a, v.at)
@@ -131,11 +131,11 @@ func (v *Observation) observePark(ctx context.Context) {
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
 	}
-	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // which accepts no requests
+	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
 	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
-// observeSave finds out how far the work of a turn is saved that the stop of its sandbox has cut off.
+// observeSave observes the save of a turn that the stop of its sandbox interrupted.
 func (v *Observation) observeSave(ctx context.Context) error {
 	if v.World.Process != agentplan.Ended || !v.World.Cancelled || v.memory().saving || !v.o.hasTurn(ctx, v.Sandbox, v.a, v.at) ||
 		wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
@@ -157,7 +157,7 @@ func (v *Observation) observeSave(ctx context.Context) error {
 
 func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
 
-// saveHelper is the save command, once for each request to stop or to delete the sandbox.
+// saveHelper returns the save command, which runs once per request to stop or to delete the sandbox.
 func (v *Observation) saveHelper() helper {
 	return saveHelper(v.a, fmt.Sprintf("stop %d", v.Sandbox.RequestedAt.UnixNano()), stopSave)
 }

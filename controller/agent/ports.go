@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Reader is what an Observer reads of the store.
+// Reader is the part of the store that an Observer reads.
 type Reader interface {
 	InstanceID() string
 	Agent(ctx context.Context, id string) (store.Agent, error)
@@ -23,7 +23,7 @@ type Reader interface {
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 }
 
-// Store is what a Reconciler needs of the store.
+// Store is the part of the store that a Reconciler uses.
 type Store interface {
 	Reader
 	LiveAgentIDs() []string
@@ -40,7 +40,7 @@ type Store interface {
 	RequestNudge(ctx context.Context, id string) (bool, error)
 }
 
-// DrainStore is what a Drainer needs of the store beside what its Reconciler does.
+// DrainStore is the part of the store that a Drainer uses beside that of its Reconciler.
 type DrainStore interface {
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
@@ -49,7 +49,7 @@ type DrainStore interface {
 	EndDrain(ctx context.Context) (bool, error)
 }
 
-// FileReader is what an Observer reads of the files of processes.
+// FileReader is the part of the files of processes that an Observer reads.
 type FileReader interface {
 	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
@@ -58,7 +58,7 @@ type FileReader interface {
 	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int) (lines []execjournal.Line, next int64, err error)
 }
 
-// Files are the files through which the daemon talks to processes of agents: *execjournal.Dir. They need no engine.
+// Files are the files by which the daemon and the processes of agents communicate: *execjournal.Dir. They need no engine.
 type Files interface {
 	FileReader
 	AppendInbox(sandboxID, execID string, offset int64, data []byte) (size int64, err error)

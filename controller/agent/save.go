@@ -16,19 +16,19 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Bounds of saving where a drain names none; they are part of the contract.
+// Bounds of saving if a drain sets none; they are part of the contract.
 const (
 	defaultSaveEach = 30 * time.Second
 	defaultSaveAll  = 60 * time.Second
-	// savers is how many agents are saved at a time.
+	// savers is how many agents are saved concurrently.
 	savers = 4
 )
 
-// exitNoWorkTree is how gitSave says that there was nothing to save.
+// exitNoWorkTree is the exit code of gitSave that means that there was nothing to save.
 const exitNoWorkTree = 66
 
-// gitSave is what saves the work of an agent whose spec does not say how. Outside a git work tree there is nothing to save; a work tree
-// is not saved if git is missing or refuses it. The commit skips hooks, which unfinished work would not pass, and names agbox if git knows no
+// gitSave saves the work of an agent whose spec has no save_command. Outside a git work tree there is nothing to save; if git is missing or
+// refuses the work tree, the save fails. The commit skips hooks, which unfinished work would not pass, and names agbox if git knows no
 // author. If the branch can't be pushed, or there is none, the work goes to a branch of its own.
 var gitSave = []string{"sh", "-c", `git rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
 	at=$(pwd -P)
@@ -42,9 +42,9 @@ git diff --cached --quiet || git commit -q --no-verify --no-gpg-sign -m "WIP: ev
 git remote get-url origin >/dev/null 2>&1 || exit 0
 git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs/heads/agbox-save-$AGBOX_EXEC_ID"`}
 
-// saveStragglers ends the processes of agents and saves their work, all within the time that the drain gives. Each agent is parked by
-// then, with its work saved or not; one whose process was not ended before the drain was over goes on. An agent whose sandbox is
-// to end is saved and ended by that, which may take a little longer.
+// saveStragglers ends the processes of agents and saves their work, all within the time that the drain sets. By then each agent is parked,
+// with its work saved or not; if the drain ends before its process does, the process continues. If the sandbox of an agent is ending, the
+// stop of the sandbox saves and ends the agent, which may take a little longer.
 func (d *Drainer) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
 	within, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
 	defer cancel()
@@ -66,14 +66,14 @@ func (d *Drainer) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, 
 	wg.Wait()
 }
 
-// endsWithSandbox reports whether the sandbox of an agent is to end: that saves its work too.
+// endsWithSandbox reports whether the sandbox of an agent is ending: its stop saves the work too.
 func (d *Drainer) endsWithSandbox(ctx context.Context, a store.Agent) bool {
 	sb, _, err := d.cfg.Sandbox(ctx, a.SandboxID)
 	return err == nil && sb.Ending()
 }
 
-// saveStraggler ends the process of one agent and saves its work. If its sandbox is to end meanwhile, that waits for this and does not save
-// the same again.
+// saveStraggler ends the process of one agent and saves its work. If a stop of its sandbox is requested meanwhile, that waits for this save
+// and does not repeat it.
 func (d *Drainer) saveStraggler(ctx, within context.Context, rec *storev1.DrainRecord, a store.Agent, slots chan struct{}) {
 	d.setSaving(a.ID, true)
 	defer func() {
@@ -122,7 +122,7 @@ func (d *Drainer) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a 
 	return true
 }
 
-// isDown reports whether an agent has no process, and that is on record.
+// isDown reports whether the record says that an agent has no process.
 func isDown(a store.Agent) bool {
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
 }
@@ -145,7 +145,7 @@ func (d *Drainer) park(ctx context.Context, a store.Agent, err error) {
 	}
 }
 
-// awaitAgent waits until is holds for an agent, for most at the longest.
+// awaitAgent waits until is holds for an agent, at most for most.
 func (d *Drainer) awaitAgent(ctx context.Context, id string, most time.Duration, is func(store.Agent) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

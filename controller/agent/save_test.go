@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// TestGitSaveTellsNothingToSaveFromNotSaved runs the default save command itself: a work tree that git does not open holds work
-// that is not saved, which is another thing than no work tree.
+// TestGitSaveTellsNothingToSaveFromNotSaved runs the default save command itself: a work tree that git cannot open holds unsaved work,
+// unlike a directory without a work tree.
 func TestGitSaveTellsNothingToSaveFromNotSaved(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("there is no git")
 	}
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dir string)
-		path    string // of programs; empty: ours
+		path    string // of programs; empty: the test's own
 		want    int
 	}{
 		"no work tree":                       {func(*testing.T, string) {}, "", exitNoWorkTree},

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// scratch is what this daemon remembers of one agent. All of it is derived and is gone with the process.
+// scratch is the memory of this daemon about one agent. All of it is derived and is lost with the process.
 type scratch struct {
-	// status says what the agent waits for. verified: a pass has judged it since the start.
+	// status is what the agent waits for. verified: a pass has judged it since the start.
 	status   string
 	verified bool
-	// delivered names all that was written to its inbox; see Observation.message. given is the newest prompt that was counted as given.
+	// delivered identifies everything that was written to its inbox; see Observation.message. given is the newest prompt that was counted
+	// as given.
 	delivered, given string
-	// alive is the newest exec of the agent that was seen running, and started the newest that this daemon has started.
+	// alive is the newest exec of the agent that was observed running, started the newest that this daemon has started.
 	alive, started string
-	// saving: a drain saves its work.
+	// saving: a drain is saving its work.
 	saving bool
-	// transitions is how many of its transitions are counted. Those before counting began are an earlier daemon's.
+	// transitions is how many of its transitions are counted. Those before counting started belong to an earlier daemon.
 	transitions uint64
 	counting    bool
-	// helpers are when this daemon began to wait for each command, by exec ID.
+	// helpers holds when this daemon started to wait for each command, by exec ID.
 	helpers map[string]time.Time
 }
 
-// waited is how long the daemon has been waiting for a command; 0: it does not wait.
+// waited returns how long the daemon has waited for a command; 0: it does not wait.
 func (s scratch) waited(execID string) time.Duration {
 	if at := s.helpers[execID]; !at.IsZero() {
 		return max(time.Since(at), 1) // by the monotonic clock, which cannot be set
@@ -32,7 +33,7 @@ func (s scratch) waited(execID string) time.Duration {
 	return 0
 }
 
-// scratchpad keeps one scratch record for each agent.
+// scratchpad keeps one scratch record per agent.
 type scratchpad struct {
 	mu sync.RWMutex
 	of map[string]*scratch

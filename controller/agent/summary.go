@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// summaryTime is part of the contract.
+	// summaryTime bounds a summary command; it is part of the contract.
 	summaryTime = 30 * time.Second
-	// maxSummary bounds what is kept of a summary, in bytes; the context has room for less.
+	// maxSummary bounds the bytes of a summary that are kept; the context has room for less.
 	maxSummary = 64 << 10
 )
 
-// summaryTurn is one line of what a summary command reads.
+// summaryTurn is one line of the input of a summary command.
 type summaryTurn struct {
 	Role        string    `json:"role"`
 	Content     string    `json:"content"`
@@ -32,8 +32,8 @@ type summaryTurn struct {
 	At          time.Time `json:"at"`
 }
 
-// observeSummary finds out whether the older turns are to be summarized before the next prompt, and what came of it. A summary
-// that fails is none: the digest takes its place.
+// observeSummary checks whether the older turns must be summarized before the next prompt, and reads the result. If the summary fails, the
+// digest takes its place.
 func (v *Observation) observeSummary(ctx context.Context) error {
 	command := v.a.Spec.GetContext().GetSummaryCommand()
 	if len(command) == 0 || v.a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || v.a.Queued == 0 || !v.World.SandboxUp ||
@@ -69,7 +69,7 @@ func (v *Observation) readSummary() error {
 	return nil
 }
 
-// olderTurns is what the context would tell as a digest, as lines.
+// olderTurns returns the turns that the context would contain as a digest, as JSON lines.
 func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	events, err := eventsThrough(ctx, v.o.store, v.a.ID, v.a.Status.GetLastSequence())
 	if err != nil {
@@ -87,7 +87,7 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// summaryHelper is the summary command, once for an incarnation.
+// summaryHelper returns the summary command, which runs once per incarnation.
 func (v *Observation) summaryHelper(stdin []byte) helper {
 	return helper{
 		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: execid.ToSummarize, key: v.ExecID, limit: summaryTime, stdin: stdin,
@@ -98,8 +98,8 @@ func (v *Observation) summaryHelper(stdin []byte) helper {
 	}
 }
 
-// summarize requests the summary. After a crash there may be more turns than those the earlier daemon asked to summarize; that summary is
-// used all the same.
+// summarize requests the summary. After a crash there may be more turns than those that the earlier daemon had summarized; its summary is
+// still used.
 func (p *pass) summarize() error {
 	h := p.summaryHelper(p.older)
 	err := p.r.startHelper(h)

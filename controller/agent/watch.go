@@ -8,18 +8,18 @@ import (
 	"github.com/agbox/agbox/internal/wait"
 )
 
-// Bounds of polling the output of agents while the kernel does not watch it.
+// Bounds of polling the output of agents while inotify does not watch it.
 const (
-	// pollInterval grows by itself with every pollAtOnce agents.
+	// pollInterval is the base interval: it grows with every pollAtOnce agents.
 	pollInterval = 100 * time.Millisecond
 	pollAtOnce   = 20
-	// watchRetry is the pause before a lost watch is set up again.
+	// watchRetry is the delay before a lost watch is set up again.
 	watchRetry = 5 * time.Second
-	// backlogReads bounds how much of one agent is read before the others have their turn.
+	// backlogReads bounds the reads of one agent's backlog before the other agents have their turn.
 	backlogReads = 64
 )
 
-// Watch adds the keys of agents that print something until ctx ends. While the kernel does not watch their output it polls.
+// Watch enqueues agents that print something, until ctx ends. While inotify does not watch their output, it polls.
 func (r *Reconciler) Watch(ctx context.Context) {
 	if r.cfg.Watch == nil {
 		return
@@ -34,7 +34,7 @@ func (r *Reconciler) Watch(ctx context.Context) {
 	}
 }
 
-// poll enqueues all agents periodically until it is time to ask the kernel for a watch again.
+// poll enqueues all agents periodically for watchRetry; then Watch tries to set up the watch again.
 func (r *Reconciler) poll(ctx context.Context) {
 	for begun := time.Now(); time.Since(begun) < watchRetry; {
 		n := len(r.cfg.Store.LiveAgentIDs())
@@ -56,29 +56,29 @@ func (r *Reconciler) printed(sandboxID, execID string) {
 	}
 }
 
-// EnqueueAll adds the keys of all agents.
+// EnqueueAll enqueues all agents.
 func (r *Reconciler) EnqueueAll() {
 	for _, id := range r.cfg.Store.LiveAgentIDs() {
 		r.cfg.Queue.Add(id)
 	}
 }
 
-// EnqueueOf adds the keys of the agents of a sandbox.
+// EnqueueOf enqueues the agents of a sandbox.
 func (r *Reconciler) EnqueueOf(sandboxID string) {
 	for _, id := range r.cfg.Store.AgentsOf(sandboxID) {
 		r.cfg.Queue.Add(id)
 	}
 }
 
-// EnqueueExec adds the key of the agent whose process an exec is, if it is one.
+// EnqueueExec enqueues the agent whose process the exec is, if it is one.
 func (r *Reconciler) EnqueueExec(execID string) {
 	if id, _, ok := execid.OfAgent(execID); ok {
 		r.cfg.Queue.Add(id)
 	}
 }
 
-// Hydrate records what the agents have printed while no daemon was there, before any pass decides, and adds their keys. An agent whose
-// output can't be read does not stop it: its own pass says why.
+// Hydrate records the output that the agents printed while no daemon ran, before any pass decides, and enqueues all agents. Unreadable
+// output of one agent does not stop Hydrate: the agent's own pass reports why.
 func (r *Reconciler) Hydrate(ctx context.Context) {
 	if r.cfg.Store.RebuildPending() {
 		return // the end of the rebuild adds the keys

@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// wordsTail is how much of the end of stderr is looked at, in bytes.
+	// wordsTail is how many bytes at the end of stderr are read.
 	wordsTail = 4 << 10
-	// maxWords bounds what is told of it, in characters.
+	// maxWords bounds the line, in characters.
 	maxWords = 200
 )
 
-// escapes are what terminals take for colours and the like: without its first character the rest would stay as text.
+// escapes are terminal escape sequences such as colours: message.Printable would drop only their first character and leave the rest as
+// text.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
 
-// observeWords records the last stderr line of a process that exited by itself, until its exit is classified.
+// observeWords records the last stderr line of a process that ended on its own, until its exit is classified.
 func (v *Observation) observeWords(envs map[string]string) {
 	switch v.a.Status.GetState() {
 	case agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED:
@@ -36,20 +37,20 @@ func (v *Observation) observeWords(envs map[string]string) {
 	}
 }
 
-// lastWords is the last line with a letter or a digit of an ended process's stderr, without the values of its environment variables. It
-// is a hint for people and empty if the file can't be read.
+// lastWords returns the last stderr line of an ended process that contains a letter or a digit, with the values of its environment
+// variables redacted. It is a hint for humans, and empty if the file can't be read.
 func (v *Observation) lastWords(envs map[string]string) string {
 	tail, err := v.o.files.Tail(v.a.SandboxID, v.ExecID, true, wordsTail)
 	if err != nil {
 		return ""
 	}
-	if len(tail) == wordsTail { // its first line is a part of one, and a secret in it may be too
+	if len(tail) == wordsTail { // the first line is incomplete, and so may be a secret in it
 		_, tail, _ = bytes.Cut(tail, []byte("\n"))
 	}
 	return lastLine(tail, v.a.Spec.GetEnvs(), envs)
 }
 
-// lastLine redacts before it cuts lines: a value may have several.
+// lastLine redacts before it splits lines: a value may span several.
 func lastLine(tail []byte, envs ...map[string]string) string {
 	text := message.Redact(message.Printable(escapes.ReplaceAll(tail, nil)), envs...)
 	for text != "" {
@@ -62,7 +63,7 @@ func lastLine(tail []byte, envs ...map[string]string) string {
 	return ""
 }
 
-// saysSomething reports whether a line is more than a bracket or a rule.
+// saysSomething reports whether a line has a letter or a digit.
 func saysSomething(line string) bool {
 	return strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }
@@ -74,7 +75,7 @@ func shortWords(line string) string {
 	return string([]rune(line)[:maxWords-3]) + "..."
 }
 
-// sandboxWaits says why a sandbox that is there is not up.
+// sandboxWaits says why an existing sandbox is not up.
 func sandboxWaits(rec plan.Record) string {
 	if rec.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
 		switch rec.Desired {

@@ -10,43 +10,43 @@ import (
 
 // Bounds.
 const (
-	// MaxAttempts starts in a row may come to nothing.
+	// MaxAttempts is how many starts in a row may fail.
 	MaxAttempts = 5
 	backOffBase = time.Second
 	backOffMax  = 5 * time.Minute
-	// HealthyAfter being ready for so long the count of attempts starts over.
+	// HealthyAfter is how long an agent must be ready for its count of attempts to be reset.
 	HealthyAfter = 10 * time.Minute
-	// helperLook is when a command that is waited for is looked at if nothing is heard of its end.
+	// helperLook is the requeue delay while an agent waits for a helper command, in case the event of its end is lost.
 	helperLook = time.Second
-	// InterruptGrace is what a turn gets to end after an interrupt, before its process is ended.
+	// InterruptGrace is how long a turn may still run after an interrupt before its process is ended.
 	InterruptGrace = 5 * time.Second
-	// ParkGrace is how long a sandbox that is to stop waits for its agents in all, but for a process that does not heed TERM. It is part
+	// ParkGrace is the total time that a sandbox waits for its agents before it stops, apart from a process that ignores TERM. It is part
 	// of the contract.
 	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one agent.
 //
-//	output that was not taken in        read it: before that nothing is judged
-//	delete                              end the process, then forget the agent
-//	delete, with its sandbox            before that what a stop of the sandbox grants a turn
-//	ended, as its sandbox wanted, in a turn   save the work, then as the next
-//	ended, as its sandbox or a drain wanted   STOPPED, and it comes back
-//	ended, as somebody wanted           STOPPED
+//	unread output                       read it: nothing is judged before that
+//	delete                              end the process, then remove the agent
+//	delete, with its sandbox            first grant the turn the time that a stop of the sandbox grants
+//	ended by its sandbox, in a turn     save the work, then as in the next row
+//	ended by its sandbox or a drain     STOPPED, and restarted automatically
+//	ended by request                    STOPPED
 //	ended with 0                        EXITED: STOPPED, or FAILED when it was not ready or in a turn
 //	ended otherwise, or lost            CRASHED: FAILED
-//	no process, though it should live   RECONCILIATION: FAILED
+//	no process, though it should run    RECONCILIATION: FAILED
 //	stopped or failed, and alive        end that process
 //	no process, to move                 move to the other sandbox
 //	stop                                end the process; STOPPED
-//	run, its sandbox or a drain ends it end the process, unless it is in a turn, which has a while to finish
-//	run, to move                        end the process, unless it is in a turn; it comes back there
-//	run, found alive by this daemon     record that
+//	run, its sandbox or a drain ends it end the process; one in a turn has a while to finish first
+//	run, to move                        end the process, after its turn; the agent restarts in the other sandbox
+//	run, found alive by this daemon     record the adoption
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
 //	run, idle                           the next prompt, unless the gates are closed
-//	run, alive                          what is not in its inbox goes there; before its while is over its turn is interrupted
+//	run, alive                          write what its inbox lacks; interrupt its turn before the time of the turn is over
 //	run, busy                           nothing
-//	run, not started or ended           start it by its policy, with back-off; after 5 attempts it needs attention
+//	run, not started or ended           start it by its policy, with backoff; after 5 attempts it needs attention
 func Decide(r Record, w World, now time.Time) Plan {
 	switch {
 	case w.Unread:
@@ -85,7 +85,7 @@ func Decide(r Record, w World, now time.Time) Plan {
 	return bringBack(r, w, now)
 }
 
-// endsNow reports whether a process is to end, to come back later: at once, or after its turn, or after its time for that.
+// endsNow reports whether a process must end now although the agent is to run again later. A process in a turn ends once its time is over.
 func (w World) endsNow(r Record) bool {
 	switch {
 	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY, w.Ending && w.Finishing > 0:
@@ -108,7 +108,7 @@ func busy(r Record, w World) Plan {
 	return wait("")
 }
 
-// untilNext is when a turn that has so much time left is looked at: when it is to be interrupted, or to end.
+// untilNext returns the requeue delay for a turn with that much time left: until its interrupt, or until its end.
 func untilNext(left time.Duration) time.Duration {
 	if left > InterruptGrace {
 		return left - InterruptGrace
@@ -116,7 +116,7 @@ func untilNext(left time.Duration) time.Duration {
 	return left
 }
 
-// lives reports whether the record says that there is a process.
+// lives reports whether the record says that the agent has a process.
 func (r Record) lives() bool {
 	switch r.State {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
@@ -127,7 +127,7 @@ func (r Record) lives() bool {
 
 func wait(why string) Plan { return Plan{Kind: Wait, Waiting: why} }
 
-// end has the process end. A frozen one can't before it is thawed.
+// end ends the process. A frozen process ends only once it is thawed.
 func (w World) end(why string) Plan {
 	if w.Frozen {
 		why = "its process ends when its sandbox is resumed"
@@ -161,7 +161,7 @@ func starting(r Record, w World, now time.Time) Plan {
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, "its process was started")
 	}
 	if !w.SandboxUp {
-		return wait(w.SandboxWaits) // frozen, it can't become ready
+		return wait(w.SandboxWaits) // a frozen process cannot become ready
 	}
 	since := r.LastStart
 	if w.UpSince.After(since) {
@@ -195,7 +195,7 @@ func idle(r Record, w World) Plan {
 	return wait("")
 }
 
-// bringBack starts an agent that is wanted to run and does not.
+// bringBack starts an agent that should run and has no process.
 func bringBack(r Record, w World, now time.Time) Plan {
 	pause, ok := r.pause()
 	switch {
@@ -213,13 +213,13 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	if left := r.ChangedAt.Add(pause).Sub(now); left > 0 && left <= pause {
 		return Plan{Kind: Wait, Next: left, Waiting: fmt.Sprintf("it is started again in %s", left.Round(time.Second))}
 	}
-	if r.Parked { // it did not come to nothing
+	if r.Parked { // its last process did not fail
 		return Plan{Kind: Spawn, Attempts: 1}
 	}
 	return Plan{Kind: Spawn, Attempts: r.attempts(r.ChangedAt) + 1}
 }
 
-// pause is how long after its end it is started again; not ok: it is not.
+// pause returns the delay between its end and its restart; not ok: it is not restarted.
 func (r Record) pause() (d time.Duration, ok bool) {
 	switch {
 	case r.State == agboxv1.AgentState_AGENT_STATE_PENDING, r.Parked:
@@ -232,7 +232,7 @@ func (r Record) pause() (d time.Duration, ok bool) {
 	return BackOff(r.attempts(r.ChangedAt)), true
 }
 
-// BackOff is the pause after so many attempts in a row that came to nothing.
+// BackOff returns the delay after that many failed attempts in a row.
 func BackOff(attempts uint32) time.Duration {
 	if attempts == 0 {
 		return backOffBase

@@ -32,7 +32,7 @@ type scene struct {
 	w World
 }
 
-// at is an agent that is well in that state.
+// at is a healthy agent in that state.
 func at(state agboxv1.AgentState) scene {
 	s := scene{
 		r: Record{

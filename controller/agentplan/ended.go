@@ -8,8 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// ended judges the end of a process that the record says is there. Its output is taken in, so a result that it had printed
-// counts.
+// ended judges the end of a process that the record says is alive. All its output has been ingested, so a result that it printed counts.
 func ended(r Record, w World, now time.Time) Plan {
 	switch {
 	case w.Process == NoProcess:
@@ -34,7 +33,7 @@ func ended(r Record, w World, now time.Time) Plan {
 	return r.unresumed(r.crashed(w.died(r), now))
 }
 
-// parkedFor tells of an end that somebody asked for, of a process that is wanted all the same.
+// parkedFor returns the reason of a requested end of a process that should run again.
 func (w World) parkedFor() string {
 	if w.Destination != "" && !w.Ending && !w.Draining {
 		return "it ended to move to another sandbox"
@@ -42,7 +41,7 @@ func (w World) parkedFor() string {
 	return "it ended with its sandbox, or for a drain"
 }
 
-// died tells of an end that came too soon.
+// died returns the reason of an end that came too early.
 func (w World) died(r Record) string {
 	text := fmt.Sprintf("its process ended with code %d", w.ExitCode)
 	switch r.State {
@@ -57,19 +56,19 @@ func (w World) died(r Record) string {
 	return text
 }
 
-// failsAt0 reports whether an end with code 0 is one that came too soon, by the table of package agentstate.
+// failsAt0 reports whether an end with code 0 came too early, by the table of package agentstate.
 func (r Record) failsAt0() bool {
 	return r.State == agboxv1.AgentState_AGENT_STATE_BUSY || r.State == agboxv1.AgentState_AGENT_STATE_STARTING && !r.ReadyIsProcess
 }
 
-// unresumed says of a process that came to nothing while it resumed a session that the session is to blame: not every program
-// tells so, and one that is asked for the same again would fail again.
+// unresumed marks the session as lost if a process ended before it was ready while it resumed a session: not every program reports that the
+// session is the cause, and another resume would fail again.
 func (r Record) unresumed(p Plan) Plan {
 	p.SessionLost = r.Resumes && r.State == agboxv1.AgentState_AGENT_STATE_STARTING
 	return p
 }
 
-// crashed tells at the last attempt that it was the last.
+// crashed records a crash; after the last attempt the agent needs attention.
 func (r Record) crashed(why string, now time.Time) Plan {
 	return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED, why), now)
 }
@@ -82,7 +81,7 @@ func (r Record) attention(p Plan, now time.Time) Plan {
 	return p
 }
 
-// attempts that count at the end of a process: one that was ready for long enough resets the count.
+// attempts returns the count at the end of a process: one that was ready for HealthyAfter resets the count.
 func (r Record) attempts(end time.Time) uint32 {
 	if !r.ReadyAt.IsZero() && end.Sub(r.ReadyAt) >= HealthyAfter {
 		return 0

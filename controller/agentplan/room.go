@@ -2,8 +2,8 @@ package agentplan
 
 import storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 
-// WaitsForRoom reports whether a plan waits while the disk has no room: it adds records, and no
-// stop or delete waits for it. Unread output stays in its log.
+// WaitsForRoom reports whether a plan waits while the disk is full: it adds records, and no stop or delete waits for it. Unread output
+// stays in its log.
 func (p Plan) WaitsForRoom(r Record, w World) bool {
 	switch p.Kind {
 	case Read, Spawn, Claim, Summarize:

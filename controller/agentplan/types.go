@@ -7,39 +7,39 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Record is what the store knows of an agent.
+// Record is the store's knowledge of an agent.
 type Record struct {
 	Run   storev1.AgentRun
 	State agboxv1.AgentState
 	// Incarnation is the number of the newest process; 0: there was none.
 	Incarnation uint64
-	// Attempts is the number of starts in a row that failed, and LastStart when the newest was: not ahead of now, and after a jump
-	// of the clock the time of the jump.
+	// Attempts is the number of failed starts in a row. LastStart is the time of the newest start: not in the future, and after a jump of
+	// the clock the time of the jump.
 	Attempts  uint32
 	LastStart time.Time
 	// ReadyAt is when the newest incarnation became ready; zero: it did not.
 	ReadyAt time.Time
-	// ChangedAt is since when it has been in its state.
+	// ChangedAt is when it entered its state.
 	ChangedAt      time.Time
 	NeedsAttention bool
-	// Parked: it comes back by itself.
+	// Parked: it is marked for automatic restart, because its sandbox, a drain or a move ends its process.
 	Parked bool
-	// ReadyIsProcess: it is ready when its process was started.
+	// ReadyIsProcess: it is ready as soon as its process has started.
 	ReadyIsProcess bool
 	Restart        RestartPolicy
 	StartTimeout   time.Duration
-	// Interrupted: its turn is to be interrupted, and that is on record.
+	// Interrupted: an interrupt of its turn is recorded.
 	Interrupted bool
-	// Queued: a prompt may be given to it.
+	// Queued: a prompt is ready to be claimed.
 	Queued bool
-	// Resumes: its newest process was to go on with a session of the program's own.
+	// Resumes: its newest process was started to resume a session of the program.
 	Resumes bool
-	// Nudged: its process was told to finish, or its turn was interrupted so that its work is saved, and it gets no further prompt: it
-	// would be told the same twice.
+	// Nudged: a nudge of its process was recorded, or its turn was interrupted to save its work. The next prompt goes to the next
+	// process: this one could receive the same prompt twice.
 	Nudged bool
 }
 
-// RestartPolicy says what follows when the process ends by itself.
+// RestartPolicy says whether a process that ended on its own is restarted.
 type RestartPolicy string
 
 // The policies. The empty one is RestartOnFailure.
@@ -60,61 +60,61 @@ const (
 	Waiting
 	// Alive: it runs.
 	Alive
-	// Ended: its end is on record.
+	// Ended: its end is recorded.
 	Ended
 )
 
-// World is what was observed.
+// World is the result of an observation.
 type World struct {
-	// SandboxUp: the sandbox is READY and wanted so. SandboxGone: it is deleted, being deleted or FAILED.
+	// SandboxUp: the sandbox is READY and wanted to run. SandboxGone: it is deleted, being deleted or FAILED.
 	SandboxUp, SandboxGone bool
-	// UpSince is since when it is READY, if it is.
+	// UpSince is when the sandbox became READY, if it is.
 	UpSince time.Time
-	// SandboxWaits says why the sandbox is not up, for a person.
+	// SandboxWaits says for a human why the sandbox is not up.
 	SandboxWaits string
 	Process      Process
-	// ExitCode, Lost and Cancelled are of one that Ended: Lost, nobody saw its end; Cancelled, somebody asked for it.
+	// ExitCode, Lost and Cancelled are set if it Ended. Lost: its end was not observed. Cancelled: its end was requested.
 	ExitCode        int
 	Lost, Cancelled bool
 	// Error is why it could not start; empty otherwise.
 	Error string
-	// Words are the last that a process which ended by itself said on its stderr, for a person; empty: none.
+	// Words is the last stderr line of a process that ended on its own, for a human; empty: none.
 	Words string
-	// Unread: there is output, or the end of it, that was not taken in.
+	// Unread: output, or the end of the output, is not ingested.
 	Unread bool
-	// Undelivered: something may be missing in the inbox: what it begins with, the claimed prompt, an interrupt.
+	// Undelivered: the inbox may lack its first bytes, the claimed prompt, a nudge or an interrupt.
 	Undelivered bool
-	// Frozen: the sandbox is paused, with its processes, or about to be.
+	// Frozen: the sandbox is paused with its processes, or about to be.
 	Frozen bool
-	// Draining: the gates are closed. Parking: what is not in a turn is to end, to come back later.
+	// Draining: the gates are closed. Parking: a process that is not in a turn ends, to be restarted later.
 	Draining, Parking bool
-	// Seen: it was alive since the start of the daemon. What a drain before that said of it holds until then.
+	// Seen: it was alive since the start of the daemon. Until then the state that an earlier drain recorded holds.
 	Seen bool
-	// Ending: its sandbox is to stop or to go. InTurn: that waits for its turn and for its work to be saved, the turn for TurnLeft.
+	// Ending: its sandbox is to be stopped or deleted. InTurn: that waits for its turn, for up to TurnLeft, and for its work to be saved.
 	Ending, InTurn bool
 	TurnLeft       time.Duration
-	// Finishing: it is IDLE, and may still do what it was told with its last turn, for so long if nothing more is heard.
+	// Finishing: it is IDLE, but may still act on a nudge of its last turn, for this long if it prints nothing more.
 	Finishing time.Duration
-	// Nudge: its turn is to be told to finish, and was not.
+	// Nudge: its turn should be nudged to finish, and has not been.
 	Nudge bool
 	// Destination is the sandbox that it is to move to; empty: none.
 	Destination string
-	// Found: its process was not started by this daemon, and that it was found is not on record.
+	// Found: an earlier daemon started its process, and the adoption is not recorded.
 	Found bool
 	// Save is the outcome of saving the work of an interrupted turn.
 	Save Save
-	// Summarizing: a summary of the past is to be made before the next prompt.
+	// Summarizing: a summary of the older turns is due before the next prompt.
 	Summarizing bool
 }
 
-// Save is how far the work of a turn that was cut off is saved.
+// Save is the progress of saving the work of an interrupted turn.
 type Save string
 
-// The values of Save; those that are recorded are the record's own words.
+// The values of Save; those that are recorded equal the strings in the record.
 const (
-	// NoSave: nobody saves it, or nobody needs to.
+	// NoSave: no save is needed, or none runs.
 	NoSave Save = ""
-	// SaveDue: it is to be saved, or is being.
+	// SaveDue: a save is due or running.
 	SaveDue  Save = "due"
 	Saved    Save = "saved"
 	NotSaved Save = "not saved"
@@ -125,33 +125,33 @@ type Kind string
 
 // The steps. Each is idempotent.
 const (
-	// Wait: nothing, until something happens or Next is over.
+	// Wait: nothing, until the key is added or Next is over.
 	Wait Kind = "wait"
-	// Read takes in what the process has printed.
+	// Read ingests the output of the process.
 	Read Kind = "read"
-	// Spawn starts another incarnation.
+	// Spawn starts the next incarnation.
 	Spawn Kind = "spawn"
-	// Claim gives the agent its next prompt.
+	// Claim assigns the agent its next prompt.
 	Claim Kind = "claim"
-	// Deliver writes into the inbox what is not there yet.
+	// Deliver writes what the inbox lacks.
 	Deliver Kind = "deliver"
 	// Transition records a change of state.
 	Transition Kind = "transition"
-	// End has the process end.
+	// End ends the process.
 	End Kind = "end"
-	// Nudge wants the present turn to be told to finish.
+	// Nudge requests a nudge of the present turn: a line that asks it to finish.
 	Nudge Kind = "nudge"
-	// Freeze wants the present turn to be interrupted.
+	// Freeze requests an interrupt of the present turn.
 	Freeze Kind = "freeze"
-	// Keep saves the work of a turn that was cut off.
+	// Keep saves the work of an interrupted turn.
 	Keep Kind = "save"
-	// Summarize has the older turns summarized for the next prompt.
+	// Summarize requests a summary of the older turns for the next prompt.
 	Summarize Kind = "summarize"
-	// Move gives it to another sandbox.
+	// Move moves it to another sandbox.
 	Move Kind = "move"
 	// Adopt records that its process was found alive at the start of the daemon.
 	Adopt Kind = "adopt"
-	// Remove forgets the agent.
+	// Remove removes the agent's record.
 	Remove Kind = "remove"
 )
 
@@ -160,24 +160,24 @@ func Kinds() []Kind {
 	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Freeze, Keep, Summarize, Move, Adopt, Remove}
 }
 
-// Plan is the one step that comes next; its effect brings about the pass after it.
+// Plan is the next step; its commit enqueues the following pass.
 type Plan struct {
 	Kind Kind
-	// Trigger and Reason are of a Transition.
+	// Trigger and Reason belong to a Transition.
 	Trigger agboxv1.AgentTrigger
 	Reason  string
-	// Parked: what a Transition or a Spawn says of coming back by itself.
+	// Parked is recorded with a Transition or a Spawn: the agent is restarted automatically.
 	Parked bool
 	// Saved is recorded with a Transition.
 	Saved Save
-	// SessionLost is recorded with a Transition: the program's own session can't be resumed.
+	// SessionLost is recorded with a Transition: the program's session can't be resumed.
 	SessionLost bool
 	// NeedsAttention is recorded with a Transition.
 	NeedsAttention bool
-	// Attempts is recorded with a Spawn: how many have come to nothing, this one included until it is ready.
+	// Attempts is recorded with a Spawn: the failed starts in a row, including this one until it is ready.
 	Attempts uint32
-	// Next is when to look again; zero: only when something happens.
+	// Next is the requeue delay; zero: none.
 	Next time.Duration
-	// Waiting says what it waits for, for a person.
+	// Waiting says for a human what the agent waits for.
 	Waiting string
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// ErrForeign says that the engine is not the one that holds this daemon's objects.
+// ErrForeign means that the engine is not the one that holds this daemon's objects.
 var ErrForeign = errors.New("this is another Docker engine than before: it holds neither the marker nor any object of " +
 	"this daemon; nothing is judged until `agbox engine confirm` says that it is the right one")
 
-// MovedError says that the engine keeps its containers elsewhere than before.
+// MovedError means that the engine keeps its containers in another place than before.
 type MovedError struct{ was, is *storev1.EngineIdentity }
 
 func (e *MovedError) Error() string {
@@ -30,7 +30,7 @@ func (e *MovedError) Error() string {
 		"are gone", e.is.GetDataRoot(), e.is.GetStorageDriver(), e.was.GetDataRoot(), e.was.GetStorageDriver())
 }
 
-// Records are what the store knows of the engine, and of the sandboxes that it should hold.
+// Records is the part of the store about the engine, and about the sandboxes that it should hold.
 type Records interface {
 	InstanceID() string
 	LiveIDs() []string
@@ -40,14 +40,14 @@ type Records interface {
 	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
 }
 
-// Questions are what an engine is asked to find out whether it is ours.
+// Questions are the calls that show whether the engine is ours.
 type Questions interface {
 	Info(ctx context.Context) (dockerx.Info, error)
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
 	VolumeExists(ctx context.Context, name string) (bool, error)
 }
 
-// Checker finds out whether the engine is ours. It changes neither the engine nor the store.
+// Checker checks whether the engine is ours. It changes neither the engine nor the store.
 type Checker struct {
 	store   Records
 	engine  Questions
@@ -75,12 +75,12 @@ func (c Checker) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 	return c.CheckMarker(ctx)
 }
 
-// RunOf is the life of the engine that gave info.
+// RunOf returns the life of the engine that gave info.
 func (c Checker) RunOf(info dockerx.Info) *storev1.EngineRun {
 	return &storev1.EngineRun{BootId: c.bootID, EngineStart: info.Run}
 }
 
-// unchanged asks the engine who it is. Errors: ErrUnavailable when it was restarted since run.
+// unchanged reads the engine's info. Errors: ErrUnavailable if it was restarted since run.
 func (c Checker) unchanged(ctx context.Context, run *storev1.EngineRun) (dockerx.Info, error) {
 	info, err := c.engine.Info(ctx)
 	if err == nil && !proto.Equal(c.RunOf(info), run) {
@@ -89,16 +89,16 @@ func (c Checker) unchanged(ctx context.Context, run *storev1.EngineRun) (dockerx
 	return info, err
 }
 
-// markerState is what is left to do about the marker of an engine that is ours.
+// markerState is what must still be done about the marker of an engine that is ours.
 type markerState int
 
 const (
 	markerDone   markerState = iota
-	markerUnsaid             // it is there and not on record: the daemon that made it died before it recorded that
+	markerUnsaid             // it exists but is not recorded: the daemon that created it died before it recorded that
 	markerDue                // it is missing: at the first start, or because it was pruned
 )
 
-// marker tells our engine from another one by a labelled volume that was made at the first start. The engine's own ID proves
+// marker distinguishes our engine from another one by a labelled volume that was created at the first start. The engine's own ID proves
 // nothing. An engine without the marker is ours if it holds any object of a live record.
 func (c Checker) marker(ctx context.Context) (markerState, error) {
 	there, err := c.engine.VolumeExists(ctx, naming.MarkerVolume(c.store.InstanceID()))
@@ -123,11 +123,11 @@ func (c Checker) marker(ctx context.Context) (markerState, error) {
 	return markerDue, nil
 }
 
-// identityChange is an identity of the engine to record; was is nil when there is none on record.
+// identityChange is an identity of the engine to record; was is nil if none is recorded.
 type identityChange struct{ was, is *storev1.EngineIdentity }
 
-// identity compares the engine's storage driver and data root with those on record. Different ones are to be recorded if the engine
-// lists every recorded sandbox, as after an operator moved the data root. Nil: they are on record. Errors: *MovedError, and those of the
+// identity compares the engine's storage driver and data root with the recorded ones. Different ones must be recorded if the engine lists
+// every recorded sandbox, as after an operator moved the data root. Nil: they are recorded already. Errors: *MovedError, and those of the
 // engine and the store.
 func (c Checker) identity(ctx context.Context, info dockerx.Info) (*identityChange, error) {
 	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
@@ -215,8 +215,8 @@ func (c Checker) holdsOurs(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// holdsTraces is holdsOurs while records are being rebuilt. A sandbox that has a directory may be one of those that are not on record
-// yet, whatever instance its objects name; without any directory no object is expected.
+// holdsTraces replaces holdsOurs while records are being rebuilt. A sandbox with a directory may be one that is not recorded yet, whichever
+// instance its objects name; without any directory no object is expected.
 func (c Checker) holdsTraces(ctx context.Context, live map[string]bool) (bool, error) {
 	dirs, err := c.dirs()
 	if err != nil {
@@ -224,7 +224,7 @@ func (c Checker) holdsTraces(ctx context.Context, live map[string]bool) (bool, e
 	}
 	runs := map[string]bool{}
 	for _, d := range dirs {
-		if d.SandboxID == "" { // not one for logs
+		if d.SandboxID == "" { // not a directory of logs
 			runs[filepath.Base(d.Path)] = true
 		}
 	}

@@ -1,5 +1,5 @@
-// Package enginelink holds the connection to the engine and knows whether its answers may be believed: it answers, its events are
-// followed, and it is the engine that holds this daemon's objects. Checker is the part that only reads.
+// Package enginelink holds the connection to the engine and knows whether its answers can be trusted: it answers, its events are subscribed
+// to, and it is the engine that holds this daemon's objects. Checker is the part that only reads.
 package enginelink
 
 import (
@@ -23,28 +23,28 @@ import (
 
 // Bounds of the link to the engine.
 const (
-	// linkBackoff doubles from the first to the second while the engine can't be reached.
+	// The delay between connection attempts doubles from linkBackoffBase to linkBackoffMax.
 	linkBackoffBase = 100 * time.Millisecond
 	linkBackoffMax  = 5 * time.Second
-	// probeInterval is the time between two questions to an engine whose events are followed.
+	// probeInterval is the time between two probes of a connected engine.
 	probeInterval = 5 * time.Second
 )
 
-// Store is what the link needs of the store.
+// Store is the part of the store that the link uses.
 type Store interface {
 	Records
 	SetMarkerWritten(ctx context.Context) error
 	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
 }
 
-// Engine is what the link needs of the engine.
+// Engine is the part of the engine that the link uses.
 type Engine interface {
 	Questions
 	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 }
 
-// Options are what a link works with. All are required.
+// Options are the dependencies of a Link. All are required.
 type Options struct {
 	Store   Store
 	Engine  Engine
@@ -54,18 +54,18 @@ type Options struct {
 	// BootID is the kernel's boot ID.
 	BootID string
 
-	// Event is called with each event about an object of ours. It must not block.
+	// Event is called with each event about one of our objects. It must not block.
 	Event func(dockerx.Event)
-	// Returned is called when the engine can be believed again, or has another life than before.
+	// Returned is called when the engine is usable again, or has another life than before.
 	Returned func()
-	// StreamEnded is called when a stream of events has ended, or goes on under another life of the engine.
+	// StreamEnded is called when a stream of events has ended, or continues in another life of the engine.
 	StreamEnded func()
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
 }
 
-// Link holds the subscription to the engine's events and knows whether the engine can be believed. Make one with New.
+// Link holds the subscription to the engine's events and knows whether the engine is usable. Create one with New.
 type Link struct {
 	checks Checker
 	o      Options
@@ -74,18 +74,18 @@ type Link struct {
 
 	mu    sync.RWMutex
 	state State
-	// seen is when the last event was; zero before the first.
+	// seen is the time of the last event; zero before the first.
 	seen time.Time
 	info dockerx.Info
 }
 
-// State is what a link knows of the engine.
+// State is the link's knowledge of the engine.
 type State struct {
-	// Problem says in one sentence why the engine's state is unknown; empty while the engine can be believed.
+	// Problem says in one sentence why the engine's state is unknown; empty while the engine is usable.
 	Problem string
-	// Since is when the first of the problems in a row began.
+	// Since is when the first of consecutive problems started.
 	Since time.Time
-	// Info is what the engine last said of itself; the zero value while there is a problem.
+	// Info is the engine's last info; the zero value while there is a problem.
 	Info dockerx.Info
 }
 
@@ -101,17 +101,17 @@ func New(o Options) *Link {
 // Checker returns the part of the link that only reads.
 func (l *Link) Checker() Checker { return l.checks }
 
-// RunOf is Checker.RunOf.
+// RunOf calls Checker.RunOf.
 func (l *Link) RunOf(info dockerx.Info) *storev1.EngineRun { return l.checks.RunOf(info) }
 
-// Problem says in one sentence why the engine's state is unknown; empty while the engine can be believed.
+// Problem returns in one sentence why the engine's state is unknown; empty while the engine is usable.
 func (l *Link) Problem() string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.state.Problem
 }
 
-// Warning says in one sentence what is dangerous about the engine's set-up; empty when nothing is.
+// Warning returns in one sentence what is dangerous about the engine's configuration; empty: nothing.
 func (l *Link) Warning() string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -121,21 +121,21 @@ func (l *Link) Warning() string {
 	return ""
 }
 
-// Life returns the present life of the engine, or the problem for which its state is unknown.
+// Life returns the present life of the engine, or the problem because of which its state is unknown.
 func (l *Link) Life() (run *storev1.EngineRun, problem string) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.RunOf(l.state.Info), l.state.Problem
 }
 
-// Info is what the engine last said of itself, also while it is away; the zero value before its first answer.
+// Info returns the engine's last info, also while it is away; the zero value before its first answer.
 func (l *Link) Info() dockerx.Info {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.info
 }
 
-// State is what is known of the engine now.
+// State returns the present state of the link.
 func (l *Link) State() State {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -202,8 +202,8 @@ func (l *Link) lost(err error) {
 	l.set(s)
 }
 
-// session subscribes, then checks that the engine is ours, then reports that it is back. The subscription comes first so that no change
-// falls between the first list and the first event.
+// session subscribes, then checks that the engine is ours, then reports it as usable. It subscribes first so that no change falls between
+// the first list and the first event.
 func (l *Link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -242,9 +242,9 @@ func (l *Link) handle(e dockerx.Event) {
 	}
 }
 
-// overlap is how far before the last event, or before the start, a subscription begins. The engine sends the event of a container's end
-// before its lists show the end: an end just before the subscription may be missing from the first list, so its event must come again.
-// An event that comes twice costs a pass.
+// overlap is how far before the last event, or before the start, a subscription starts. The engine sends the event of a container's end
+// before its lists show the end: the first list may miss an end just before the subscription, so its event must be sent again. An event
+// that is sent twice costs a pass.
 const overlap = 10 * time.Second
 
 func (l *Link) since() time.Time {
@@ -256,7 +256,7 @@ func (l *Link) since() time.Time {
 	return l.seen.Add(-overlap)
 }
 
-// probe asks the engine every probeInterval whether it answers: an engine that hangs keeps its stream of events open.
+// probe reads the engine's info every probeInterval: an engine that hangs keeps its stream of events open.
 func (l *Link) probe(ctx context.Context) {
 	for wait.For(ctx, probeInterval) == nil {
 		info, err := l.o.Engine.Info(ctx)
@@ -284,7 +284,7 @@ func (l *Link) probe(ctx context.Context) {
 	}
 }
 
-// identify reads the engine's life, which belongs to the stream that is already open, and checks that it is ours.
+// identify reads the engine's life, which is that of the open stream, and checks that the engine is ours.
 func (l *Link) identify(ctx context.Context) error {
 	info, err := l.o.Engine.Info(ctx)
 	if err != nil {
@@ -300,7 +300,7 @@ func (l *Link) identify(ctx context.Context) error {
 	return nil
 }
 
-// CheckMarker is Checker.CheckMarker. It also marks an engine that proved to be ours in another way.
+// CheckMarker calls Checker.CheckMarker. It also marks an engine that was found to be ours in another way.
 func (l *Link) CheckMarker(ctx context.Context) error {
 	state, err := l.checks.marker(ctx)
 	switch {
@@ -312,7 +312,7 @@ func (l *Link) CheckMarker(ctx context.Context) error {
 	return l.mark(ctx, plan.BecauseEngineMarked)
 }
 
-// CheckSame is Checker.CheckSame. It also records a new identity and marks the engine; see CheckMarker.
+// CheckSame calls Checker.CheckSame. It also records a new identity and marks the engine; see CheckMarker.
 func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 	info, err := l.checks.unchanged(ctx, run)
 	if err != nil {
@@ -324,7 +324,7 @@ func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 	return l.CheckMarker(ctx)
 }
 
-// recordIdentity records the engine's storage driver and data root if they are to be believed; see Checker.identity.
+// recordIdentity records the engine's storage driver and data root if they can be trusted; see Checker.identity.
 func (l *Link) recordIdentity(ctx context.Context, info dockerx.Info) error {
 	change, err := l.checks.identity(ctx, info)
 	if err != nil || change == nil {
@@ -337,7 +337,7 @@ func (l *Link) recordIdentity(ctx context.Context, info dockerx.Info) error {
 	return l.o.Store.SetEngineIdentity(ctx, change.is)
 }
 
-// markEngine is the one action on the engine that is no step of a plan.
+// markEngine is the only action on the engine that is not a step of a plan.
 const markEngine plan.Kind = "mark-engine"
 
 func (l *Link) mark(ctx context.Context, because plan.Reason) error {
@@ -351,7 +351,7 @@ func (l *Link) mark(ctx context.Context, because plan.Reason) error {
 	return l.o.Store.SetMarkerWritten(ctx)
 }
 
-// Confirm marks the engine that answers now as ours, on the word of an operator, and returns what it said of itself.
+// Confirm marks the present engine as ours, because an operator confirmed it, and returns its info.
 func (l *Link) Confirm(ctx context.Context) (dockerx.Info, error) {
 	info, err := l.o.Engine.Info(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package exec converges execs: it requests and cancels commands in sandboxes and records their ends. A pass over one exec reads its
+// Package exec reconciles execs: it requests and cancels commands in sandboxes and records their ends. A pass over one exec reads its
 // journal, decides (package plan) and acts. It needs the store and the files of the exec, never the engine.
 package exec
 
@@ -23,31 +23,32 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Options are what a Reconciler works with.
+// Options are the dependencies of a Reconciler.
 type Options struct {
 	Store Store
 	Files Files
-	// Sandbox returns what the store knows of a sandbox, as the passes over that sandbox decide by it.
+	// Sandbox returns the record of a sandbox, as the passes over that sandbox use it.
 	Sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	// TurnLeft is how long the turn of an agent that an exec is in may last although its sandbox is to end; 0: no longer, or the exec
-	// is no process of an agent.
+	// TurnLeft returns how long the turn of an agent that an exec is in may last although its sandbox is ending; 0: no longer, or the exec
+	// is not a process of an agent.
 	TurnLeft func(ctx context.Context, execID string, rec plan.Record) time.Duration
-	// Limits are those in force for an exec of a sandbox that starts now.
+	// Limits returns the limits of an exec of a sandbox that starts now.
 	Limits func(sandboxID string) Limits
-	// IdleTTL is how long a sandbox may be idle before it is stopped; 0: forever.
+	// IdleTTL returns how long a sandbox may be idle before it is stopped; 0: forever.
 	IdleTTL func(sb store.Sandbox) time.Duration
-	// MakeRoom releases disk space for a step that ends an exec and found none. It must not block for long. Nil: there is none to release.
+	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
+	// free.
 	MakeRoom func() bool
-	// Queue is the queue of execs, and Sandboxes that of sandboxes.
+	// Queue is the queue of execs, Sandboxes that of sandboxes.
 	Queue     Queue
 	Sandboxes interface {
 		Add(id string)
 		AddAfter(id string, d time.Duration)
 	}
-	// Watch calls notify whenever the journal of an exec may have changed, with execID "" for any of the sandbox and both "" for any at
-	// all, until ctx ends. Nil: execs are observed only when something else adds their key.
+	// Watch calls notify whenever the journal of an exec may have changed, until ctx ends. An empty execID means any exec of the sandbox,
+	// both empty any exec. Nil: execs are observed only when another source adds their key.
 	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
-	// Changed is called when the journal of one exec may have changed, with internal ones included, such as hooks.
+	// Changed is called when the journal of an exec may have changed; the exec may be internal, such as a hook.
 	Changed func(sandboxID, execID string)
 
 	Logger  *slog.Logger
@@ -56,7 +57,8 @@ type Options struct {
 
 // Limits bound an exec.
 type Limits struct {
-	// LogBytes bounds each log of a command, AgentLogBytes that of a process of an agent, whose outbox has LogBytes; 0: no bound.
+	// LogBytes bounds each log of a command and the outbox of an agent's process, AgentLogBytes each log of an agent's process; 0: no
+	// bound.
 	LogBytes, AgentLogBytes int64
 	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
 	KillAtLogLimit bool
@@ -64,7 +66,7 @@ type Limits struct {
 	CancelGrace time.Duration
 }
 
-// Store is what a Reconciler needs of the store.
+// Store is the part of the store that a Reconciler uses.
 type Store interface {
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
@@ -89,13 +91,13 @@ type Queue interface {
 	Forget(id string)
 }
 
-// Reconciler carries out passes over execs. It keeps nothing in memory.
+// Reconciler makes passes over execs. It keeps nothing in memory.
 type Reconciler struct{ cfg Options }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler { return &Reconciler{cfg: o} }
 
-// Reconcile is one pass over one exec.
+// Reconcile makes one pass over one exec.
 func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
 	ex, err := r.cfg.Store.Exec(ctx, id)
 	if errdefs.IsNotFound(err) || err == nil && ex.End != nil {
@@ -125,7 +127,7 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 		if err != nil {
 			return queue.Result{}, fmt.Errorf("close the fence: %w", r.makeRoom(err))
 		}
-		p = plan.DecideExec(want, sandbox.PhaseOf(status)) // whoever made the journal first has decided
+		p = plan.DecideExec(want, sandbox.PhaseOf(status)) // the first to create the journal has decided
 	}
 	switch p.Action {
 	case plan.ExecRequest:
@@ -138,7 +140,7 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 	return queue.Result{Next: p.Next}, nil
 }
 
-// recordEnd removes the request before it records the end: no pass over the exec does anything afterwards.
+// recordEnd removes the request before it records the end: after that no pass over the exec does anything.
 func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Record, end *storev1.ExecEnd) error {
 	if err := r.cfg.Files.Forget(ex.SandboxID, ex.ID); err != nil {
 		return fmt.Errorf("remove the request: %w", err)
@@ -156,14 +158,14 @@ func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Reco
 	return r.scheduleIdle(ctx, ex.SandboxID)
 }
 
-// scheduleIdle enqueues the sandbox for when it may have been idle for too long. An exec costs no pass over its sandbox now.
+// scheduleIdle enqueues the sandbox for the time when its idle TTL may have passed. The end of an exec costs no pass over its sandbox now.
 func (r *Reconciler) scheduleIdle(ctx context.Context, sandboxID string) error {
 	sb, err := r.cfg.Store.Sandbox(ctx, sandboxID)
 	if err != nil {
 		return fmt.Errorf("load record: %w", err)
 	}
 	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
-		r.cfg.Sandboxes.Add(sandboxID) // its stop came during this pass
+		r.cfg.Sandboxes.Add(sandboxID) // its stop was requested during this pass
 		return nil
 	}
 	if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
@@ -180,7 +182,7 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
 	}
 	if _, _, agent := execid.OfAgent(ex.ID); agent {
-		// The output of an agent is its conversation: nothing of it is dropped. The next process has a log of its own.
+		// The output of an agent is its conversation: none of it is dropped. The next process has its own log.
 		q.Inbox, q.LogLimitAction, q.OutboxLimitBytes = true, execjournal.LogLimitKill, q.LogLimitBytes
 		q.LogLimitBytes = l.AgentLogBytes
 	}
@@ -209,7 +211,7 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 	}
 }
 
-// EndOf returns the terminal record of an exec: that of the outcome if it has a state, or else what the journal says of the end.
+// EndOf returns the terminal record of an exec: that of the outcome if it has a state, else the end that the journal says.
 func EndOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
 	end := &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
 	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
@@ -247,8 +249,8 @@ func runFailure(j execjournal.Journal) string {
 	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
 }
 
-// makeRoom releases disk space if err says that there was none to end an exec, and returns err. The pass is repeated with back-off: with a
-// used-up quota on btrfs, not even the forms of a cancel and a fence that need no block find room.
+// makeRoom frees disk space if err says that there was none to end an exec, and returns err. The pass is retried with backoff: with an
+// exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail.
 func (r *Reconciler) makeRoom(err error) error {
 	if r.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
 		r.cfg.MakeRoom()

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/recovery"
 )
 
-// A rebuilt record of an end says what the pass of its exec would have recorded.
+// A rebuilt record of an end equals the one that the pass over the exec would have recorded.
 func TestARebuiltExecEndsAsItsPassWouldHaveSaid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := execjournal.Journal{

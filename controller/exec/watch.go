@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/wait"
 )
 
-// Adopt watches the journals that an earlier daemon left, and adds the keys of its execs.
+// Adopt watches the journals that an earlier daemon left, and enqueues its execs.
 func (r *Reconciler) Adopt() {
 	for _, id := range r.cfg.Store.LiveIDs() {
 		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
@@ -20,17 +20,17 @@ func (r *Reconciler) Adopt() {
 	r.EnqueueAll()
 }
 
-// EnqueueAll adds the keys of all execs without a recorded end.
+// EnqueueAll enqueues all execs without a recorded end.
 func (r *Reconciler) EnqueueAll() { r.EnqueueOf("") }
 
-// EnqueueOf adds the keys of the execs of a sandbox without a recorded end.
+// EnqueueOf enqueues the execs of a sandbox without a recorded end.
 func (r *Reconciler) EnqueueOf(sandboxID string) {
 	for _, id := range r.cfg.Store.ActiveExecs(sandboxID) {
 		r.cfg.Queue.Add(id)
 	}
 }
 
-// RetryAll resets the back-off of all execs without a recorded end, and adds their keys.
+// RetryAll resets the backoff of all execs without a recorded end, and enqueues them.
 func (r *Reconciler) RetryAll() {
 	for _, id := range r.cfg.Store.ActiveExecs("") {
 		r.cfg.Queue.Forget(id)
@@ -38,10 +38,10 @@ func (r *Reconciler) RetryAll() {
 	}
 }
 
-// watchRetry is the pause before a lost watch is set up again.
+// watchRetry is the delay before a lost watch is set up again.
 const watchRetry = 5 * time.Second
 
-// Watch adds the keys of execs whose journals change until ctx ends. Without a watch, execs are late until the next resync at most.
+// Watch enqueues execs whose journals change, until ctx ends. Without a watch, the next resync enqueues them.
 func (r *Reconciler) Watch(ctx context.Context) {
 	if r.cfg.Watch == nil {
 		return

@@ -20,24 +20,24 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Agents reads agents and decides about them, as their passes do: *agent.Observer, whose ports only read.
+// Agents observes agents and decides about them as their passes do: *agent.Observer, whose ports only read.
 type Agents interface {
 	Observe(ctx context.Context, a store.Agent, at clock.Look) (*agent.Observation, error)
 }
 
-// AgentOptions are what an AgentExplainer works with. All are required.
+// AgentOptions are the dependencies of an AgentExplainer. All are required.
 type AgentOptions struct {
 	// Agent and Sandbox read records of the store.
 	Agent   func(ctx context.Context, id string) (store.Agent, error)
 	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
 	Agents  Agents
-	// Engine is what is known of the engine.
+	// Engine returns the link's state of the engine.
 	Engine func() enginelink.State
-	// Clock reads the clock of deadlines.
+	// Clock reads the clock that deadlines use.
 	Clock func() clock.Look
-	// Queue is that of agents.
+	// Queue is the queue of agents.
 	Queue Queue
-	// Status says what an agent waits for; unverified: no pass has judged it since the daemon started.
+	// Status returns what an agent waits for; unverified: no pass has judged it since the daemon started.
 	Status func(agentID string) (line string, unverified bool)
 }
 
@@ -47,8 +47,8 @@ type AgentExplainer struct{ o AgentOptions }
 // NewAgentExplainer returns an AgentExplainer.
 func NewAgentExplainer(o AgentOptions) *AgentExplainer { return &AgentExplainer{o} }
 
-// Agent is Explainer.Sandbox for an agent, by its ID. An agent's passes need no engine, so it is explained without one too; the response
-// says beside it what is wrong with the engine. Errors: AGENT_NOT_FOUND; ErrUnavailable.
+// Agent explains an agent, by its ID, as Explainer.Sandbox explains a sandbox. Passes over agents need no engine, so neither does this; the
+// response also says what is wrong with the engine. Errors: AGENT_NOT_FOUND; ErrUnavailable.
 func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -63,14 +63,14 @@ func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.Explain
 	return e.response(), nil
 }
 
-// agentExplanation is that of one agent at one moment.
+// agentExplanation explains one agent at one moment.
 type agentExplanation struct {
 	o  AgentOptions
 	a  store.Agent
 	at clock.Look
 
 	blind error             // why there is no decision
-	box   string            // its sandbox, for people
+	box   string            // its sandbox, for humans
 	envs  map[string]string // of the sandbox
 	view  *agent.Observation
 	plan  agentplan.Plan
@@ -110,7 +110,7 @@ func (e *agentExplanation) response() *agboxv1.ExplainResponse {
 	return r
 }
 
-// agentWanted is the word for what is wanted; empty when the record does not say.
+// agentWanted returns the word for the desired state; empty: the record has none.
 func agentWanted(a store.Agent) string {
 	if a.Desired == nil {
 		return ""
@@ -118,7 +118,7 @@ func agentWanted(a store.Agent) string {
 	return strings.ToLower(enum.Word(a.Desired.GetRun()))
 }
 
-// agentWord is the word for a state; empty when the record has none.
+// agentWord returns the word for a state; empty: the record has none.
 func agentWord(s agboxv1.AgentState) string {
 	if s == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
 		return ""
@@ -126,7 +126,7 @@ func agentWord(s agboxv1.AgentState) string {
 	return enum.Word(s)
 }
 
-// waiting says why nothing happens now.
+// waiting returns why nothing happens now.
 func (e *agentExplanation) waiting() string {
 	switch {
 	case errdefs.IsDataLoss(e.blind):
@@ -140,13 +140,13 @@ func (e *agentExplanation) waiting() string {
 	return e.redact(e.plan.Waiting)
 }
 
-// ended reports whether the record says that the process has.
+// ended reports whether the record says that the process has ended.
 func (e *agentExplanation) ended() bool {
 	s := e.a.Status.GetState()
 	return s == agboxv1.AgentState_AGENT_STATE_STOPPED || s == agboxv1.AgentState_AGENT_STATE_FAILED
 }
 
-// redact takes env values of the agent and of its sandbox out of a text that may quote a program.
+// redact removes env values of the agent and of its sandbox from a text that may quote a program.
 func (e *agentExplanation) redact(text string) string {
 	return message.Redact(strings.ToValidUTF8(text, ""), e.a.Spec.GetEnvs(), e.envs)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 )
 
-// boxState is the state of its sandbox. The record of one that is gone has none any more.
+// boxState returns the state of its sandbox. The record of a deleted sandbox has none.
 func (e *agentExplanation) boxState() string {
 	if s := e.view.Sandbox.State; s != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
 		return enum.Word(s)
@@ -20,7 +20,7 @@ func (e *agentExplanation) boxState() string {
 	return enum.Word(agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 
-// observed is a line for its sandbox, its process, its files, its prompts, and for a drain.
+// observed returns one line each for the sandbox, the process, the files, the prompts, and a drain.
 func (e *agentExplanation) observed() []string {
 	if e.blind != nil {
 		return nil
@@ -79,7 +79,7 @@ func (e *agentExplanation) process() string {
 	return text + fmt.Sprintf("ended with exit code %d", w.ExitCode)
 }
 
-// output says how far the output is taken in; empty where nobody looked.
+// output says how much of the output is ingested; empty if it was not read.
 func (e *agentExplanation) output() string {
 	pos := e.view.Position
 	switch {
@@ -91,7 +91,7 @@ func (e *agentExplanation) output() string {
 	return fmt.Sprintf("output: all of %d bytes is taken in", pos.GetStdoutOffset())
 }
 
-// differences says what is not as wanted, one line each.
+// differences returns what differs from the desired state, one line each.
 func (e *agentExplanation) differences() (lines []string) {
 	st := e.a.Status
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -120,7 +120,7 @@ func (e *agentExplanation) differences() (lines []string) {
 	return lines
 }
 
-// nextSteps is the step that a pass would take now, if any; the next pass decides again.
+// nextSteps returns the step that a pass would run now, if any; the next pass decides again.
 func (e *agentExplanation) nextSteps() []string {
 	p := e.plan
 	line := string(p.Kind)
@@ -140,7 +140,7 @@ func (e *agentExplanation) nextSteps() []string {
 	return []string{line}
 }
 
-// stepReasons are what the steps of an agent are for, where the plan does not say it.
+// stepReasons are the reasons of an agent's steps where the plan has none.
 var stepReasons = map[agentplan.Kind]string{
 	agentplan.Read: "what the process has printed is taken in", agentplan.Claim: "the next prompt is its turn",
 	agentplan.Deliver: "what it is told goes to its inbox", agentplan.End: "the process is cancelled",
@@ -150,7 +150,7 @@ var stepReasons = map[agentplan.Kind]string{
 	agentplan.Move: "it goes to its other sandbox", agentplan.Adopt: "that its process was found alive is recorded",
 }
 
-// deadlines is what time brings about while nothing else happens.
+// deadlines returns the deadline of the plan, if time alone causes the next step.
 func (e *agentExplanation) deadlines() []*agboxv1.ExplainDeadline {
 	d := &agboxv1.ExplainDeadline{At: timestamppb.New(e.at.Now.Add(e.plan.Next))}
 	switch state := e.a.Status.GetState(); {

@@ -12,8 +12,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 )
 
-// deadlines are those that bring something about while a sandbox stays as it is, soonest first. One that has passed is among
-// them until it was acted on.
+// deadlines returns the deadlines of a sandbox that stays as it is, soonest first. An expired deadline is included until it was acted on.
 func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*agboxv1.ExplainDeadline {
 	if rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		return nil
@@ -37,7 +36,7 @@ func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*ag
 
 type deadlineList []*agboxv1.ExplainDeadline
 
-// add adds the one that is ttl after since; none when there is no since, or no ttl.
+// add adds the deadline ttl after since; none if since is zero or ttl is not positive.
 func (l *deadlineList) add(kind string, since time.Time, ttl time.Duration, action string) {
 	if ttl > 0 && !since.IsZero() {
 		l.at(kind, since.Add(ttl), action)

@@ -12,8 +12,8 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// differences says what of a sandbox is not as wanted, one line each. failure is the message of a FAILED one. It decides
-// nothing: that what is not in the spec is so is read from the plan.
+// differences returns what of a sandbox differs from the desired state, one line each. failure is the message of a FAILED one. It decides
+// nothing: the plan says which parts are not in the spec.
 func differences(rec plan.Record, failure string, w plan.World, p plan.Plan) []string {
 	d := &differ{rec: rec, w: w}
 	create := rec.ErrorCode == plan.CodeCreateFailed
@@ -65,10 +65,10 @@ func stateWord(s agboxv1.SandboxState) string {
 	return enum.Word(s)
 }
 
-// find returns the container of the primary, or of a service, whatever its name; nil: there is none.
+// find returns the container of the primary (""), or of a service, under any name; nil: there is none.
 func (d *differ) find(service string) *plan.Container { return plan.PartOf(d.rec, d.w, service) }
 
-// leftovers are what should be gone.
+// leftovers adds the objects that should be gone.
 func (d *differ) leftovers() {
 	for _, ct := range d.w.Containers {
 		d.add("container %s is still there", ct.Name)
@@ -81,7 +81,7 @@ func (d *differ) leftovers() {
 	}
 }
 
-// down: nothing of it should run, and a stopped one keeps its primary.
+// down adds what runs although nothing should, and a missing primary of a stopped sandbox.
 func (d *differ) down() {
 	for _, ct := range d.w.Containers {
 		if ct.Alive() {
@@ -115,7 +115,7 @@ func (d *differ) paused() {
 	}
 }
 
-// running: everything of the spec should be up, and well.
+// running adds the parts of the spec that are not running and healthy.
 func (d *differ) running() {
 	if len(d.w.Networks) == 0 {
 		d.add("network %s is missing", naming.Network(d.rec.ID))
@@ -146,7 +146,7 @@ func (d *differ) part(name string, s plan.Service) {
 	}
 }
 
-// missing tells of a container that does not run.
+// missing adds a container that does not run.
 func (d *differ) missing(ct *plan.Container, name string) {
 	switch {
 	case ct == nil:

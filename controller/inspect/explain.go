@@ -1,5 +1,5 @@
-// Package inspect answers questions about what there is: Explainer says what a pass would do, and Collector lists what is left of
-// sandboxes that are no more. By the types of their ports they cannot change a sandbox: a Collector removes garbage through one Remover.
+// Package inspect explains the observed state: Explainer says what a pass would do, and Collector lists the leftovers of sandboxes that no
+// longer exist. By the types of their ports they cannot change a sandbox: a Collector removes garbage through one Remover.
 package inspect
 
 import (
@@ -25,7 +25,7 @@ import (
 // timeout bounds one explanation. It is part of the contract.
 const timeout = 10 * time.Second
 
-// Sandboxes reads sandboxes and decides about them, as their passes do: *sandbox.Reader with ports that only read.
+// Sandboxes observes sandboxes and decides about them as their passes do: *sandbox.Reader with ports that only read.
 type Sandboxes interface {
 	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
 	Observe(ctx context.Context, v sandbox.View, run *storev1.EngineRun) (sandbox.Sight, error)
@@ -33,26 +33,26 @@ type Sandboxes interface {
 	Policy(sb store.Sandbox, at clock.Look) plan.Policy
 }
 
-// Queue knows why the last pass over a key failed: *queue.Loop.
+// Queue returns why the last pass over a key failed: *queue.Loop.
 type Queue interface {
 	Failure(key string) queue.Failure
 	Tries(key string) int
 }
 
-// ExplainOptions are what an Explainer works with. All are required.
+// ExplainOptions are the dependencies of an Explainer. All are required.
 type ExplainOptions struct {
 	// Sandbox reads a record of the store.
 	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
-	// Sandboxes returns a reader for one explanation, which may keep what it sees to itself.
+	// Sandboxes returns a reader for one explanation; it shares no memory with the passes.
 	Sandboxes func() Sandboxes
-	// Engine is what is known of the engine, and RunOf its life.
+	// Engine returns the link's state of the engine, and RunOf the engine's life.
 	Engine func() enginelink.State
 	RunOf  func(info dockerx.Info) *storev1.EngineRun
-	// Clock reads the clock of deadlines.
+	// Clock reads the clock that deadlines use.
 	Clock func() clock.Look
-	// Queue is that of sandboxes.
+	// Queue is the queue of sandboxes.
 	Queue Queue
-	// Status says in one sentence what a sandbox waits for.
+	// Status returns in one sentence what a sandbox waits for.
 	Status func(sandboxID string) string
 }
 
@@ -62,9 +62,9 @@ type Explainer struct{ o ExplainOptions }
 // NewExplainer returns an Explainer.
 func NewExplainer(o ExplainOptions) *Explainer { return &Explainer{o} }
 
-// Sandbox says what is wanted of a sandbox, what there is, what differs, and what a pass would do now or why it waits, by the same code
-// as a pass. It takes no step and writes nothing. Without the engine it tells what is on record. Sandboxes that are deleted, and damaged
-// records, are explained too. Errors: Refusal SANDBOX_NOT_FOUND for an ID that neither the store nor the engine knows; ErrUnavailable.
+// Sandbox returns the desired and the observed state of a sandbox, their differences, and what a pass would do now or why it waits, by the
+// same code as a pass. It runs no step and writes nothing. Without the engine it returns what is recorded. It also explains deleted
+// sandboxes and damaged records. Errors: Refusal SANDBOX_NOT_FOUND for an ID that neither the store nor the engine knows; ErrUnavailable.
 func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainRes
 	return e.response(seen), nil
 }
 
-// explanation is that of one sandbox at one moment.
+// explanation explains one sandbox at one moment.
 type explanation struct {
 	o      ExplainOptions
 	reader Sandboxes
@@ -93,7 +93,7 @@ type explanation struct {
 	at     clock.Look
 
 	link  enginelink.State // as it was before the observation
-	blind error            // why nothing was seen of an engine that can be believed
+	blind error            // why there is no observation of a usable engine
 	world plan.World
 	plan  plan.Plan
 }
@@ -122,7 +122,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 		EngineProblem: e.link.Problem,
 	}
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
-		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also when its history is purged
+		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also if its history is purged
 	}
 	if seen {
 		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
@@ -140,7 +140,7 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 	return r
 }
 
-// desiredWord is what is wanted; empty when nobody knows.
+// desiredWord returns the word for the desired state; empty: unknown.
 func desiredWord(rec plan.Record, sb store.Sandbox) string {
 	if rec.Standing == plan.Gone || rec.Standing == plan.Unswept {
 		return "delete"
@@ -151,7 +151,7 @@ func desiredWord(rec plan.Record, sb store.Sandbox) string {
 	}[sb.Desired.GetRunState()]
 }
 
-// waiting says why nothing happens now.
+// waiting returns why nothing happens now.
 func (e *explanation) waiting() string {
 	status := e.o.Status(e.rec.ID)
 	switch {
@@ -181,10 +181,10 @@ func (e *explanation) waiting() string {
 	return ""
 }
 
-// retrying is what the status of a sandbox begins with whose last pass failed.
+// retrying is the prefix of a sandbox's status whose last pass failed.
 const retrying = "retrying: "
 
-// redact takes env values out of a text that may quote the engine or a program.
+// redact removes env values from a text that may quote the engine or a program.
 func (e *explanation) redact(text string) string {
 	envs := []map[string]string{e.sb.Spec.GetEnvs()}
 	for _, svc := range slices.Concat(e.sb.Spec.GetRequiredServices(), e.sb.Spec.GetOptionalServices()) {

@@ -24,7 +24,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// gcTimeout is for what one call begins to remove; with the last removal, it is done before the API gives up.
+// gcTimeout bounds the time in which one call starts removals; so the last one ends before the API times out.
 const gcTimeout = 20 * time.Second
 
 // Kinds of garbage. They are part of the contract.
@@ -34,27 +34,27 @@ const (
 	kindDirectory = "directory"
 )
 
-// Records are what a Collector reads of the store.
+// Records is the part of the store that a Collector reads.
 type Records interface {
 	RebuildPending() bool
 	Reserved(ctx context.Context, id string) (bool, error)
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 }
 
-// Decisions are what a Collector asks about one sandbox: *sandbox.Reader.
+// Decisions are a Collector's questions about one sandbox: *sandbox.Reader.
 type Decisions interface {
 	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
 	Glance(ctx context.Context, id string, w *plan.World, at clock.Look) (plan.Plan, plan.Record, store.Sandbox, error)
 }
 
-// Remover removes garbage. What is gone already is removed without an error.
+// Remover removes garbage. Removing an item that is already gone succeeds.
 type Remover interface {
 	RemoveContainer(ctx context.Context, id string) error
 	RemoveNetwork(ctx context.Context, id string) error
 	RemoveDir(path string) error
 }
 
-// CollectOptions are what a Collector works with. All are required.
+// CollectOptions are the dependencies of a Collector. All are required.
 type CollectOptions struct {
 	Records   Records
 	Sandboxes Decisions
@@ -63,11 +63,11 @@ type CollectOptions struct {
 	Containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	// Dirs lists the directories of sandboxes on the host.
 	Dirs func() ([]execjournal.SandboxDir, error)
-	// Life is the present life of the engine, or the problem for which its state is unknown.
+	// Life returns the present life of the engine, or the problem because of which its state is unknown.
 	Life func() (run *storev1.EngineRun, problem string)
-	// CheckMarker makes sure that the engine is ours.
+	// CheckMarker checks that the engine is ours.
 	CheckMarker func(ctx context.Context) error
-	// Clock reads the clock of deadlines.
+	// Clock reads the clock that deadlines use.
 	Clock   func() clock.Look
 	Remover Remover
 
@@ -75,7 +75,7 @@ type CollectOptions struct {
 	Metrics *metrics.Metrics
 }
 
-// Collector lists and removes what is left of sandboxes that are no more.
+// Collector lists and removes the leftovers of sandboxes that no longer exist.
 type Collector struct {
 	lister
 	remover Remover
@@ -106,17 +106,17 @@ func NewCollector(o CollectOptions) *Collector {
 	}
 }
 
-// Collect lists what is left of sandboxes that are no more: containers and networks with our label, outside of what a live sandbox may
-// have, and directories. Unless it is a dry run it removes them, but for those of sandboxes that this store never knew, which are only
-// removed when req.Unknown says so. An item that could not be removed says why and is listed again next time. Nothing is judged while the
-// engine's state is unknown, or while records are being rebuilt. Errors: ErrUnavailable.
+// Collect lists the leftovers of sandboxes that no longer exist: directories, and containers and networks with our label that are not part
+// of a live sandbox. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
+// An item that could not be removed has an error and is listed again next time. Nothing is judged while the engine's state is unknown, or
+// while records are being rebuilt. Errors: ErrUnavailable.
 func (c *Collector) Collect(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
 	ctx, cancel := context.WithTimeout(ctx, gcTimeout)
 	defer cancel()
 	if err := c.mayJudge(ctx); err != nil {
 		return nil, err
 	}
-	dirs, err := c.garbageDirs(ctx) // first: a sandbox that is accepted from here on has its directories after the list
+	dirs, err := c.garbageDirs(ctx) // first: a sandbox accepted from now on gets its directories after this list
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (c *Collector) Collect(ctx context.Context, req *agboxv1.CollectGarbageRequ
 	return items, nil
 }
 
-// mayJudge makes sure that the engine is ours and that the records are complete.
+// mayJudge checks that the engine is ours and that the records are complete.
 func (l *lister) mayJudge(ctx context.Context) error {
 	if l.records.RebuildPending() {
 		return garbageRefusal("records are being rebuilt; what is garbage is known when that is done")
@@ -141,7 +141,7 @@ func (l *lister) mayJudge(ctx context.Context) error {
 	if _, problem := l.life(); problem != "" {
 		return garbageRefusal(problem)
 	}
-	err := l.marker(ctx) // it may have been replaced since the link to it was judged
+	err := l.marker(ctx) // it may have been replaced since the link was last checked
 	if errors.Is(err, enginelink.ErrForeign) {
 		return garbageRefusal(enginelink.ErrForeign.Error())
 	}
@@ -152,7 +152,7 @@ func garbageRefusal(message string) error {
 	return &store.Refusal{Reason: "UNAVAILABLE", Class: errdefs.ErrUnavailable, Message: message}
 }
 
-// errKept says why an item that was listed as garbage stays.
+// errKept says why an item listed as garbage is kept.
 var errKept = errors.New("it is no garbage any more")
 
 // remove checks by the same rules that an item is still garbage, removes it, and records the outcome in the item.

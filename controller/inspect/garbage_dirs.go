@@ -12,9 +12,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// garbageDirs judges the directories of sandboxes on the host. They are listed before anything is asked about them: a
-// directory is made after its sandbox was accepted, so the sandbox of each one is known by then. Whatever is used by a
-// container that is not ours is left out: somebody else knows its sandbox.
+// garbageDirs judges the directories of sandboxes on the host. It lists them before it reads any record: a directory is created after its
+// sandbox was accepted, so the sandbox of each listed directory is known by then. It leaves out directories used by a container that is not
+// ours: another daemon knows that sandbox.
 func (l *lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	dirs, err := l.dirs()
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error
 	return garbage, nil
 }
 
-// judgeDir says why the directory of a sandbox is garbage; empty: it is not.
+// judgeDir returns why the directory of a sandbox is garbage; empty: it is not.
 func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
 	if id == "" {
 		return "no sandbox that is known has it", true, nil
@@ -70,7 +70,7 @@ func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknow
 	return "", false, nil
 }
 
-// stillGarbageDir looks again, and makes sure that no container has it mounted, whoever made that.
+// stillGarbageDir judges the directory again, and checks that no container of any daemon has it mounted.
 func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
 	if g.GetSandboxId() == "" {
 		return l.stillNobodys(ctx, g.GetName())
@@ -92,7 +92,7 @@ func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) er
 	return nil
 }
 
-// stillNobodys looks again at a directory whose sandbox can't be told.
+// stillNobodys judges again a directory whose sandbox is unknown.
 func (l *lister) stillNobodys(ctx context.Context, runName string) error {
 	_, ids, err := l.usersOfDirs(ctx)
 	if err != nil {
@@ -108,7 +108,8 @@ func (l *lister) stillNobodys(ctx context.Context, runName string) error {
 	return nil
 }
 
-// usersOfDirs are the sandboxes that any daemon's containers on this engine name, and which of them have one that is not ours.
+// usersOfDirs returns the sandboxes that containers of all daemons on this engine name, and which of them have a container that is not
+// ours.
 func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
 	containers, err := l.containers(ctx, map[string]string{naming.SandboxID: ""})
 	if err != nil {
@@ -125,9 +126,9 @@ func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids 
 	return foreign, ids, nil
 }
 
-// knownIDs are those of all sandboxes in memory, damaged ones too, and of the deleted ones that are not purged.
+// knownIDs returns all sandboxes in memory, including damaged ones, and if deleted is set the deleted ones that are not purged.
 func (l *lister) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
-	// A read of the file waits for what is committed to be in memory.
+	// A read of the file waits until commits are in memory.
 	if _, err := l.records.Reserved(ctx, ""); err != nil {
 		return nil, err
 	}

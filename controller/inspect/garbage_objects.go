@@ -18,7 +18,7 @@ type held struct {
 	items []*agboxv1.GarbageItem
 }
 
-// garbageObjects judges what carries our label, of one sandbox unless that is empty: containers first, then networks.
+// garbageObjects judges the objects with our label, of one sandbox unless sandboxID is empty: containers first, then networks.
 func (l *lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
 	all, err := l.heldObjects(ctx, sandboxID)
 	if err != nil {
@@ -38,7 +38,7 @@ func (l *lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agbox
 
 var order = map[string]int{kindContainer: 0, kindNetwork: 1}
 
-// heldObjects is by sandbox ID; empty is what names none.
+// heldObjects returns the objects by sandbox ID; empty: objects that name no sandbox.
 func (l *lister) heldObjects(ctx context.Context, sandboxID string) (map[string]*held, error) {
 	run, problem := l.life()
 	if problem != "" {
@@ -77,7 +77,7 @@ func item(kind, id, name string, labels map[string]string) *agboxv1.GarbageItem 
 	return &agboxv1.GarbageItem{Kind: kind, Id: id, Name: name, SandboxId: labels[naming.SandboxID]}
 }
 
-// garbageOf are those of the objects of one sandbox that it may not have.
+// garbageOf returns the objects of one sandbox that it should not have.
 func (l *lister) garbageOf(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
 	if id == "" {
 		return judged(h.items, true, "it carries this store's label and names no sandbox"), nil
@@ -96,17 +96,17 @@ func (l *lister) garbageOf(ctx context.Context, id string, h *held) ([]*agboxv1.
 	case plan.Live:
 		return l.outsideSpec(ctx, id, h)
 	}
-	return nil, nil // of a damaged record nobody knows
+	return nil, nil // nothing is known about a damaged record
 }
 
-// Reasons that are the same for objects and directories.
+// Reasons shared by objects and directories.
 const (
 	reasonGone    = "its sandbox is deleted"
 	reasonUnknown = "this store never knew its sandbox"
 	reasonUnswept = "cleanup_ttl deleted its sandbox after a failure, while the engine may not have shown it"
 )
 
-// outsideSpec are the objects that the sandbox's own pass would remove.
+// outsideSpec returns the objects that the sandbox's own pass would remove.
 func (l *lister) outsideSpec(ctx context.Context, id string, h *held) ([]*agboxv1.GarbageItem, error) {
 	p, _, _, err := l.sandboxes.Glance(ctx, id, &h.world, l.clock())
 	if err != nil {
@@ -127,8 +127,8 @@ func judged(items []*agboxv1.GarbageItem, unknown bool, reason string) []*agboxv
 	return items
 }
 
-// standing is what the store says of an ID now. A commit is in the file a moment before it is in memory; who asks twice does
-// not take a sandbox that was just accepted for one that is gone.
+// standing returns the present standing of an ID. A commit is in the file a moment before it is in memory; reading twice avoids that a
+// sandbox that was just accepted counts as gone.
 func (l *lister) standing(ctx context.Context, id string) (plan.Standing, error) {
 	rec, _, err := l.sandboxes.Record(ctx, id)
 	if err == nil && rec.Standing == plan.Gone {

@@ -6,8 +6,8 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 )
 
-// afterResume returns the steps that a resume with recover would take for a STOPPED or FAILED sandbox, as a pass would decide them, or the
-// reason of its refusal. For others it returns nothing.
+// afterResume returns the steps that a resume with recover would run for a STOPPED or FAILED sandbox, as a pass would decide them, or the
+// reason of its refusal. For other states it returns nothing.
 func (e *explanation) afterResume() (steps []string, refusal string) {
 	failed := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	stopped := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && e.rec.Desired == storev1.RunState_RUN_STATE_STOP

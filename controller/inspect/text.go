@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// observed is one line for the engine and, if it was looked at, one for each container and network.
+// observed returns one line for the engine and, if it was observed, one for each container and network.
 func (e *explanation) observed(seen bool) []string {
 	if !seen {
 		why := e.link.Problem
@@ -34,7 +34,7 @@ func (e *explanation) observed(seen bool) []string {
 	return lines
 }
 
-// part says which part of its sandbox a container is.
+// part names the part of the sandbox that a container is.
 func part(ct plan.Container) string {
 	switch {
 	case ct.Service != "":
@@ -45,7 +45,7 @@ func part(ct plan.Container) string {
 	return ct.Component
 }
 
-// condition is what a container does, or how it ended.
+// condition returns the state of a container, or how it ended.
 func condition(ct plan.Container) string {
 	switch {
 	case ct.Alive():
@@ -74,7 +74,7 @@ func condition(ct plan.Container) string {
 	return text
 }
 
-// nextSteps is what a pass would do now, in order. Steps and reasons are named as in the audit lines of the log.
+// nextSteps returns what a pass would do now, in order. Steps and reasons are named as in the audit lines of the log.
 func (e *explanation) nextSteps() (lines []string) {
 	lines = e.records(lines, e.plan.Before.Events)
 	for _, s := range e.plan.Steps {
@@ -112,7 +112,7 @@ func (e *explanation) step(s plan.Step) string {
 	return fmt.Sprintf("%s (%s)", s.Kind, s.Reason)
 }
 
-// object is what a step is about, by its name; empty: the sandbox.
+// object returns the name of a step's object; empty: the sandbox.
 func (e *explanation) object(s plan.Step) string {
 	switch s.Kind {
 	case plan.EnsureImage:
@@ -137,7 +137,7 @@ func (e *explanation) object(s plan.Step) string {
 	return e.containerName(s)
 }
 
-// containerName is empty for a step that is about no container.
+// containerName is empty for a step without a container.
 func (e *explanation) containerName(s plan.Step) string {
 	for _, ct := range e.world.Containers {
 		if s.ID != "" && ct.ID == s.ID {
@@ -155,7 +155,7 @@ func (e *explanation) containerName(s plan.Step) string {
 	return ""
 }
 
-// shortID is an ID of the engine as it shows them itself.
+// shortID shortens an ID as the engine's own tools do.
 func shortID(id string) string {
 	const n = 12
 	if len(id) <= n {

@@ -10,17 +10,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// bringUp is the way of a sandbox to READY: of a create, of a resume, and of the restart after the engine's or the
-// host's death.
+// bringUp computes the next steps of a sandbox towards READY: of a create, of a resume, or of the restart after the engine's or the host's
+// death.
 type bringUp struct {
 	r   Record
 	w   World
 	pol Policy
 	now time.Time
-	// creates: what is missing is made; otherwise it fails the attempt.
+	// creates: missing parts are created; otherwise a missing part fails the attempt.
 	creates bool
 	reason  Reason
-	// life is that under which this attempt has started what it has: what died under another one did not die by itself.
+	// life is the engine's life in which this attempt started its containers: a container that died in another life did not end on its own.
 	life *storev1.EngineRun
 
 	mine     parts
@@ -43,7 +43,7 @@ func copyOf(p *storev1.Progress) *storev1.Progress {
 	return proto.CloneOf(p)
 }
 
-// create continues a create from wherever it is.
+// create continues a create from its present point.
 func create(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseCreate)
 	b.creates, b.p.Waiting = true, "creating"
@@ -59,11 +59,11 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 	return b.run()
 }
 
-// resume starts what there is.
+// resume starts the existing containers.
 func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseResume)
 	b.p.Waiting = "resuming"
-	if r.Recover && len(w.Stopping) > 0 { // stops of the failure are still running, and would end the containers that this resume starts
+	if r.Recover && len(w.Stopping) > 0 { // stops of the failure still run, and would end the containers that this resume starts
 		b.p.Waiting = "waiting for a stop to end"
 		return b.p
 	}
@@ -82,10 +82,10 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	return b.run()
 }
 
-// aClockApart is how far apart two readings of one clock may be that were taken side by side; with more, it was set back between.
+// aClockApart is the largest tolerated difference between adjacent clock readings; a larger one means that the clock was set back.
 const aClockApart = time.Minute
 
-// since is t, or when the clock last jumped if that was later, or t is of a clock that was ahead.
+// since returns t, or the last jump of the clock if that was later or if t lies in the future.
 func (b *bringUp) since(t time.Time) time.Time {
 	if b.pol.AwakeSince.After(t) || t.Sub(b.now) > aClockApart {
 		return b.pol.AwakeSince
@@ -93,9 +93,9 @@ func (b *bringUp) since(t time.Time) time.Time {
 	return t
 }
 
-// restart starts everything again after a death of the engine or the host. That it is under way, and for which life, is on
-// record first: so a restart that was cut off is still told of, and a service that dies by itself meanwhile is told from
-// one that the death took along. What was started for an earlier life counts no more.
+// restart starts all containers again after a death of the engine or the host. The restart and the life it is for are recorded first: so an
+// interrupted restart still gets its event, and a service that ends on its own meanwhile is distinguished from one that the death ended.
+// Starts in an earlier life no longer count.
 func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 	b := newBringUp(r, w, pol, now, causeReasons[cause])
 	b.p.Waiting = "restarting"
@@ -115,14 +115,14 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 	return b.up(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, string(cause)))
 }
 
-// diedWithEngine reports that the engine or the host has died since this attempt started what it has.
+// diedWithEngine reports that the engine or the host has died since this attempt started its containers.
 func (b *bringUp) diedWithEngine() bool {
 	last := compare(b.life, b.w.Run)
 	return last == engineDeath || last == hostDeath
 }
 
-// takenByDeath forgets that parts were started that a death of the engine or the host took along. It counts for all of them
-// at once: the first that is started again is on record with the new life, in which the others have not been started.
+// takenByDeath clears the starts of the parts that a death of the engine or the host ended. It clears all of them at once: the first part
+// that is started again records the new life, in which the others have not been started.
 func (b *bringUp) takenByDeath() {
 	if b.diedWithEngine() {
 		b.forgetStarts()
@@ -130,16 +130,16 @@ func (b *bringUp) takenByDeath() {
 	}
 }
 
-// recordForgotten has what was forgotten on record before anything is started again: a pass that is cut off leaves parts that
-// run, and the next one must not take them for those of before, which were released and healthy.
+// recordForgotten records the cleared starts before anything is started again. Otherwise the pass after an interrupted one would find
+// running parts and take them for the earlier ones, which were released and healthy.
 func (b *bringUp) recordForgotten() {
 	if !proto.Equal(b.progress, copyOf(b.r.Progress)) {
 		b.recordFirst()
 	}
 }
 
-// recordFirst has the progress on record before the steps are taken: what is frozen is so until they are. The report that notes what
-// was started, and in which life of the engine, may have been too late; then that life is recorded here.
+// recordFirst records the progress before the steps run: a frozen container counts as frozen until then. If the report of the starts and of
+// their engine life was too late, that life is recorded here.
 func (b *bringUp) recordFirst() {
 	if b.life == nil {
 		b.p.Before.EngineRun = b.w.Run
@@ -148,9 +148,8 @@ func (b *bringUp) recordFirst() {
 	b.p.Before.Progress.Frozen = b.r.Progress.GetFrozen()
 }
 
-// forgetStarts forgets that what is dead was started. What is alive has outlived the engine: a primary that was released in
-// this run of its own is not looked at as one that has just begun. What is dead starts over and was not thawed, so that its
-// health is waited for.
+// forgetStarts clears the starts of dead parts. A part that is alive has outlived the engine: a primary that was released in this run is
+// not checked as if it had just started. A dead part starts over and was not thawed, so the pass waits for its health.
 func (b *bringUp) forgetStarts() {
 	if c := b.mine.primary; c == nil || !c.Alive() {
 		b.progress.PrimaryStarted, b.progress.Released, b.progress.Thawed = false, false, false
@@ -170,7 +169,7 @@ func (b *bringUp) beginRestart() {
 	b.p.Before.Progress = proto.CloneOf(b.progress)
 }
 
-// missing names a part that only a create makes, or is empty. An optional service that is missing is its own failure.
+// missing names a missing part that only a create makes; empty: none is missing. A missing optional service is a failure of its own.
 func (b *bringUp) missing() string {
 	switch {
 	case b.mine.primary == nil:
@@ -186,15 +185,15 @@ func (b *bringUp) missing() string {
 	return ""
 }
 
-// reconnect attaches disconnected containers to the sandbox's network, or to the one that this pass makes.
+// reconnect attaches disconnected containers to the sandbox's network, or to the one that this pass creates.
 func (b *bringUp) reconnect() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
 		b.p.add(Step{Kind: ConnectNetwork, ID: c.ID, Network: b.mine.networkID(), Service: c.Service, Reason: BecauseDisconnected})
 	}
 }
 
-// materials are what containers are made of. Images come first and all at once: they take longest, and a spec with a bad
-// one leaves nothing behind.
+// materials adds the steps for what containers need before they are created. All images come first: they take longest, and a spec with an
+// invalid image leaves nothing behind.
 func (b *bringUp) materials() {
 	b.p.add(Step{Kind: MakeInputs, Reason: b.reason})
 	for _, s := range b.r.Wanted.Services {
@@ -210,7 +209,7 @@ func (b *bringUp) materials() {
 	}
 }
 
-// run starts everything and reports READY when nothing is left to wait for.
+// run starts the sandbox and reports READY when nothing is left to wait for.
 func (b *bringUp) run() Plan {
 	if p, up := b.start(); !up {
 		return p

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What began by a clock that was ahead began, as far as anybody can tell, when the clock was set back.
+// A wait whose start lies in the future, because the clock was ahead, counts from the moment the clock was set back.
 func TestAWaitIsBoundedByAClockThatIsSetBack(t *testing.T) {
 	for _, row := range []struct {
 		name           string

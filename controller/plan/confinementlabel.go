@@ -9,7 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// ConfinementLabel is the value of the confinement label, from which a record is rebuilt; empty for a sandbox without one.
+// ConfinementLabel returns the value of the confinement label, from which a record is rebuilt; empty for a sandbox without a confinement.
 func ConfinementLabel(c *storev1.Confinement) (string, error) {
 	if c == nil {
 		return "", nil
@@ -21,8 +21,8 @@ func ConfinementLabel(c *storev1.Confinement) (string, error) {
 	return string(body), nil
 }
 
-// ParseConfinementLabel reads a confinement label; an absent one (empty) is nil. Fields that this release does not know are left
-// out. Errors: ErrInvalidArgument.
+// ParseConfinementLabel decodes a confinement label; an empty one is nil. It drops fields that this release does not know. Errors:
+// ErrInvalidArgument.
 func ParseConfinementLabel(label string) (*storev1.Confinement, error) {
 	if label == "" {
 		return nil, nil //nolint:nilnil // the sandbox has none

@@ -11,44 +11,44 @@ import (
 
 // Bounds of waiting.
 const (
-	// unclearRetry: a container that is being removed or restarted is looked at again after this.
+	// unclearRetry is the requeue delay while a container is being removed or restarted.
 	unclearRetry = time.Second
-	// lifeRetry: an engine that does not tell of its life is asked again after this.
+	// lifeRetry is the requeue delay while the engine does not report its life.
 	lifeRetry = 10 * time.Second
-	// stopMargin is added to the cancel grace before a stop no longer waits for its execs to record their ends.
+	// stopMargin is added to the cancel grace; after both a stop no longer waits for its execs to record their ends.
 	stopMargin = 30 * time.Second
 )
 
 // Decide returns what to do for one sandbox.
 //
-//	gone                 remove containers, networks: orphans, audited; its files went before it was gone
+//	gone                 remove containers, networks: orphans, audited; its files were removed before it was gone
 //	never reserved       report, touch nothing
 //	unswept              report, touch nothing
-//	a part in doubt      no verdict, no step; look again
+//	a part in doubt      no verdict, no step; observe again
 //	delete, stop         an agent's turn has a while to finish first
-//	delete               end execs, remove containers, networks, and files once no agent that stays has something in it; DELETED
-//	                     only when all is gone
+//	delete               end execs, remove containers, networks, and files once every agent that outlives it has left;
+//	                     DELETED only when all is gone
 //	  by cleanup_ttl     of one that failed as missing: while a container of it runs, its objects and files are kept; DELETED
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
-//	failed as missing    as before the failure, once the missing part is there
+//	failed as missing    as before the failure, once the missing part is observed
 //	failed otherwise     end execs, stop what runs; keep it; delete it after cleanup_ttl
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
 //	                     delete it after cleanup_ttl
 //	run, being created   inputs, images, network, required services one after another to health, primary, copies, start,
-//	                     hooks: whatever is missing, in that order
-//	pause                freeze the primary, then the services; PAUSED; one that died by itself fails it, one that the engine's
-//	                     or the host's death took along is stopped
-//	  for long           demoted: stopped, PAUSED still; delete it after pause.stopped_gc_after
-//	run, being resumed   what is frozen is thawed, services first; a missing part fails the sandbox; otherwise start what is
+//	                     hooks: the missing ones, in that order
+//	pause                freeze the primary, then the services; PAUSED; a primary that ended on its own fails it; one that the
+//	                     engine's or the host's death ended leaves it stopped
+//	  for long           demoted: stopped, but still PAUSED; delete it after pause.stopped_gc_after
+//	run, being resumed   thaw what is frozen, services first; a missing part fails the sandbox; otherwise start what is
 //	                     stopped, in the same order
-//	run, ready           at its deadline what the spec says; what somebody froze is thawed; otherwise nothing; the engine's death
-//	                     restarts everything in the same order; a primary that ended by itself fails it, unless its policy brings
-//	                     it back; a primary or network that is missing fails it
-//	  its services       a fall and a recovery are told once each; a policy brings back what ended
-//	  optional services  are made and started without anybody waiting for them, while the sandbox is created or ready
-//	any live one         objects outside the spec are removed, audited; limits that were changed are applied
+//	run, ready           at its deadline what the spec says; thaw what was frozen from outside; otherwise nothing; the engine's
+//	                     death restarts everything in the same order; a primary that ended on its own fails it, unless its
+//	                     restart policy restarts it; a missing primary or network fails it
+//	  its services       each failure and each recovery gets one event; a restart policy restarts what ended
+//	  optional services  are created and started while the sandbox is created or ready; nothing waits for them
+//	any live one         remove objects outside the spec, audited; apply changed limits
 //	after a jump of the clock, no deadline is acted on for a while
-//	being removed        no verdict, look again; the same for one that restarts and is to run
+//	being removed        no verdict, observe again; the same for a container that restarts and should run
 func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
 	case Gone:
@@ -81,13 +81,14 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	return create(r, w, p, now)
 }
 
-// unclear reports a container on which nothing may be decided now. One that restarts forever must still stop and go.
+// unclear reports a container on which nothing may be decided now. A sandbox whose container restarts forever can still be stopped and
+// deleted.
 func (r Record) unclear(c Container, now time.Time) bool {
 	runs := r.Desired == storev1.RunState_RUN_STATE_RUN && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	return c.Status == "removing" || runs && (c.Status == "restarting" || c.mayBeOOM(now))
 }
 
-// sweep removes what a deleted sandbox left behind, such as a create that the engine had swallowed and ran late.
+// sweep removes the objects of a deleted sandbox, such as those of a create that the engine ran late.
 func sweep(w World, p Policy) Plan {
 	steps := removals(w, BecauseOrphan)
 	if p.KeepOrphans && len(steps) > 0 {
@@ -113,11 +114,11 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	if r.ActiveExecs > 0 {
 		p.Waiting = "waiting for execs to end"
-		return p // their ends are read from files that go last; each end adds the key
+		return p // their ends are read from files that are removed last; each end adds the key
 	}
 	if r.Leaving > 0 {
 		p.Waiting = "waiting for its agents to leave; `agbox agent list` says what keeps them"
-		return p // what they said last is in those files too
+		return p // the agents' last output is in those files too
 	}
 	if !keep {
 		p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
@@ -125,11 +126,11 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))
 }
 
-// reasonCleanup is the reason of a delete that cleanup_ttl asked for.
+// reasonCleanup is the reason of a delete that cleanup_ttl requested.
 const reasonCleanup = "cleanup_ttl"
 
-// deletedByMistake reports that cleanup_ttl deletes the sandbox for a verdict of absence, and that a container of it runs. Then its
-// objects and files stay, and once it is DELETED they are Unswept.
+// deletedByMistake reports that cleanup_ttl deletes the sandbox because of a verdict of absence while a container of it runs. Then its
+// objects and files are kept, and once it is DELETED they are Unswept.
 func (r Record) deletedByMistake(w World) bool {
 	return r.Reason == reasonCleanup && r.Progress.GetMissing() && slices.ContainsFunc(w.Containers, Container.Alive)
 }
@@ -164,7 +165,7 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	return due
 }
 
-// cleanup deletes a sandbox that has been of no use for too long.
+// cleanup deletes a STOPPED or FAILED sandbox after CleanupTTL.
 func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 	if pol.CleanupTTL <= 0 {
 		return p
@@ -200,7 +201,7 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	return p.with(phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, r.Reason))
 }
 
-// waitsForTurns is what the end of a sandbox says while agents may finish.
+// waitsForTurns is the status of a sandbox whose stop or delete waits for agents to finish their turns.
 const waitsForTurns = "waiting for agents to finish"
 
 // stopPatience is how long a stop waits for its execs to record their ends, and for agents to finish.

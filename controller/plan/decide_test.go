@@ -58,7 +58,7 @@ func primary(status string) Container {
 	}
 }
 
-// render writes a plan as one line, in the order in which it is carried out.
+// render writes a plan as one line, in the order of execution.
 func render(p Plan) string {
 	var parts []string
 	event := func(e *agboxv1.SandboxEvent) {

@@ -14,11 +14,11 @@ const (
 	CodeContainerNotRunning = "CONTAINER_NOT_RUNNING"
 	CodeContainerMissing    = "CONTAINER_MISSING"
 	CodeNetworkMissing      = "NETWORK_MISSING"
-	// CodeServiceFailed is of SANDBOX_SERVICE_FAILED only.
+	// CodeServiceFailed is used by SANDBOX_SERVICE_FAILED only.
 	CodeServiceFailed = "SANDBOX_SERVICE_FAILED"
 )
 
-// phase is an event about the sandbox as a whole.
+// phase returns an event about the sandbox as a whole.
 func phase(t agboxv1.EventType, s agboxv1.SandboxState, reason string) *agboxv1.SandboxEvent {
 	return &agboxv1.SandboxEvent{
 		EventType:    t,
@@ -29,7 +29,7 @@ func phase(t agboxv1.EventType, s agboxv1.SandboxState, reason string) *agboxv1.
 
 func failed(code, message string) *agboxv1.SandboxEvent { return Failed(code, message) }
 
-// Failed is the event that makes a sandbox FAILED.
+// Failed returns the event that makes a sandbox FAILED.
 func Failed(code, message string) *agboxv1.SandboxEvent {
 	e := phase(agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, "")
 	e.GetSandboxPhase().ErrorCode, e.GetSandboxPhase().ErrorMessage = code, message
@@ -42,7 +42,7 @@ func preparing() *agboxv1.SandboxEvent {
 	return e
 }
 
-// FailureCode is the code for an error that ends the attempt to make a sandbox run, by what it was about to become.
+// FailureCode returns the error code of a failed attempt to start a sandbox, by the state that the attempt was to reach.
 func FailureCode(r Record) string {
 	switch {
 	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
@@ -53,7 +53,7 @@ func FailureCode(r Record) string {
 	return CodeCreateFailed
 }
 
-// aboutService is an event about one service.
+// aboutService returns an event about one service.
 func aboutService(t agboxv1.EventType, state agboxv1.SandboxState, d *agboxv1.ServiceEventDetails) *agboxv1.SandboxEvent {
 	return &agboxv1.SandboxEvent{EventType: t, SandboxState: state, Details: &agboxv1.SandboxEvent_Service{Service: d}}
 }

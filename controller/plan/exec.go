@@ -14,53 +14,53 @@ const (
 	CodeExecLogLimit    = "EXEC_LOG_LIMIT"
 )
 
-// Phase is what the journal and the lock of an exec say.
+// Phase is the state of an exec according to its journal and its lock.
 type Phase int
 
 // The phases.
 const (
-	// NotStarted: no journal. Whoever makes it first decides whether the command ever runs.
+	// NotStarted: no journal. The first to create it decides whether the command ever runs.
 	NotStarted Phase = iota
 	// Running: the journal says started and the lock is held.
 	Running
-	// Lost: the journal says started, the lock is free, and no end is recorded. The process tree is dead.
+	// Lost: the journal says started, the lock is free, and no end is recorded. All processes of the exec are dead.
 	Lost
 	// Ended: the journal holds the end.
 	Ended
 	// Closed: the fence was closed before the command started. It never ran and never will.
 	Closed
-	// Foreign: a journal that is not of this exec. Only the container can have put it there.
+	// Foreign: a journal of another exec. Only a process in the container can have written it.
 	Foreign
 )
 
-// ExecRecord is what the store knows of an exec that has no recorded end.
+// ExecRecord is the stored state of an exec without a recorded end.
 type ExecRecord struct {
-	// CancelRequested: somebody asked for its end.
+	// CancelRequested: a cancel of the exec was accepted.
 	CancelRequested bool
 	// SandboxRuns: the sandbox is READY and wanted to run.
 	SandboxRuns bool
-	// SandboxEnding: the sandbox is to stop or to go; that cancels its execs.
+	// SandboxEnding: the sandbox is to be stopped or deleted; that cancels its execs.
 	SandboxEnding bool
-	// TurnLeft: it is an agent's that is in a turn, and so long it may go on although its sandbox is ending.
+	// TurnLeft is how long the exec of an agent in a turn may still run although its sandbox is ending.
 	TurnLeft time.Duration
-	// SandboxWaits: the sandbox is paused, or being resumed: what has not started starts later.
+	// SandboxWaits: the sandbox is paused or being resumed; an exec that has not started starts later.
 	SandboxWaits bool
 	// TakenByDeath: the sandbox ends because the engine or the host died.
 	TakenByDeath bool
 }
 
-// ExecAction is the one thing to do about an exec.
+// ExecAction is the next action for an exec.
 type ExecAction string
 
 // The actions.
 const (
-	// ExecWait: nothing; its end, or a change of the sandbox, adds the key.
+	// ExecWait: nothing; the end of the exec, or a change of the sandbox, adds the key.
 	ExecWait ExecAction = "wait"
-	// ExecRequest: have it started.
+	// ExecRequest: request its start.
 	ExecRequest ExecAction = "request"
-	// ExecCancel: have it ended.
+	// ExecCancel: request its end.
 	ExecCancel ExecAction = "cancel"
-	// ExecClose: close the fence so that it never starts, then look again.
+	// ExecClose: close the fence so that it never starts, then observe again.
 	ExecClose ExecAction = "close"
 	// ExecRecordEnd: record the end.
 	ExecRecordEnd ExecAction = "record-end"
@@ -70,21 +70,20 @@ const (
 type ExecPlan struct {
 	Action  ExecAction
 	Outcome Outcome
-	// Next is when to look again if nothing happens; zero: not.
+	// Next is the requeue delay if nothing else adds the key; zero: none.
 	Next time.Duration
 }
 
-// Outcome is how an exec that did not end by itself is recorded. Empty State: by its journal.
+// Outcome is the recorded result of an exec. An empty State: as its journal says.
 type Outcome struct {
 	State         agboxv1.ExecState
 	Code, Message string
 }
 
-// cancelRecheck is how soon an exec that was told to end is looked at again if no end is reported.
+// cancelRecheck is the requeue delay after a cancel if no end is reported.
 const cancelRecheck = 5 * time.Second
 
-// DecideExec returns what to do for one exec. A result on record always wins; a command that may have run is never
-// started again.
+// DecideExec returns what to do for one exec. A recorded result always wins; a command that may have run is never started again.
 //
 //	ended                            record that end
 //	lost                             CANCELLED if its end was wanted, else FAILED with EXEC_LOST

@@ -14,9 +14,9 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
-// SpecHash identifies what of a spec is fixed in its containers once they exist: version 2, every field but those that validate.InPlace names.
-// A field that a spec does not set does not count, so a new one changes no hash of a spec without it. A hash of a version
-// that is not known here says nothing about drift.
+// SpecHash identifies the part of a spec that its containers cannot change once they exist: version 2 covers every field except those that
+// validate.InPlace names. Unset fields do not count, so a new field changes no hash of a spec without it. A hash of an unknown version says
+// nothing about drift.
 func SpecHash(spec *agboxv1.CreateSpec) string {
 	var text strings.Builder
 	hashMessage(&text, spec.ProtoReflect())
@@ -24,8 +24,7 @@ func SpecHash(spec *agboxv1.CreateSpec) string {
 	return "v2:" + hex.EncodeToString(sum[:])[:32]
 }
 
-// hashMessage writes the fields that are set in the order of their numbers, each with its name and every value with its
-// length.
+// hashMessage writes the set fields in the order of their numbers, each with its name, and each value with its length.
 func hashMessage(w *strings.Builder, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for _, n := range numbers(fields) {

@@ -18,7 +18,7 @@ func spec() *agboxv1.CreateSpec {
 	}
 }
 
-// The value is pinned: a hash that changes with a release would make every container look drifted.
+// The value is pinned: a hash that changed with a release would make every container appear drifted.
 func TestSpecHashIsPinned(t *testing.T) {
 	if got, want := SpecHash(spec()), "v2:07122a85857da431d3d36733c9df1234"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -2,8 +2,8 @@ package plan
 
 import "time"
 
-// due reports whether the plan acts on the deadline kind, of which left remains; if not, it requeues the sandbox for the deadline. After
-// a jump of the clock no deadline is due until the clock is accepted.
+// due reports whether the plan acts on the deadline kind, of which left remains; if not, it sets the requeue for the deadline. After a jump
+// of the clock no deadline is due until the clock is accepted.
 func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
 	switch {
 	case left > 0:
@@ -19,8 +19,8 @@ func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
 	return true
 }
 
-// Began returns when a wait that began at t counts as begun. While the clock is in doubt that is its last jump, and so it is for a t of a
-// clock that was ahead: a jump cuts no wait short, and a wait is no longer than it was to be, counted from the jump.
+// Began returns the start of a wait that was recorded as t. While the clock is in doubt, or if t lies in the future, that is the last jump
+// of the clock: a jump shortens no wait, and no wait lasts longer than its length counted from the jump.
 func (pol Policy) Began(t, now time.Time) time.Time {
 	if pol.Hold > 0 && pol.AwakeSince.After(t) || t.Sub(now) > aClockApart {
 		return pol.AwakeSince

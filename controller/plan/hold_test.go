@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// After a jump of the clock no deadline is acted on, whatever it would bring about; the rest goes on.
+// After a jump of the clock no deadline is acted on; everything else continues.
 func TestNoDeadlineIsActedOnWhileTheClockIsNotBelieved(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		change     func(*scene)
 		acts, held string
-		kind       string // that is said to wait
+		kind       string // the deadline named in the held wait
 	}{
 		{"idle", func(s *scene) { s.r.IdleSince = now.Add(-time.Hour) }, "stop-idle", "next:5m0s", "idle_ttl"},
 		{"expired", func(s *scene) { s.r.DeadlineAt = now }, "expire", "next:5m0s", "timeout"},
@@ -47,7 +47,7 @@ func TestNoDeadlineIsActedOnWhileTheClockIsNotBelieved(t *testing.T) {
 	}
 }
 
-// What a request waits for gets its full time, counted from the jump: no stop and no delete is cut short, and none waits for long.
+// A wait of a request gets its full time, counted from the jump: a jump shortens no stop and no delete, and prolongs none by much.
 func TestAJumpOfTheClockCutsNoStopShort(t *testing.T) {
 	jump := func(s *scene) { s.p.Hold, s.p.AwakeSince = 5*time.Minute, now.Add(-10*time.Second) }
 	busy := func(s *scene) { s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.p.ParkGrace = true, 1, 1, 30*time.Second }

@@ -17,11 +17,11 @@ func (w Wanted) Hooks() int {
 	return n
 }
 
-// hookRecheck is how soon a hook that was told to start or to end is looked at again if its journal does not change.
+// hookRecheck is the requeue delay after a hook's start or cancel if its journal does not change.
 const hookRecheck = 5 * time.Second
 
-// hooks runs what is left of the hooks, one at a time. up is true when none is left. A hook that may have run is never
-// run again: one that has no recorded end fails the create.
+// hooks runs the remaining hooks, one at a time. up is true when none is left. A hook that may have run never runs again: one without a
+// recorded end fails the create.
 func (b *bringUp) hooks() (p Plan, up bool) {
 	h := b.w.Hook
 	if !b.creates || h == nil {
@@ -40,7 +40,7 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 		return b.record(), false
 	case Running:
 		if !h.Since.IsZero() && b.now.Sub(b.since(h.Since)) >= b.pol.HookTimeout+b.pol.CancelGrace+stopMargin {
-			break // whatever holds its lock heeds nobody
+			break // the holder of its lock ignores signals
 		}
 		if left <= 0 {
 			b.p.add(Step{Kind: CancelHook, Service: h.Service, Index: h.Index, Reason: b.reason})
@@ -56,8 +56,8 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 	return b.fail(CodeCreateFailed, h.failure(b.pol.HookTimeout)), false
 }
 
-// hookTime is what is left of a hook's time. It ends also for one that does not start, and for one whose container lies
-// about it.
+// hookTime returns what is left of a hook's time. It also runs out for a hook that does not start, and for one whose container reports a
+// false start time.
 func (b *bringUp) hookTime(h *Hook) time.Duration {
 	since := b.now
 	for _, t := range []time.Time{h.Since, h.StartedAt} {
@@ -68,7 +68,7 @@ func (b *bringUp) hookTime(h *Hook) time.Duration {
 	return b.since(since).Add(b.pol.HookTimeout).Sub(b.now)
 }
 
-// hookDone records a good end; the commit brings about the next pass.
+// hookDone records a successful end; the commit enqueues the next pass.
 func (b *bringUp) hookDone(h *Hook) Plan {
 	b.p.add(Step{Kind: EndHook, Service: h.Service, Index: h.Index, Reason: b.reason})
 	b.progress.HooksDone = uint32(h.Index) + 1
@@ -76,7 +76,7 @@ func (b *bringUp) hookDone(h *Hook) Plan {
 	return b.p
 }
 
-// failure is one sentence, with the end of what the hook printed.
+// failure describes a failed hook in one sentence, with the end of its output.
 func (h *Hook) failure(timeout time.Duration) string {
 	what := fmt.Sprintf("post_start_on_primary hook %d of service %s ", h.Number, h.Service)
 	switch {

@@ -2,7 +2,7 @@ package plan
 
 import storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 
-// fate is what happened to the engine and the host since a sandbox was last known to run. The two deaths are the reasons of
+// fate is what happened to the engine and the host since the sandbox was last known to run. The two deaths are reasons of
 // SANDBOX_RESTARTED.
 type fate string
 
@@ -10,11 +10,11 @@ const (
 	sameLife    fate = "same"
 	engineDeath fate = "engine_death"
 	hostDeath   fate = "host_death"
-	// unclearLife: an engine that does not tell of its life may have died or not.
+	// unclearLife: the engine does not report its life, so it may have died.
 	unclearLife fate = "unclear"
 )
 
-// IsDeath reports whether a reason is that the engine or the host died.
+// IsDeath reports whether a reason is the death of the engine or the host.
 func IsDeath(reason string) bool { return reason == string(engineDeath) || reason == string(hostDeath) }
 
 func compare(last, present *storev1.EngineRun) fate {

@@ -7,7 +7,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// OutOfMemory says that the kernel killed something for memory. limitBytes 0: without a limit of its own.
+// OutOfMemory returns the message for a kill by the kernel's OOM killer. limitBytes 0: no limit.
 func OutOfMemory(limitBytes int64) string {
 	if limitBytes <= 0 {
 		return "killed: out of memory"
@@ -15,8 +15,8 @@ func OutOfMemory(limitBytes int64) string {
 	return fmt.Sprintf("killed: out of memory (limit %s)", units.BytesSize(float64(limitBytes)))
 }
 
-// Meanwhile is the end of a message about a command that ended otherwise while the kernel killed processes of its sandbox. They
-// may be its children, or another exec's.
+// Meanwhile returns the end of a message about a command that ended otherwise while the kernel killed processes of its sandbox for memory.
+// They may be children of the command, or of another exec.
 func Meanwhile(kills, limitBytes int64) string {
 	switch kills {
 	case 0:
@@ -27,19 +27,18 @@ func Meanwhile(kills, limitBytes int64) string {
 	return fmt.Sprintf("; meanwhile %d processes of the sandbox were %s", kills, OutOfMemory(limitBytes))
 }
 
-// oomLag is how much later than the end of a container the engine may tell that the kernel killed it for memory: it hears of the two
-// on different ways.
+// oomLag bounds how much later than the end of a container the engine may report that the kernel killed it for memory: the two facts reach
+// the engine on different paths.
 const oomLag = time.Second
 
-// mayBeOOM reports a container whose end was just seen and that the kernel may have killed for memory, although the engine has not
-// said so yet.
+// mayBeOOM reports a container that ended within oomLag and that the kernel may have killed for memory although the engine has not said so.
 func (c Container) mayBeOOM(now time.Time) bool {
 	ago := now.Sub(c.FinishedAt)
 	return c.Ended() && c.ExitCode == 137 && !c.OOMKilled && !c.KilledOutside && c.Limits.MemoryBytes > 0 && ago >= 0 && ago < oomLag
 }
 
-// death describes the end of a container. The engine's OOM flag is sticky: any process of this run may have set it. It counts
-// for an exit by KILL, unless an exec explains the flag and an event says that the container was killed from outside.
+// death describes the end of a container. The engine's OOM flag is sticky: any process of this run may have set it. The flag counts for an
+// exit by KILL, unless an exec explains the flag and an event says that the container was killed from outside.
 func death(c Container, execOOM bool, what string) (code, text string) {
 	explained := execOOM && c.KilledOutside
 	if c.OOMKilled && c.ExitCode == 137 && !explained {

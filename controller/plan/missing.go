@@ -10,11 +10,11 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// ThePrimary is what Lacks calls the primary.
+// ThePrimary is the name that Lacks returns for the primary.
 const ThePrimary = "the primary container"
 
-// Lacks names a part that ought to exist, is not in w, and whose absence Decide would judge; empty: there is none. While
-// w.Doubt says that the absence is not proven, Decide does nothing.
+// Lacks names a part that should exist, is not in w, and whose absence Decide would judge; empty: there is none. While w.Doubt says that
+// the absence is not proven, Decide does nothing.
 func Lacks(r Record, w World) string {
 	if r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE {
 		return ""
@@ -24,7 +24,7 @@ func Lacks(r Record, w World) string {
 		if !r.isContradicted(mine) || !mine.primary.Alive() {
 			return ""
 		}
-		r = r.beforeVerdict() // nothing that runs is stopped before it is certain that the verdict stands
+		r = r.beforeVerdict() // running containers are stopped only once the verdict is certain to stand
 	}
 	if mine.primary == nil && r.hadPrimary() {
 		return ThePrimary
@@ -32,7 +32,7 @@ func Lacks(r Record, w World) string {
 	if r.Desired != storev1.RunState_RUN_STATE_RUN {
 		return ""
 	}
-	recovering := r.Recover && r.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING // makes it again
+	recovering := r.Recover && r.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING // the resume creates the network again
 	if mine.network == nil && !recovering && (r.hadPrimary() || len(w.Containers) > 0) {
 		return "the network"
 	}
@@ -44,7 +44,7 @@ func Lacks(r Record, w World) string {
 	return ""
 }
 
-// hadPrimary reports whether the primary was made: before that a create makes it.
+// hadPrimary reports whether the primary was created; if not, the create makes it.
 func (r Record) hadPrimary() bool {
 	if r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
 		return true
@@ -52,14 +52,14 @@ func (r Record) hadPrimary() bool {
 	return r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
 }
 
-// hadService reports whether the container of a service was made and no failure of it is recorded.
+// hadService reports whether the container of a service was created and no failure of it is recorded.
 func (r Record) hadService(s Service) bool {
 	sp := progressOf(r.Progress, s.Name)
 	made := sp.GetStarted() || s.Required && r.hadPrimary()
 	return made && sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
 }
 
-// Unseen returns the engine's IDs and the names of parts that are on record and not in w.
+// Unseen returns the engine's IDs and the names of recorded parts that are not in w.
 func Unseen(r Record, w World) (containers, networks []string) {
 	if r.Standing != Live {
 		return nil, nil
@@ -101,7 +101,7 @@ func Unseen(r Record, w World) (containers, networks []string) {
 	return containers, networks
 }
 
-// PartOf returns the container that is the primary, or the named service, of a sandbox; nil when w shows none.
+// PartOf returns the container of the primary (""), or of the named service; nil if w does not contain it.
 func PartOf(r Record, w World, service string) *Container {
 	mine, _ := split(r, w)
 	if service == "" {
@@ -110,7 +110,7 @@ func PartOf(r Record, w World, service string) *Container {
 	return mine.services[service]
 }
 
-// ObjectsOf are the IDs of the parts that are in w, and the recorded ones of those that are not.
+// ObjectsOf returns the IDs of the parts in w, and the recorded IDs of parts not in w.
 func ObjectsOf(r Record, w World) *storev1.Objects {
 	mine, _ := split(r, w)
 	o := &storev1.Objects{PrimaryId: r.Objects.GetPrimaryId(), NetworkId: r.Objects.GetNetworkId(), ServiceIds: map[string]string{}}
@@ -129,19 +129,19 @@ func ObjectsOf(r Record, w World) *storev1.Objects {
 	return o
 }
 
-// reasonWithdrawn is the reason of a SANDBOX_RECOVERED.
+// reasonWithdrawn is the reason of SANDBOX_RECOVERED after a withdrawn verdict.
 const reasonWithdrawn = "verdict_withdrawn"
 
-// judgedMissing returns p with the failure of a sandbox that lacks a part. withdraw reverts it if the part is seen again.
+// judgedMissing returns p with the failure of a sandbox whose part is missing. withdraw reverts it if the part is observed again.
 func (p Plan) judgedMissing(r Record, code, text string) Plan {
 	p.After.Progress = copyOf(r.Progress)
 	p.After.Progress.Missing = true
 	return p.with(failed(code, text))
 }
 
-// withdraw reverts a verdict of absence when no part is missing any more: nothing that runs is stopped for it. The next pass
-// judges the sandbox as if the verdict had never been. Only the very container whose absence was judged contradicts the verdict.
-// A verdict that would be made again at once stands.
+// withdraw reverts a verdict of absence when no part is missing any more; it stops no running container. The next pass judges the sandbox
+// as if there had been no verdict. Only the container whose absence was judged, found by its ID, contradicts the verdict. A verdict that
+// would be made again at once stands.
 func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	mine, _ := split(r, w)
 	if !r.isContradicted(mine) {
@@ -156,19 +156,19 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	return p, true
 }
 
-// isContradicted reports that the very container of a sandbox that failed as missing is seen.
+// isContradicted reports that the primary of a sandbox that failed as missing is observed, with its recorded ID.
 func (r Record) isContradicted(mine parts) bool {
 	return r.Progress.GetMissing() && mine.primary != nil && mine.primary.ID == r.Objects.GetPrimaryId()
 }
 
-// beforeVerdict is the record as if the verdict of absence had never been.
+// beforeVerdict returns the record without the verdict of absence.
 func (r Record) beforeVerdict() Record {
 	r.State, r.Progress = stateBefore(r), copyOf(r.Progress)
 	r.Progress.Missing = false
 	return r
 }
 
-// stateBefore is the state of a sandbox before a verdict of absence, derived from its intent.
+// stateBefore returns the state of a sandbox before a verdict of absence, derived from its intent.
 func stateBefore(r Record) agboxv1.SandboxState {
 	if r.Desired == storev1.RunState_RUN_STATE_RUN && r.ErrorCode == CodeResumeFailed {
 		return agboxv1.SandboxState_SANDBOX_STATE_PENDING

@@ -11,7 +11,7 @@ import (
 
 const doubt = "the engine does not show it"
 
-// known is a healthy sandbox whose objects are on record.
+// known is a healthy sandbox whose objects are recorded.
 func known() scene {
 	s := healthy()
 	s.r.Objects = &storev1.Objects{PrimaryId: "c1", NetworkId: "n1"}
@@ -171,7 +171,7 @@ func TestDecideUnswept(t *testing.T) {
 	}
 }
 
-// A delete that cleanup_ttl asked for after a verdict of absence keeps what runs, and the files that it uses.
+// A delete requested by cleanup_ttl after a verdict of absence keeps running containers and the files that they use.
 func TestDecideADeleteForAWrongVerdict(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -198,7 +198,7 @@ func TestDecideADeleteForAWrongVerdict(t *testing.T) {
 	}
 }
 
-// A withdrawn verdict restores what was wanted, not what is seen.
+// A withdrawn verdict restores the desired state, not the observed one.
 func TestAWithdrawalRestoresTheStateOfItsIntent(t *testing.T) {
 	for desired, want := range map[storev1.RunState]agboxv1.SandboxState{
 		run: ready, halt: halted, storev1.RunState_RUN_STATE_PAUSE: agboxv1.SandboxState_SANDBOX_STATE_PAUSED,
@@ -212,7 +212,7 @@ func TestAWithdrawalRestoresTheStateOfItsIntent(t *testing.T) {
 	}
 }
 
-// What was judged missing is on record with the verdict, whatever its code.
+// A verdict of absence is recorded with the mark that the part was missing, for every error code.
 func TestAVerdictOfAbsenceIsMarked(t *testing.T) {
 	s := known()
 	s.w.Containers = nil
@@ -224,7 +224,7 @@ func TestAVerdictOfAbsenceIsMarked(t *testing.T) {
 	}
 }
 
-// A restart after the engine's death lacks a service whose fall was told long ago: the verdict is not taken back and made again.
+// A restart after the engine's death lacks a service whose failure has its event: the verdict is not withdrawn and made again.
 func TestAVerdictThatWouldBeMadeAgainIsNotWithdrawn(t *testing.T) {
 	s := served()
 	s.r.Objects = &storev1.Objects{PrimaryId: "c1"}

@@ -22,7 +22,7 @@ func (m parts) networkID() string {
 	return m.network.ID
 }
 
-// containers are the primary and the services that exist, in the order of the spec.
+// containers returns the existing primary and services, in the order of the spec.
 func (m parts) containers(wanted Wanted) []Container {
 	var all []Container
 	if m.primary != nil {
@@ -36,8 +36,8 @@ func (m parts) containers(wanted Wanted) []Container {
 	return all
 }
 
-// split tells the objects of the spec from the rest of what carries the sandbox's labels, and returns the steps that
-// remove the rest. Of several networks, others go only once it is clear which one stays.
+// split separates the objects of the spec from the other objects with the sandbox's labels, and returns the steps that remove the others.
+// Surplus networks are removed only once it is certain which one stays.
 func split(r Record, w World) (parts, []Step) {
 	mine := parts{services: map[string]*Container{}}
 	var extra []Step
@@ -65,8 +65,8 @@ func split(r Record, w World) (parts, []Step) {
 	return mine, extra
 }
 
-// pick chooses the container that is a part of the spec, among those that its labels call so: the one on record, the one with
-// its name, or, after a create, the only one: a user may have renamed it.
+// pick chooses the container of one part of the spec among those with its labels: the recorded one, the one with its name, or, after a
+// create, the only one: a user may have renamed it.
 func pick(r Record, all []Container, id, name string, is func(*Container) bool) *Container {
 	var only, named *Container
 	n := 0
@@ -92,8 +92,8 @@ func pick(r Record, all []Container, id, name string, is func(*Container) bool) 
 	return nil
 }
 
-// pickNetwork chooses a network that a container is attached to, the primary's first, or the one on record, or else the oldest.
-// It is not sure of the oldest while a container is attached to one that is not among them.
+// pickNetwork chooses a network that a container is attached to, the primary's first, else the recorded one, else the oldest. sure is false
+// for the oldest while a container is attached to a network that is not among them.
 func pickNetwork(id string, attached []Container, networks []Network) (n *Network, sure bool) {
 	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -120,14 +120,14 @@ func pickNetwork(id string, attached []Container, networks []Network) (n *Networ
 	return &oldestFirst[0], !slices.ContainsFunc(attached, elsewhere)
 }
 
-// offNetwork are the containers that are not attached to the sandbox's network.
+// offNetwork returns the containers that are not attached to the sandbox's network.
 func (m parts) offNetwork(wanted Wanted) []Container {
 	return slices.DeleteFunc(m.containers(wanted), func(c Container) bool {
 		return m.network != nil && slices.Contains(c.NetworkIDs, m.network.ID)
 	})
 }
 
-// removals removes every container, then every network: a network in use can't go.
+// removals removes every container, then every network: the engine refuses to remove a network in use.
 func removals(w World, why Reason) []Step {
 	var steps []Step
 	for _, c := range w.Containers {
@@ -139,8 +139,8 @@ func removals(w World, why Reason) []Step {
 	return steps
 }
 
-// halts stops the primary, or when it is down the services, all of them at the same time. done is true when nothing runs
-// any more and the engine is at nothing: an older stop would end what a resume starts.
+// halts stops the primary, or, once it is down, all services at the same time. done is true when nothing runs and the engine is stopping
+// nothing: an older stop would end what a resume starts.
 func halts(r Record, w World, mine parts, why Reason) (steps []Step, done bool) {
 	stop := func(c *Container) {
 		if !slices.Contains(w.Stopping, c.ID) {
@@ -161,7 +161,7 @@ func halts(r Record, w World, mine parts, why Reason) (steps []Step, done bool) 
 	return steps, !alive && len(w.Stopping) == 0
 }
 
-// limitSteps gives the containers the limits of the spec where they differ.
+// limitSteps updates the limits of the containers that differ from the spec.
 func limitSteps(r Record, mine parts) []Step {
 	var steps []Step
 	update := func(c *Container, want Limits) {
@@ -176,14 +176,15 @@ func limitSteps(r Record, mine parts) []Step {
 	return steps
 }
 
-// applyLimits adds what an update left to do. What the kernel refuses, such as less memory than is in use, holds up nothing.
+// applyLimits adds the pending limits of an update. A limit that the kernel refuses, such as less memory than is in use, blocks nothing
+// else.
 func (p *Plan) applyLimits(r Record, mine parts) {
 	if r.LimitsPending {
 		p.Asides = append(p.Asides, Aside{Steps: limitSteps(r, mine), LimitsApplied: true})
 	}
 }
 
-// progressOf returns what is recorded of a service; never nil.
+// progressOf returns the recorded progress of a service; never nil.
 func progressOf(p *storev1.Progress, service string) *storev1.ServiceProgress {
 	if sp := p.GetServices()[service]; sp != nil {
 		return sp

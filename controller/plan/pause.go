@@ -10,18 +10,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// freezeTries is how often in a row a pass may fail before a pause that the engine refuses becomes a stop: some 13 s of
-// back-off. What an engine with live-restore left between frozen and running when it was killed can't be frozen again. One that
-// a timeout asked for stays a pause: it must not become more than what the spec says.
+// freezeTries is how many passes in a row may fail before a pause that the engine refuses becomes a stop: about 13 s of backoff. An engine
+// with live-restore that was killed during a freeze may leave a container that cannot be frozen again. A pause that a timeout requested
+// stays a pause: it must not exceed what the spec says.
 const freezeTries = 8
 
-// reasonDemoted is the reason of the SANDBOX_PAUSED that tells of a demotion.
+// reasonDemoted is the reason of the SANDBOX_PAUSED of a demotion.
 const reasonDemoted = "demoted"
 
-// reasonTimeout is the reason of what a deadline asked for.
+// reasonTimeout is the reason of a change that a deadline requested.
 const reasonTimeout = "timeout"
 
-// pause freezes a sandbox and keeps it frozen, for as long as its memory is worth it; then it is stopped and stays PAUSED.
+// pause freezes a sandbox and keeps it frozen until a bound demotes it; then it is stopped and stays PAUSED.
 func pause(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "pausing"}
@@ -50,7 +50,7 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 	return p
 }
 
-// freeze adds what is not frozen yet, the primary first: it is the one that uses the services.
+// freeze adds the steps for what is not frozen yet, the primary first: it uses the services.
 func (p *Plan) freeze(r Record, mine parts) {
 	why := BecausePause
 	if r.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
@@ -63,8 +63,7 @@ func (p *Plan) freeze(r Record, mine parts) {
 	}
 }
 
-// frozenProgress is what the run has come to when it is frozen: what lives was started, and a restart that was under way is
-// over.
+// frozenProgress returns the progress of a frozen run: every live container was started, and no restart is under way.
 func frozenProgress(before *storev1.Progress, mine parts) *storev1.Progress {
 	p := copyOf(before)
 	p.Frozen, p.PrimaryStarted, p.Released, p.RestartRun = true, true, true, nil
@@ -75,7 +74,7 @@ func frozenProgress(before *storev1.Progress, mine parts) *storev1.Progress {
 	return p
 }
 
-// demoteInTime has a frozen sandbox stopped when it has been frozen for too long, or too many are.
+// demoteInTime demotes a sandbox that has been frozen for too long, or when too many are.
 func (p *Plan) demoteInTime(r Record, pol Policy, now time.Time) {
 	switch {
 	case r.OverFrozen:
@@ -85,9 +84,9 @@ func (p *Plan) demoteInTime(r Record, pol Policy, now time.Time) {
 	}
 }
 
-// diedFrozen judges a primary that ended although it was to be frozen. The engine's or the host's death leaves a stopped
-// sandbox: its files are there, its memory is not. One that ended before it could be frozen, and that its policy would bring
-// back, is left as it is until the resume. Anything else is a failure.
+// diedFrozen judges a primary that ended although it should be frozen. The engine's or the host's death leaves a stopped sandbox: its files
+// are kept, its memory is lost. A primary that ended before it could be frozen, and that its policy would restart, is left as it is until
+// the resume. Any other end fails the sandbox.
 func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Plan {
 	_, comesBack := backOff(r.Wanted.Restart, primary, r.Progress.GetRestarts(), now)
 	switch last := compare(r.EngineRun, w.Run); {
@@ -109,7 +108,7 @@ func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Pla
 	}
 }
 
-// demoted stops a paused sandbox. It stays PAUSED, with its identity and files.
+// demoted stops a demoted sandbox. It stays PAUSED and keeps its identity and files.
 func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) Plan {
 	p.Waiting = "stopping; it stays paused"
 	if p.awaitExecs(r, mine, r.DemotedAt.Add(pol.CancelGrace+stopMargin).Sub(now), BecauseDemoted) {
@@ -138,8 +137,8 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	return p
 }
 
-// awaitExecs has the execs end before their container is stopped, for as long as there is patience: a frozen one is thawed, or
-// it could not heed. It reports whether there is something to wait for.
+// awaitExecs cancels the execs before their container is stopped, and waits for their ends as long as patience is left. It thaws frozen
+// containers: a frozen process cannot handle a signal. It reports whether there is something to wait for.
 func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reason) bool {
 	if r.ActiveExecs == 0 && r.Turns == 0 {
 		return false
@@ -158,7 +157,7 @@ func (p *Plan) awaitExecs(r Record, mine parts, patience time.Duration, why Reas
 	return true
 }
 
-// finishStop ends the stop of a demoted or failed sandbox that is wanted back meanwhile. done is true when nothing runs any more, or
+// finishStop completes the stop of a demoted or failed sandbox that is being resumed. done is true when nothing runs any more, or when
 // there is no such stop.
 func (b *bringUp) finishStop() (p Plan, done bool) {
 	if !b.progress.GetStopping() {
@@ -178,8 +177,8 @@ func (b *bringUp) finishStop() (p Plan, done bool) {
 	return Plan{}, true
 }
 
-// thaw lets what is frozen go on, for the given reason, the services first. Of a sandbox that was frozen as a whole everything that lives is
-// thawed, whatever the engine says of it; what died meanwhile is started again as if it had never been.
+// thaw thaws frozen containers for the given reason, the services first. If the sandbox was frozen as a whole, every live container is
+// thawed, even one that the engine does not report as frozen; a container that died meanwhile is started as if for the first time.
 func (b *bringUp) thaw(why Reason) {
 	frozen := b.progress.GetFrozen()
 	all := b.mine.containers(b.r.Wanted)
@@ -204,14 +203,14 @@ func (b *bringUp) thaw(why Reason) {
 	b.progress.Frozen, b.progress.Thawed = false, true
 }
 
-// asBefore reports a service of a thawed run that is no better and no worse than its last event says, as far as the resume
-// is concerned: its fall or recovery since is told once the sandbox is READY.
+// asBefore reports that a service of a thawed run counts for the resume as its last event says: the event of a later failure or recovery
+// follows once the sandbox is READY.
 func (b *bringUp) asBefore(service string, c *Container) bool {
 	return b.progress.GetThawed() && c != nil && c.Alive() &&
 		progressOf(b.progress, service).GetMark() != storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED
 }
 
-// expired turns a sandbox whose time is up to what its spec wants then; before that it looks again in time.
+// expired applies on_timeout to a sandbox whose timeout has passed; before that it requeues the sandbox for the deadline.
 func expired(r Record, p Plan, pol Policy, now time.Time) Plan {
 	if r.DeadlineAt.IsZero() || !p.due("timeout", r.DeadlineAt.Sub(now), pol) {
 		return p

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// deadAgain is a sandbox that was thawed in this run, and whose containers the engine's death has taken along since.
+// deadAgain is a sandbox that was thawed in this run and whose containers the engine's death has ended since.
 func deadAgain(s *scene) {
 	s.r.Progress.Thawed = true
 	s.w.Run = life("b", "2")

@@ -13,7 +13,7 @@ const (
 	paused = agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 )
 
-// asked is a pause that was just accepted.
+// asked is a sandbox whose pause was just accepted.
 func asked(s *scene) {
 	s.r.Desired, s.r.Reason, s.r.RequestedAt, s.r.IdleSince = hold, "pause_requested", now, time.Time{}
 }
@@ -38,7 +38,7 @@ func givenUp(s *scene) {
 	s.r.Progress.Frozen, s.r.Progress.Stopping = false, true
 }
 
-// demotedDown is one that is down, and was told of.
+// demotedDown is a demoted sandbox that is down and whose event is recorded.
 func demotedDown(s *scene) {
 	givenUp(s)
 	s.r.Progress = &storev1.Progress{HooksDone: 1}

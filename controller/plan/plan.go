@@ -1,6 +1,5 @@
-// Package plan decides: from the record of a sandbox, the world as observed and the time, to the steps that bring the
-// one to the other. It is pure. Any pass may be the first after a crash, may be repeated, may be late; so a plan never
-// depends on what an earlier pass remembers.
+// Package plan decides: from the record of a sandbox, the observed world and the time to the steps that bring the world to the record. It
+// is pure. Any pass may be the first after a crash, may be repeated, may be late; so a plan never depends on the memory of an earlier pass.
 package plan
 
 import (
@@ -10,75 +9,75 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Record is what the store knows of a sandbox.
+// Record is the store's knowledge of a sandbox.
 type Record struct {
 	ID string
-	// Standing says whether there is a record at all; the fields below are set for Live only.
+	// Standing says whether there is a record; the fields below are set for Live only.
 	Standing Standing
 
 	Desired     storev1.RunState
 	Attempt     storev1.Attempt
 	Reason      string
 	RequestedAt time.Time
-	// State is that of the last event that has one.
+	// State is the state of the last event that has one.
 	State agboxv1.SandboxState
-	// StateChangedAt is since when.
+	// StateChangedAt is the time of that event.
 	StateChangedAt time.Time
-	// ErrorCode is why the sandbox is FAILED.
+	// ErrorCode is the error code of a FAILED sandbox.
 	ErrorCode string
 	// Preparing: SANDBOX_PREPARING is recorded for this create.
 	Preparing bool
-	// EngineRun is the engine's life under which the sandbox was last known to run; nil before anything was started.
+	// EngineRun is the engine's life in which the sandbox was last known to run; nil before its first start.
 	EngineRun *storev1.EngineRun
-	// Progress is what the present run has come to; nil counts as nothing.
+	// Progress is what the present run has done; nil counts as empty.
 	Progress *storev1.Progress
-	// Objects are the engine's IDs of the parts as last seen; nil before the first READY.
+	// Objects are the last observed engine IDs of the parts; nil before the first READY.
 	Objects *storev1.Objects
-	// Recover: the resume under way may make the network again.
+	// Recover: the resume under way may create the network again.
 	Recover bool
 	// LimitsPending: an update changed limits that the containers do not have yet.
 	LimitsPending bool
 	// ActiveExecs is the number of execs without a recorded end.
 	ActiveExecs int
-	// Agents: it has some. Turns is the number of those whose turns its end waits for.
+	// Agents: the sandbox has agents. Turns is the number of agents whose turns its end waits for.
 	Agents bool
 	Turns  int
-	// Leaving is the number of agents that outlive it and still have something in it.
+	// Leaving is the number of agents that outlive the sandbox and have not left it yet.
 	Leaving int
-	// ExecOOM: an exec of this run was ended by the OOM killer. The engine's flag is sticky and cannot tell.
+	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
 	ExecOOM bool
-	// IdleSince is zero unless READY without an active exec.
+	// IdleSince is zero unless the sandbox is READY without an active exec.
 	IdleSince time.Time
-	// DeadlineAt is when the sandbox is to end by its spec's on_timeout; zero: never. Acted on while it runs only.
+	// DeadlineAt is when on_timeout applies; zero: never. It applies only while the sandbox runs.
 	DeadlineAt time.Time
-	// DemotedAt: paused, and since then to be stopped rather than frozen; zero: frozen.
+	// DemotedAt is since when a paused sandbox is to be stopped rather than frozen; zero: frozen.
 	DemotedAt time.Time
-	// OverFrozen: more sandboxes are frozen than may be, and this one has been for longer than enough others.
+	// OverFrozen: more sandboxes are frozen than allowed, and this one is among those frozen for longest.
 	OverFrozen bool
-	// Tries is how often in a row passes over the sandbox have failed.
+	// Tries is how many passes over the sandbox failed in a row.
 	Tries int
-	// Wanted is what the spec asks for.
+	// Wanted is what the spec requests.
 	Wanted Wanted
 }
 
 // WorkingDir is where execs start unless the spec says otherwise. It is part of the contract.
 const WorkingDir = "/workspace"
 
-// Runs reports whether the sandbox is READY and wanted to be.
+// Runs reports whether the sandbox is READY and wanted to run.
 func (r Record) Runs() bool {
 	return r.Desired == storev1.RunState_RUN_STATE_RUN && r.State == agboxv1.SandboxState_SANDBOX_STATE_READY
 }
 
-// Ending reports whether the sandbox is on record and is to stop or to be deleted.
+// Ending reports whether the sandbox is live and is to be stopped or deleted.
 func (r Record) Ending() bool {
 	return r.Standing == Live && (r.Desired == storev1.RunState_RUN_STATE_STOP || r.Desired == storev1.RunState_RUN_STATE_DELETE)
 }
 
 // Wanted is the part of a spec that decisions depend on.
 type Wanted struct {
-	// Services, the required ones first, each kind in the order of the spec.
+	// Services are the required ones first, each kind in the order of the spec.
 	Services []Service
-	// Main: the primary has a main process, which runs once for each start.
+	// Main: the primary has a main process, which runs once per start.
 	Main bool
 	// Copies: host files are copied into the primary before its first start.
 	Copies bool
@@ -93,18 +92,18 @@ type Service struct {
 	Required bool
 	// Hooks is the number of its post-start hooks.
 	Hooks int
-	// Healthcheck: its spec has one, so that no verdict yet is not a good one.
+	// Healthcheck: its spec has one, so a missing verdict does not count as healthy.
 	Healthcheck bool
-	// HealthWait bounds the time from its start to its first good verdict.
+	// HealthWait bounds the time from its start to its first healthy verdict.
 	HealthWait time.Duration
 	Restart    RestartPolicy
 	Limits     Limits
 }
 
-// Limits are the limits of a container that can change in place; 0: none.
+// Limits are the limits of a container that can change in place; 0: no limit.
 type Limits struct{ NanoCPUs, MemoryBytes, Pids int64 }
 
-// RestartPolicy says what follows when a container ends by itself.
+// RestartPolicy says whether a container that ended on its own is restarted.
 type RestartPolicy string
 
 // The policies. The empty one is RestartNever.
@@ -114,17 +113,17 @@ const (
 	RestartAlways    RestartPolicy = "always"
 )
 
-// Standing is what the store says of an ID.
+// Standing is the store's knowledge of an ID.
 type Standing int
 
 // The standings.
 const (
 	// Live: a record that is not DELETED.
 	Live Standing = iota
-	// Gone: deleted or purged. What Docker still holds of it are orphans.
+	// Gone: deleted or purged. Its remaining objects in Docker are orphans.
 	Gone
-	// Unswept: deleted by cleanup_ttl after a failure that may have been a wrong verdict. What Docker still holds of it is
-	// reported, never removed.
+	// Unswept: deleted by cleanup_ttl after a failure that may have been a wrong verdict. Its remaining objects in Docker are reported,
+	// never removed.
 	Unswept
 	// NeverReserved: the store has no trace of the ID. History was lost: report, never remove.
 	NeverReserved
@@ -132,7 +131,7 @@ const (
 	Unreadable
 )
 
-// World is what the engine holds of one sandbox, by label.
+// World is what the engine holds of one sandbox, found by label.
 type World struct {
 	Containers []Container
 	Networks   []Network
@@ -140,16 +139,16 @@ type World struct {
 	Inputs bool
 	// Run is the engine's present life.
 	Run *storev1.EngineRun
-	// Hook is the next hook that has not ended well; nil when there is none to run.
+	// Hook is the next hook without a recorded success; nil: there is none to run.
 	Hook *Hook
-	// Doubt says why the absence of missing parts is not proven. Empty: it is, by two looks apart in time, by ID and by name, on an engine
-	// with the recorded storage driver and data root.
+	// Doubt says why the absence of missing parts is not proven. Empty: it is proven, by two observations apart in time, by ID and by name,
+	// on an engine with the recorded storage driver and data root.
 	Doubt string
-	// LookAgain is when a look may end the doubt; zero: only something else ends it.
+	// LookAgain is the delay until an observation that may end the doubt; zero: no observation can.
 	LookAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
-	// Stopping are the IDs of the containers that the engine is asked to stop now.
+	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
 }
 
@@ -158,20 +157,19 @@ type Container struct {
 	ID, Name string
 	// Component is the value of the component label, Service that of the service label.
 	Component, Service string
-	// Status is the engine's word: created, running, paused, restarting, removing, exited, dead.
+	// Status is the engine's: created, running, paused, restarting, removing, exited, dead.
 	Status string
-	// Health is the verdict of its healthcheck: "", starting, healthy or unhealthy. HealthOutput is what the last probe
-	// printed.
+	// Health is the verdict of its healthcheck: "", starting, healthy or unhealthy. HealthOutput is the output of the last probe.
 	Health, HealthOutput string
 	// NetworkIDs are the networks it is attached to.
 	NetworkIDs []string
 	// EndedWell: it has exited with code 0.
 	EndedWell bool
-	// The fields below are set when it was inspected. ExitCode and OOMKilled are of one that is not running.
+	// The fields below are set if it was inspected. ExitCode and OOMKilled are valid if it is not running.
 	Inspected bool
 	ExitCode  int
 	OOMKilled bool
-	// KilledOutside: an event says that a KILL was sent to it through the engine. False proves nothing: events can be missed.
+	// KilledOutside: an event says that a KILL was sent through the engine. False proves nothing: events can be missed.
 	KilledOutside         bool
 	StartedAt, FinishedAt time.Time
 	Limits                Limits
@@ -184,13 +182,13 @@ func (c Container) Alive() bool {
 	return c.Status == "running" || c.Status == "paused" || c.Status == "restarting"
 }
 
-// Frozen reports a container whose processes exist and do nothing.
+// Frozen reports a container whose processes exist but are suspended.
 func (c Container) Frozen() bool { return c.Status == "paused" }
 
-// Unclear reports a status on which nothing may be decided; it passes by itself.
+// Unclear reports a transient status on which nothing may be decided.
 func (c Container) Unclear() bool { return c.Status == "removing" || c.Status == "restarting" }
 
-// Ended reports a container that ran, and runs no more.
+// Ended reports a container that has run and no longer runs.
 func (c Container) Ended() bool { return !c.Alive() && !c.neverStarted() && !c.Unclear() }
 
 // neverStarted reports a container that has not run yet.
@@ -202,11 +200,11 @@ type Network struct {
 	Created time.Time
 }
 
-// Hook is the state of one internal exec.
+// Hook is the state of one hook, which is an internal exec.
 type Hook struct {
-	// Index counts all hooks of required services, in order, from 0.
+	// Index is the position among all hooks of required services, from 0.
 	Index int
-	// Service is whose hook it is, and Number which of that service's, from 1.
+	// Service is the service of the hook; Number is the position among its hooks, from 1.
 	Service   string
 	Number    int
 	Phase     Phase
@@ -215,58 +213,58 @@ type Hook struct {
 	Cancelled bool
 	// Error says why the command could not start; empty otherwise.
 	Error string
-	// Output is the end of what it printed, when it failed.
+	// Output is the end of the output of a failed hook.
 	Output string
-	// Since is when this daemon first asked for it or saw it run; zero: not yet. What the container says of its start may be
-	// wrong.
+	// Since is when this daemon first requested it or observed it running; zero: not yet. The start time that the container reports may be
+	// false.
 	Since time.Time
 }
 
 // Policy is the part of the daemon's configuration that decisions depend on.
 type Policy struct {
-	// IdleTTL stops a sandbox without active execs; 0: never. The spec's own value is resolved by the caller.
+	// IdleTTL stops a sandbox without active execs; 0: never. The caller resolves the spec's own value.
 	IdleTTL time.Duration
-	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
+	// CleanupTTL is the time after which a STOPPED or FAILED sandbox is deleted; 0: never.
 	CleanupTTL time.Duration
-	// FreezeDuration demotes a sandbox that has been frozen for so long, and StoppedGCAfter deletes one that has been demoted
-	// for so long; 0: never.
+	// FreezeDuration is how long a sandbox stays frozen before it is demoted; StoppedGCAfter is how long it stays demoted before it is
+	// deleted; 0: forever.
 	FreezeDuration, StoppedGCAfter time.Duration
-	// AwakeSince is when the clock last jumped, as it does when the host wakes from sleep, or when the daemon began to look
-	// at it. What had no time to happen before that is not late.
+	// AwakeSince is when the clock last jumped, as after a sleep of the host, or when the daemon started to watch it. What could not happen
+	// before that time is not late.
 	AwakeSince time.Time
-	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act. Shorter waits, which
-	// bound what a request waits for, count from the jump; see Began.
+	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act. Shorter waits, which bound
+	// how long a request waits, count from the jump; see Began.
 	Hold time.Duration
 	// HookTimeout bounds one hook.
 	HookTimeout time.Duration
-	// FailInterruptedCreate: a create that was accepted before Started fails instead of going on.
+	// FailInterruptedCreate: a create that was accepted before Started fails instead of continuing.
 	FailInterruptedCreate bool
-	// Started is when this daemon did.
+	// Started is when this daemon started.
 	Started time.Time
-	// FailOnEngineDeath: the engine's death fails what ran instead of restarting it.
+	// FailOnEngineDeath: the engine's death fails a running sandbox instead of restarting it.
 	FailOnEngineDeath bool
-	// CancelGrace is how long a cancelled exec gets between TERM and KILL.
+	// CancelGrace is the time between TERM and KILL for a cancelled exec.
 	CancelGrace time.Duration
-	// ParkGrace is what the end of a sandbox grants its agents beyond CancelGrace: a turn, and saving its work.
+	// ParkGrace is the time beyond CancelGrace that the end of a sandbox gives its agents, for a turn and for saving their work.
 	ParkGrace time.Duration
 	// KeepOrphans: report orphans, do not remove them.
 	KeepOrphans bool
 }
 
-// Plan is what a pass does: Before is recorded, then Steps are taken in order up to the first error, After is recorded if
-// there was none, and then each of Asides is taken, whatever becomes of the others.
+// Plan is what a pass does: Before is recorded, Steps run in order up to the first error, After is recorded if there was none, and then
+// each of Asides runs, even if others fail.
 type Plan struct {
 	Before Report
 	Steps  []Step
 	After  Report
 	Asides []Aside
-	// Next is when to look again; zero: only when something happens.
+	// Next is the requeue delay; zero: none.
 	Next time.Duration
-	// Waiting says what the sandbox waits for, for a person; empty when it waits for nothing.
+	// Waiting says for a human what the sandbox waits for; empty: nothing.
 	Waiting string
-	// InDoubt: there is a World.Doubt, and without it the plan would be another one.
+	// InDoubt: World.Doubt is set, and without it the plan would differ.
 	InDoubt bool
-	// Unknown: objects of an ID that was never reserved, or is Unswept; reported, never touched.
+	// Unknown: there are objects of an ID that was never reserved or is Unswept; they are reported, never touched.
 	Unknown bool
 }
 
@@ -278,7 +276,7 @@ type Report struct {
 	Progress  *storev1.Progress
 	// LimitsApplied: the containers have the limits of the spec.
 	LimitsApplied bool
-	// Objects replace the recorded ones if set.
+	// Objects replaces the recorded one if set.
 	Objects *storev1.Objects
 }
 
@@ -287,25 +285,25 @@ func (r Report) Empty() bool {
 	return len(r.Events) == 0 && r.EngineRun == nil && r.Progress == nil && !r.LimitsApplied && r.Objects == nil
 }
 
-// Aside is work on which the state does not depend, such as one optional service. Its failure affects nothing else.
+// Aside is work that the sandbox's state does not depend on, such as one optional service. Its failure affects nothing else.
 type Aside struct {
 	Service string
-	// State is the sandbox's when the aside is recorded.
+	// State is the sandbox's state when the aside is recorded.
 	State agboxv1.SandboxState
 	Steps []Step
-	// Then is the service's progress, and Events are recorded, once the steps are done.
+	// Then is the service's progress after the steps; Events are recorded with it.
 	Then   *storev1.ServiceProgress
 	Events []*agboxv1.SandboxEvent
-	// LimitsApplied is recorded, and nothing else, of the aside that applies limits.
+	// LimitsApplied is set on the aside that applies limits, which records nothing else.
 	LimitsApplied bool
 }
 
-// Idle reports whether a pass would do nothing but look again.
+// Idle reports whether a pass would do nothing but requeue.
 func (p Plan) Idle() bool {
 	return p.Before.Empty() && len(p.Steps) == 0 && p.After.Empty() && len(p.Asides) == 0 && !p.Unknown
 }
 
-// soonest takes d as the time of the next look if it is sooner than the present one. d is positive.
+// soonest sets Next to d if d is sooner. d must be positive to count.
 func (p *Plan) soonest(d time.Duration) {
 	if d > 0 && (p.Next == 0 || d < p.Next) {
 		p.Next = d
@@ -314,7 +312,7 @@ func (p *Plan) soonest(d time.Duration) {
 
 func (p *Plan) add(steps ...Step) { p.Steps = append(p.Steps, steps...) }
 
-// with adds events to what is recorded at the end.
+// with adds events to the final report.
 func (p Plan) with(events ...*agboxv1.SandboxEvent) Plan {
 	p.After.Events = append(p.After.Events, events...)
 	return p

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// keepRunning looks after a sandbox that is up.
+// keepRunning decides about a READY sandbox.
 func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	b := newBringUp(r, w, pol, now, BecauseCreate)
 	if r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
@@ -28,7 +28,7 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	died := last == engineDeath || last == hostDeath
 	switch {
 	case died && (r.Progress.GetRestartRun() != nil || b.lostServices() && !pol.FailOnEngineDeath):
-		return restart(r, w, pol, now, last) // cut off before it was told of, or somebody else started the primary
+		return restart(r, w, pol, now, last) // the pass was cut off before the event, or the primary was started from outside
 	case r.Progress.GetRestartRun() != nil:
 		return b.broughtBack()
 	}
@@ -49,7 +49,7 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	return b.p
 }
 
-// lostServices reports that a service that was well when the sandbox was last known to run has ended since.
+// lostServices reports that a service has ended that was healthy when the sandbox was last known to run.
 func (b *bringUp) lostServices() bool {
 	for _, s := range b.r.Wanted.Services {
 		c := b.mine.services[s.Name]
@@ -60,8 +60,8 @@ func (b *bringUp) lostServices() bool {
 	return false
 }
 
-// ended judges a primary that ended although it should run. It ended by the engine's or the host's death if either has
-// died since the sandbox was last known to run: nobody saw the end, and the user did not ask for it.
+// ended judges a primary that ended although it should run. It ended by the engine's or the host's death if either has died since the
+// sandbox was last known to run: the end was not observed, and the user did not ask for it.
 func (b *bringUp) ended() Plan {
 	switch last := compare(b.r.EngineRun, b.w.Run); {
 	case b.pol.FailOnEngineDeath:
@@ -86,7 +86,7 @@ func (b *bringUp) ended() Plan {
 		b.p.soonest(wait)
 		return b.p
 	}
-	if b.progress.GetRestartRun() == nil { // so that a restart that is cut off is still told of
+	if b.progress.GetRestartRun() == nil { // so an interrupted restart still gets its event
 		b.progress.RestartRun = b.w.Run
 		b.p.Before.Progress = proto.CloneOf(b.progress)
 	}
@@ -94,20 +94,20 @@ func (b *bringUp) ended() Plan {
 	return b.broughtBack()
 }
 
-// reasonStoppedOutside is the reason of a stop that agboxd did not do.
+// reasonStoppedOutside is the reason of a stop that agboxd did not request.
 const reasonStoppedOutside = "stopped_from_outside"
 
-// stoppedOutside reports an orderly end that this daemon did not ask for, such as docker stop: a TERM to PID 1. Without a main
-// process PID 1 ends for nothing else, and says so with its exit code where an older shim has left no trace of the TERM.
+// stoppedOutside reports an orderly end that this daemon did not request, such as docker stop: a TERM to PID 1. Without a main process PID
+// 1 ends for no other reason; an older shim leaves no trace of the TERM, but its exit code shows it.
 func (b *bringUp) stoppedOutside(primary Container) bool {
 	orderly := primary.ExitCode == 0 || primary.ExitCode == exitTerminated
 	return primary.Inspected && (b.w.Terminated && !primary.OOMKilled || orderly && !b.r.Wanted.Main)
 }
 
-// exitTerminated is the exit code of a process that TERM has ended.
+// exitTerminated is the exit code of a process that TERM ended.
 const exitTerminated = 128 + 15
 
-// broughtBack tells of a restart by the primary's policy.
+// broughtBack records a restart by the primary's policy.
 func (b *bringUp) broughtBack() Plan {
 	b.reason = BecauseRestartPolicy
 	b.release(b.mine.primary.ID)

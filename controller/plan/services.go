@@ -17,15 +17,15 @@ const (
 	verdictBad  = "unhealthy"
 )
 
-// well reports whether a service does its work, as far as anybody can tell.
+// well reports whether a service works, as far as is known.
 func (s Service) well(c Container) bool {
 	return c.Alive() && (c.Health == verdictGood || c.Health == "" && !s.Healthcheck)
 }
 
-// fall is why a service is not well.
+// fall is the reason why a service failed.
 type fall struct{ code, text string }
 
-// serviceFall is the fall of a service that has ended or is unhealthy.
+// serviceFall returns the failure of a service that has ended or is unhealthy.
 func serviceFall(c Container) fall {
 	if !c.Alive() {
 		code, text := death(c, false, "its container")
@@ -45,14 +45,14 @@ func probeOutput(c Container) string {
 	return ""
 }
 
-// progress is the service's progress with the fall told.
+// progress returns the service's progress with the failure recorded.
 func (f fall) progress(before *storev1.ServiceProgress) *storev1.ServiceProgress {
 	sp := proto.CloneOf(before)
 	sp.Mark, sp.ErrorCode, sp.ErrorMessage = storev1.ServiceMark_SERVICE_MARK_FAILED, f.code, f.text
 	return sp
 }
 
-// optional starts the services on which READY does not depend, and watches those that are up.
+// optional starts the services that READY does not depend on, and watches those that run.
 func (b *bringUp) optional() []Aside {
 	var asides []Aside
 	for _, s := range b.r.Wanted.Services {
@@ -66,8 +66,8 @@ func (b *bringUp) optional() []Aside {
 	return asides
 }
 
-// watch looks after one service whose fall is its own: an optional one, or a required one once the sandbox is READY.
-// Each fall and each recovery is told once.
+// watch decides about one service whose failure does not fail the sandbox: an optional one, or a required one once the sandbox is READY.
+// Each failure and each recovery gets one event.
 func (b *bringUp) watch(s Service) (Aside, bool) {
 	c, sp := b.mine.services[s.Name], progressOf(b.progress, s.Name)
 	told := sp.GetMark()
@@ -92,8 +92,8 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 	return b.awaitHealth(s, sp, *c)
 }
 
-// mayCreate reports whether a container that is missing has not been made yet: only the run of the create makes one, and
-// only until it was started or given up.
+// mayCreate reports whether a missing container has not been created yet: only the run of the create makes one, and only until it was
+// started or given up.
 func (b *bringUp) mayCreate(s Service, sp *storev1.ServiceProgress) bool {
 	return !s.Required && b.r.Attempt == storev1.Attempt_ATTEMPT_CREATE && !sp.GetStarted() &&
 		sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
@@ -127,7 +127,7 @@ func (b *bringUp) startAside(s Service, sp *storev1.ServiceProgress, id string) 
 	}
 }
 
-// tellFall tells of a fall unless that was done.
+// tellFall records the event of a failure, once.
 func (b *bringUp) tellFall(s Service, sp *storev1.ServiceProgress, f fall) (Aside, bool) {
 	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
 		return Aside{}, false
@@ -141,7 +141,8 @@ func failAside(service string, before *storev1.ServiceProgress, state agboxv1.Sa
 	}
 }
 
-// GivenUp takes the place of an aside whose steps can't be taken; p is what is recorded so far. The service counts as started, so that nothing but its policy tries again, and its fall is told unless that was done.
+// GivenUp returns the aside that replaces one whose steps cannot run; p is the progress recorded so far. The service counts as started, so
+// only its restart policy retries it, and its failure gets an event unless it has one.
 func (a Aside) GivenUp(p *storev1.Progress, text string) Aside {
 	before, f := progressOf(p, a.Service), fall{CodeServiceFailed, text}
 	then := f.progress(before)
@@ -153,7 +154,7 @@ func (a Aside) GivenUp(p *storev1.Progress, text string) Aside {
 	return up
 }
 
-// awaitHealth bounds the wait for the first good verdict.
+// awaitHealth bounds the wait for the first healthy verdict.
 func (b *bringUp) awaitHealth(s Service, sp *storev1.ServiceProgress, c Container) (Aside, bool) {
 	if sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_UNSPECIFIED || !c.Inspected {
 		return Aside{}, false // its next verdict is an event
@@ -166,7 +167,7 @@ func (b *bringUp) awaitHealth(s Service, sp *storev1.ServiceProgress, c Containe
 	return Aside{}, false
 }
 
-// bringBack starts a service again that has fallen and been told of, if its policy says so.
+// bringBack restarts a service whose failure is recorded, if its policy says so.
 func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container) (Aside, bool) {
 	wait, ok := backOff(s.Restart, c, sp.GetRestarts(), b.now)
 	if !ok {
@@ -184,15 +185,15 @@ func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container)
 	}, true
 }
 
-// Back-off of restart policies.
+// Backoff of restart policies.
 const (
 	restartBase  = time.Second
 	restartMax   = 5 * time.Minute
 	restartReset = 10 * time.Minute
 )
 
-// backOff says how long a container that ended by itself is left alone before its policy brings it back; not ok: it does
-// not. A wait is never longer than twice the back-off, whatever became of the clock.
+// backOff returns how long to wait before the policy restarts a container that ended on its own; not ok: the policy does not restart it.
+// The wait is at most twice the backoff, even if the clock was set back.
 func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Time) (wait time.Duration, ok bool) {
 	switch {
 	case policy == RestartAlways, policy == RestartOnFailure && !c.EndedWell:
@@ -209,7 +210,7 @@ func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Ti
 	return wait, true
 }
 
-// row is the number of restarts in a row before this end: a run that was long enough begins a new one.
+// row returns the number of restarts in a row before this end: a run of at least restartReset resets it.
 func row(c Container, r *storev1.Restarts) uint32 {
 	if c.FinishedAt.Sub(c.StartedAt) >= restartReset {
 		return 0
@@ -217,7 +218,7 @@ func row(c Container, r *storev1.Restarts) uint32 {
 	return r.GetRow()
 }
 
-// nextRestart counts one more.
+// nextRestart counts one more restart.
 func nextRestart(c Container, r *storev1.Restarts, now time.Time) *storev1.Restarts {
 	return &storev1.Restarts{Count: r.GetCount() + 1, Row: row(c, r) + 1, LastAt: now.UnixNano()}
 }

@@ -57,13 +57,13 @@ func (s *scene) without(ids ...string) {
 	s.w.Containers = left
 }
 
-// begun is a create of which nothing is there yet.
+// begun is a create without any objects yet.
 func begun(s *scene) {
 	creating(s)
 	s.w.Containers, s.w.Networks, s.r.Progress, s.w.Hook = nil, nil, nil, &Hook{Service: "mq", Number: 1}
 }
 
-// half is a create whose first service was started.
+// half is a create of which only the first service was started.
 func half(s *scene, status, health string) {
 	begun(s)
 	s.r.EngineRun = life("b", "1")
@@ -72,7 +72,7 @@ func half(s *scene, status, health string) {
 	s.r.Progress = &storev1.Progress{Services: map[string]*storev1.ServiceProgress{"db": {Started: true}}}
 }
 
-// hooked is a create of which only the hook is left.
+// hooked is a create that only waits for its hook.
 func hooked(s *scene, h Hook) {
 	creating(s)
 	s.r.Progress.HooksDone = 0
@@ -86,7 +86,7 @@ func stopped(s *scene) {
 	}
 }
 
-// risen is a resume of which nothing has been done yet.
+// risen is a resume that has done nothing yet.
 func risen(s *scene) {
 	resuming(s)
 	stopped(s)
@@ -370,7 +370,7 @@ func TestDecideWithServices(t *testing.T) {
 	}
 }
 
-// What an aside tells comes after READY: an older state in it would undo that.
+// The events of an aside follow READY: an older state in them would revert it.
 func TestAnAsideOfAReadySandboxSaysReady(t *testing.T) {
 	for _, mark := range []storev1.ServiceMark{0, toldFailed} {
 		s := served()
@@ -391,7 +391,7 @@ func TestAnAsideOfAReadySandboxSaysReady(t *testing.T) {
 	}
 }
 
-// A primary that outlived the engine is not judged by its mounts: a source that was replaced since would end it.
+// The mounts of a primary that outlived the engine are not checked again: a source that was replaced since would end it.
 func TestAPrimaryThatOutlivedTheEngineIsNotReleasedAgain(t *testing.T) {
 	s := served()
 	s.w.Run, s.container("db").Status, s.container("db").Health = life("b", "2"), "exited", ""
@@ -406,7 +406,7 @@ func TestAPrimaryThatOutlivedTheEngineIsNotReleasedAgain(t *testing.T) {
 	}
 }
 
-// A restart by policy that is cut off before its report is told of by the next pass: the intent is on record first.
+// The intent of a restart by policy is recorded first, so if the pass is cut off, the next one records the event.
 func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
 	s := healthy()
 	s.r.Wanted.Restart, s.r.Wanted.Main = RestartAlways, true
@@ -499,8 +499,8 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 	}
 }
 
-// The report of a start may be too late, after an update for one. The next pass sees the service alive; a death of the host after that must
-// not count as the service's own.
+// The report of a start may be too late, for instance after an update. The next pass finds the service running; a later death of the host
+// must not count as the service's own failure.
 func TestTheEnginesLifeIsOnRecordWithTheFirstServiceThatIsWell(t *testing.T) {
 	s := served()
 	half(&s, "running", "healthy")

@@ -17,7 +17,7 @@ import (
 // maxSpecLabel is in bytes: each list of the engine's containers repeats the label.
 const maxSpecLabel = 48 << 10
 
-// specLabelVersion is what is written. A reader that meets another one leaves the label alone.
+// specLabelVersion is the version that is written. A reader ignores a label of another version.
 const specLabelVersion = 1
 
 // specLabel is the JSON of the label.
@@ -28,9 +28,9 @@ type specLabel struct {
 	EnvKeys []string `json:"env_keys,omitempty"`
 }
 
-// SpecLabel is the value of the spec label: the spec as JSON with the keys of all envs but not their values, which the
-// containers' own environments hold. It is what a record is rebuilt from when the database and its log are lost. A
-// spec that needs more than 48 KiB has none (empty).
+// SpecLabel returns the value of the spec label: the spec as JSON with the keys of all envs but not their values, which the containers' own
+// environments hold. A record is rebuilt from it when the database and its log are lost. A spec that needs more than 48 KiB gets no label
+// (empty).
 func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	s := proto.CloneOf(spec)
 	keys := slices.Sorted(maps.Keys(s.GetEnvs()))
@@ -54,12 +54,11 @@ func SpecLabel(spec *agboxv1.CreateSpec) (string, error) {
 	return string(label), nil
 }
 
-// maxLabelRead bounds what is read of a label that older releases, with a larger bound, or others wrote.
+// maxLabelRead bounds the bytes read of a label: older releases had a larger bound, and others may have written it.
 const maxLabelRead = 1 << 20
 
-// ParseSpecLabel reads a spec label: the spec as it was at creation, in which all envs have their keys and empty values.
-// Fields that this release does not know are left out. Errors: ErrInvalidArgument for what is no such label;
-// ErrNotImplemented for another version.
+// ParseSpecLabel decodes a spec label: the spec at creation, with the keys of all envs and empty values. It drops fields that this release
+// does not know. Errors: ErrInvalidArgument if it is not a spec label; ErrNotImplemented for another version.
 func ParseSpecLabel(label string) (*agboxv1.CreateSpec, error) {
 	var l specLabel
 	switch {
@@ -71,7 +70,7 @@ func ParseSpecLabel(label string) (*agboxv1.CreateSpec, error) {
 		return nil, fmt.Errorf("the spec label has version %d: %w", l.Version, errdefs.ErrNotImplemented)
 	}
 	spec := &agboxv1.CreateSpec{}
-	// The decoder's own text quotes the label, in which no secret should be, but a broken one may hold anything.
+	// The decoder's error quotes the label, which should hold no secret, but a broken one may hold anything.
 	if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(l.Spec, spec) != nil {
 		return nil, fmt.Errorf("the spec in the label does not decode: %w", errdefs.ErrInvalidArgument)
 	}

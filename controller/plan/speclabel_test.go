@@ -77,7 +77,7 @@ func TestALabelThatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever a label holds, it is refused or gives a spec that can be written and read again.
+// Any label is either refused or yields a spec that can be written and read again.
 func FuzzParseSpecLabel(f *testing.F) {
 	f.Add(`{"version":1,"spec":{"image":"a","labels":{"a":"b"}},"env_keys":["A"]}`)
 	f.Add(`{"version":1,"spec":{"required_services":[{"name":"db","envs":{"A":""}}],"idle_ttl":"5s"}}`)

@@ -10,8 +10,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// start brings up the required services one after another, each to health, then the primary, then runs the hooks. up is
-// false while there is something to wait for, or the attempt has failed.
+// start brings up the required services one after another, each until it is healthy, then the primary, then runs the hooks. up is false
+// while there is something to wait for, or if the attempt has failed.
 func (b *bringUp) start() (p Plan, up bool) {
 	for _, s := range b.r.Wanted.Services {
 		if !s.Required {
@@ -54,7 +54,7 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 		b.mark(s.Name, &storev1.ServiceProgress{
 			Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts(),
 		})
-		b.recordFirst() // what is started below is not started yet
+		b.recordFirst() // the report must precede the starts below
 	}
 	return Plan{}, true
 }
@@ -70,7 +70,7 @@ func (b *bringUp) startService(s Service, start Step) Plan {
 	return b.record()
 }
 
-// record has what this pass starts noted as started, and as released.
+// record reports the containers that this pass starts or releases.
 func (b *bringUp) record() Plan {
 	if b.startsSomething() {
 		return b.recordStart()
@@ -78,7 +78,7 @@ func (b *bringUp) record() Plan {
 	return b.p
 }
 
-// recordStart notes what is started, in the life in which it was.
+// recordStart reports what is started, and the engine's life.
 func (b *bringUp) recordStart() Plan {
 	b.p.After.Progress = proto.CloneOf(b.progress)
 	if b.reason == BecauseCreate || b.reason == BecauseResume {
@@ -125,7 +125,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		return b.fail(FailureCode(b.r), text), false
 	}
 	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {
-		// That it was started is on record before its main process may run: one that ends while nobody looks is not run again.
+		// The start is recorded before the main process may run: one that ends unobserved does not run again.
 		b.progress.PrimaryStarted = true
 		return b.recordStart(), false
 	}
@@ -136,13 +136,13 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	return Plan{}, true
 }
 
-// release lets the primary begin, once for each start: before that nothing of the sandbox's own runs in it.
+// release lets PID 1 of the primary continue, once per start: before that nothing of the sandbox's own runs in it.
 func (b *bringUp) release(id string) {
 	b.p.add(Step{Kind: Release, ID: id, Reason: b.reason})
 }
 
-// anotherPrimary: what was done to a primary that is gone counts no more. That is on record before the next one is made, or
-// a pass that finds it would take it for one that has its files.
+// anotherPrimary clears the progress of a primary that is gone. That is recorded before the next one is created; otherwise a later pass
+// would find it and assume that it has its files.
 func (b *bringUp) anotherPrimary() {
 	b.progress.PrimaryStarted, b.progress.Released = false, false
 	if b.progress.GetCopied() {
@@ -151,13 +151,13 @@ func (b *bringUp) anotherPrimary() {
 	}
 }
 
-// hooksBegun reports that a hook may have run. None is run again, and another primary would lack what they did.
+// hooksBegun reports that a hook may have run. No hook runs twice, and another primary would lack the effects of the hooks.
 func (b *bringUp) hooksBegun() bool {
 	return b.progress.GetHooksDone() > 0 || b.w.Hook != nil && b.w.Hook.Phase != NotStarted
 }
 
-// copies brings the files in. That they are there is on record before the start: afterwards they are the sandbox's own, and
-// a copy that is repeated would undo its work.
+// copies copies the files into the primary. The copy is recorded before the start: after it the files belong to the sandbox, and a repeated
+// copy would undo its work.
 func (b *bringUp) copies(id string) Plan {
 	b.p.add(Step{Kind: CopyFiles, ID: id, Reason: b.reason})
 	b.progress.Copied = true
@@ -166,7 +166,7 @@ func (b *bringUp) copies(id string) Plan {
 	return b.p
 }
 
-// up ends the attempt.
+// up completes the attempt.
 func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	b.p = b.p.with(done)
 	b.p.Asides = append(b.p.Asides, b.optional()...)
@@ -179,14 +179,14 @@ func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	return b.p
 }
 
-// lost fails the sandbox for a part that is missing.
+// lost fails the sandbox because a part is missing.
 func (b *bringUp) lost(code, message string) Plan {
 	return b.failing().judgedMissing(b.r, code, message)
 }
 
 func (b *bringUp) fail(code, message string) Plan { return b.failing().with(failed(code, message)) }
 
-// failing is what a pass still does of its plan when the attempt fails.
+// failing returns the steps that a pass still runs if the attempt fails: the removals of objects outside the spec.
 func (b *bringUp) failing() Plan {
 	steps := b.p.Steps[:0:0]
 	for _, s := range b.p.Steps {
@@ -197,7 +197,7 @@ func (b *bringUp) failing() Plan {
 	return Plan{Before: b.p.Before, Steps: steps, Waiting: b.p.Waiting}
 }
 
-// serviceFailed fails the attempt with the fall of a required service.
+// serviceFailed fails the attempt with the failure of a required service.
 func (b *bringUp) serviceFailed(s Service, f fall) Plan {
 	p := b.fail(FailureCode(b.r), fmt.Sprintf("required service %s: %s", s.Name, f.text))
 	p.After.Events = append([]*agboxv1.SandboxEvent{serviceFailed(s.Name, b.r.State, f)}, p.After.Events...)

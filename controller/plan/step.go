@@ -5,31 +5,31 @@ type Kind string
 
 // The steps. Each is idempotent.
 const (
-	// MakeInputs makes the directories that are mounted into the primary.
+	// MakeInputs creates the directories that are mounted into the primary.
 	MakeInputs Kind = "make-inputs"
 	// EnsureImage finds the image of the primary, or of Step.Service, or pulls it in the background.
 	EnsureImage Kind = "ensure-image"
-	// CreateNetwork makes the sandbox's network.
+	// CreateNetwork creates the sandbox's network.
 	CreateNetwork Kind = "create-network"
-	// ConnectNetwork attaches the container Step.ID to the network Step.Network, or the one just made.
+	// ConnectNetwork attaches the container Step.ID to the network Step.Network, or to the one created in this pass.
 	ConnectNetwork Kind = "connect-network"
-	// CreatePrimary makes the primary container on the network Step.ID, or the one just made.
+	// CreatePrimary creates the primary container on the network Step.ID, or on the one created in this pass.
 	CreatePrimary Kind = "create-primary"
-	// CreateService makes the container of Step.Service, in the same way.
+	// CreateService creates the container of Step.Service, in the same way.
 	CreateService Kind = "create-service"
-	// CopyFiles copies host files into the primary Step.ID, or the one just made, in the background.
+	// CopyFiles copies host files into the primary Step.ID, or the one created in this pass, in the background.
 	CopyFiles Kind = "copy-files"
-	// StartContainer starts Step.ID, or what was just made for Step.Service.
+	// StartContainer starts Step.ID, or the container created in this pass for Step.Service.
 	StartContainer Kind = "start-container"
-	// Release makes sure that the primary's mounts are what they should be, and lets its PID 1 begin.
+	// Release checks the primary's mounts against their sources, and lets its PID 1 continue.
 	Release Kind = "release"
-	// RunHook has a hook started, CancelHook ended, and EndHook forgets its request.
+	// RunHook requests the start of a hook, CancelHook its end, and EndHook removes the request.
 	RunHook    Kind = "run-hook"
 	CancelHook Kind = "cancel-hook"
 	EndHook    Kind = "end-hook"
-	// CancelExecs wakes the execs; each sees what its sandbox wants and ends.
+	// CancelExecs enqueues the execs; each reads the sandbox's desired state and ends.
 	CancelExecs Kind = "cancel-execs"
-	// UpdateLimits gives Step.ID the limits of the spec.
+	// UpdateLimits sets the limits of the spec on Step.ID.
 	UpdateLimits Kind = "update-limits"
 	// StopContainer stops Step.ID in the background: TERM, KILL after the grace period.
 	StopContainer Kind = "stop-container"
@@ -40,22 +40,22 @@ const (
 	RemoveContainer Kind = "remove-container"
 	// RemoveNetwork removes Step.ID.
 	RemoveNetwork Kind = "remove-network"
-	// RemoveInputs removes the directories that MakeInputs made, but for the logs.
+	// RemoveInputs removes the directories that MakeInputs created, except the logs.
 	RemoveInputs Kind = "remove-inputs"
 	// RemoveFiles removes inputs and artifacts, logs included.
 	RemoveFiles Kind = "remove-files"
-	// StopIdle asks the store to turn the idle sandbox's desired state to stop.
+	// StopIdle asks the store to set the idle sandbox's desired state to stop.
 	StopIdle Kind = "stop-idle"
-	// Expire asks the store to do with a sandbox whose time is up what its spec says.
+	// Expire asks the store to apply on_timeout to a sandbox whose timeout has passed.
 	Expire Kind = "expire"
-	// Demote asks the store to have a paused sandbox stopped rather than frozen.
+	// Demote asks the store to demote a paused sandbox: to have it stopped rather than frozen.
 	Demote Kind = "demote"
 	// StopDead records a sandbox as stopped: a paused one whose memory is lost, or one whose primary was stopped from outside.
 	// Step.Words is the reason in the event.
 	StopDead Kind = "stop-dead"
-	// PauseCleanup asks the store for the delete of a sandbox that has been demoted for too long.
+	// PauseCleanup asks the store to delete a sandbox that has been demoted for too long.
 	PauseCleanup Kind = "pause-cleanup"
-	// Cleanup asks the store for the delete of a sandbox that has been of no use for too long.
+	// Cleanup asks the store to delete a sandbox that has been STOPPED or FAILED for too long.
 	Cleanup Kind = "cleanup"
 )
 
@@ -108,17 +108,17 @@ func Kinds() []Kind {
 // OnEngine reports whether the step acts on the engine; those are audited.
 func (k Kind) OnEngine() bool { return k.row().engine }
 
-// InBackground reports whether a background operation takes the step. It leaves the audit line at its end; a pass observes only the
-// outcome, maybe more than once.
+// InBackground reports whether a background operation runs the step. The operation writes the audit line when it ends; a pass observes only
+// the outcome, possibly more than once.
 func (k Kind) InBackground() bool { return k.row().background }
 
 // Unseen reports whether no later pass can observe what the step did.
 func (k Kind) Unseen() bool { return k.row().unseen }
 
-// Waits reports whether the step may go on in the background. Several such steps in a row go on side by side.
+// Waits reports whether the step may continue in the background. Consecutive steps of that kind run concurrently.
 func (k Kind) Waits() bool { return k.row().parallel }
 
-// Makes reports whether the step is part of making a container run. Only those can fail: what stops or removes is retried without end.
+// Makes reports whether the step is part of starting a container. Only those can fail the sandbox: stops and removals are retried forever.
 func (k Kind) Makes() bool { return k.row().makes }
 
 func (k Kind) row() traits {
@@ -130,16 +130,16 @@ func (k Kind) row() traits {
 	return traits{}
 }
 
-// Reason is why a step is taken. The set is closed; it is for operators, and no part of the API.
+// Reason is why a step runs. The set is closed; it is for operators and not part of the API.
 type Reason string
 
 // The reasons.
 const (
 	BecauseCreate         Reason = "create"               // a create was accepted
 	BecauseResume         Reason = "resume"               // a resume was accepted
-	BecauseEngineDeath    Reason = "engine-death"         // the engine died and took what ran along
+	BecauseEngineDeath    Reason = "engine-death"         // the engine died and ended the running containers
 	BecauseHostDeath      Reason = "host-death"           // the host was rebooted
-	BecauseRestartPolicy  Reason = "restart-policy"       // it ended by itself, and its policy restarts it
+	BecauseRestartPolicy  Reason = "restart-policy"       // it ended on its own, and its policy restarts it
 	BecauseStop           Reason = "stop-requested"       // a stop was accepted
 	BecausePause          Reason = "pause-requested"      // a pause was accepted
 	BecauseTimeout        Reason = "timeout"              // its timeout has passed
@@ -151,17 +151,17 @@ const (
 	BecauseDelete         Reason = "delete-requested"     // a delete was accepted
 	BecauseCleanup        Reason = "cleanup"              // runtime.cleanup_ttl or pause.stopped_gc_after has passed
 	BecauseSpecChanged    Reason = "spec-changed"         // an update changed limits
-	BecauseCreateFailed   Reason = "create-failed"        // nothing of a failed create stays but its history
-	BecauseFailed         Reason = "sandbox-failed"       // what still runs of it is stopped
-	BecauseOutside        Reason = "started-from-outside" // a container of a stopped sandbox was started by others
-	BecauseStoppedOutside Reason = "stopped-from-outside" // its container was stopped by others
+	BecauseCreateFailed   Reason = "create-failed"        // a failed create leaves only its history
+	BecauseFailed         Reason = "sandbox-failed"       // its running containers are stopped
+	BecauseOutside        Reason = "started-from-outside" // a container of a stopped sandbox was started from outside
+	BecauseStoppedOutside Reason = "stopped-from-outside" // its container was stopped from outside
 	BecauseNotInSpec      Reason = "not-in-spec"          // the spec has no such part
 	BecauseDisconnected   Reason = "disconnected"         // the container was disconnected from its network, or the network removed
 	BecauseOrphan         Reason = "orphan"               // the sandbox is deleted
 	BecauseMountSwapped   Reason = "mount-swapped"        // a mount is not what its source names; nothing has run yet
-	// Of what is done to no sandbox:
-	BecauseEngineMarked    Reason = "engine-marked"    // an engine was met without our marker and taken for ours
-	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator said that it is ours
+	// Reasons of actions without a sandbox:
+	BecauseEngineMarked    Reason = "engine-marked"    // an engine without our marker was adopted
+	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator confirmed that the engine is ours
 )
 
 // Reasons lists every reason.
@@ -174,17 +174,17 @@ func Reasons() []Reason {
 	}
 }
 
-// Step is one action. ID is the engine's ID of its object where it has one.
+// Step is one action. ID is the engine's ID of its object, if it has one.
 type Step struct {
 	Kind Kind
 	ID   string
-	// Service is the service that it is about; empty for the primary and for the sandbox as a whole.
+	// Service is the service of the step; empty for the primary and for the sandbox as a whole.
 	Service string
-	// Network is the engine's ID of the network, of ConnectNetwork.
+	// Network is the engine's ID of the network; for ConnectNetwork only.
 	Network string
-	// Index is that of the hook, for the steps of hooks.
+	// Index is the index of the hook, for the steps of hooks.
 	Index  int
 	Reason Reason
-	// Words are told in the event that the step leads to, where it leads to one with a reason of its own.
+	// Words is the reason in the event that the step leads to, if that event has one.
 	Words string
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// failures is the limiter of a queue that also keeps, for people, why the last try of a key failed and when the next one is
-// due. It holds what the limiter counts and forgets it at the same moment.
+// failures is the rate limiter of a queue that also keeps, for humans, why the last try of a key failed and when the next one is due. It
+// drops a failure when the limiter drops its count.
 type failures struct {
 	workqueue.TypedRateLimiter[string]
 
@@ -16,10 +16,10 @@ type failures struct {
 	last map[string]Failure
 }
 
-// Failure is the last one of a key.
+// Failure is the last failure of a key.
 type Failure struct {
 	Err error
-	// RetryAt is when the queue adds the key again by itself, unless something else does before.
+	// RetryAt is when the queue adds the key again, unless another source adds it before.
 	RetryAt time.Time
 }
 
@@ -27,14 +27,14 @@ func newFailures(limiter workqueue.TypedRateLimiter[string]) *failures {
 	return &failures{TypedRateLimiter: limiter, last: map[string]Failure{}}
 }
 
-// failed notes an error; the queue's AddRateLimited comes next.
+// failed records an error; the queue's AddRateLimited must follow.
 func (f *failures) failed(key string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last[key] = Failure{Err: err, RetryAt: f.last[key].RetryAt}
 }
 
-// When implements workqueue.TypedRateLimiter. Of two times at which a key is to be added the queue keeps the sooner one.
+// When implements workqueue.TypedRateLimiter. If a key is to be added at two times, the queue keeps the earlier one.
 func (f *failures) When(key string) time.Duration {
 	d := f.TypedRateLimiter.When(key)
 	f.mu.Lock()
@@ -55,7 +55,7 @@ func (f *failures) Forget(key string) {
 	delete(f.last, key)
 }
 
-// of is the zero value for a key that does not fail.
+// of returns the last failure of a key; the zero value if it does not fail.
 func (f *failures) of(key string) Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package queue runs reconcile functions: a rate-limited queue of keys with its workers, and the background operations that a
-// pass starts and does not wait for.
+// Package queue runs reconcile functions: a rate-limited queue of keys with its workers, and the background operations that a pass starts
+// without waiting for them.
 package queue
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/agbox/agbox/internal/metrics"
 )
 
-// Result is what a pass that did not fail says of the next one.
+// Result is the outcome of a pass that did not fail.
 type Result struct {
-	// Next is when to look again; zero: only when something happens.
+	// Next is the requeue delay; zero: none.
 	Next time.Duration
-	// Pending: a background operation will add the key. Its failures count as those of the key, so the count of
-	// failures stays until a pass ends without one.
+	// Pending: a background operation will add the key. Its failures count as those of the key, so the count of failures stays until a pass
+	// ends without one.
 	Pending bool
 }
 
-// TerminalError ends an attempt: trying again can't mend it. Code is an error code of SANDBOX_FAILED.
+// TerminalError ends an attempt: a retry cannot fix it. Code is an error code of SANDBOX_FAILED.
 type TerminalError struct {
 	Code string
 	Err  error
@@ -34,7 +34,7 @@ type TerminalError struct {
 func (e *TerminalError) Error() string { return e.Err.Error() }
 func (e *TerminalError) Unwrap() error { return e.Err }
 
-// Back-off of a key that fails: 50 ms doubling to 30 s. There is no global bucket: one bad sandbox delays no other.
+// Backoff of a key that fails: 50 ms doubling to 30 s. There is no global bucket: one failing sandbox delays no other.
 const (
 	backoffBase = 50 * time.Millisecond
 	backoffMax  = 30 * time.Second
@@ -44,9 +44,9 @@ const (
 type Options struct {
 	// Name is a metric label.
 	Name string
-	// Workers is how many passes run at once, at most one for each key.
+	// Workers is the number of concurrent passes; each key has at most one.
 	Workers int
-	// Reconcile is one pass over a key. It may be repeated, and may be the first after a crash.
+	// Reconcile makes one pass over a key. It may be repeated, and may be the first after a crash.
 	Reconcile func(ctx context.Context, key string) (Result, error)
 	Logger    *slog.Logger
 	Metrics   *metrics.Metrics
@@ -57,14 +57,14 @@ type Loop struct {
 	name    string
 	queue   workqueue.TypedRateLimitingInterface[string]
 	workers int
-	// failures are those of the keys that back off.
+	// failures are those of the keys in backoff.
 	failures *failures
 	pass     func(ctx context.Context, key string) (Result, error)
 	log      *slog.Logger
 	metrics  *metrics.Metrics
 }
 
-// NewLoop returns a Loop that takes keys and does nothing with them until Run.
+// NewLoop returns a Loop that only collects keys until Run.
 func NewLoop(o Options) *Loop {
 	limiter := newFailures(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax))
 	return &Loop{
@@ -75,7 +75,7 @@ func NewLoop(o Options) *Loop {
 	}
 }
 
-// Replace puts another queue in the place of a Loop's own, with the same limiter. It is for simulations, and comes before Run.
+// Replace replaces the queue of a Loop by another with the same limiter. It is for simulations, and must be called before Run.
 func (l *Loop) Replace(with func(name string, limiter workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimitingInterface[string]) {
 	l.queue.ShutDown()
 	l.queue = with(l.name, l.failures)
@@ -87,16 +87,16 @@ func (l *Loop) Add(key string) { l.queue.Add(key) }
 // AddAfter enqueues a key when d has passed.
 func (l *Loop) AddAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
 
-// Forget ends the back-off of a key: its failures are counted from zero again.
+// Forget resets the backoff of a key: its failures are counted from zero again.
 func (l *Loop) Forget(key string) { l.queue.Forget(key) }
 
-// Tries is the number of failures of a key in a row.
+// Tries returns the number of consecutive failures of a key.
 func (l *Loop) Tries(key string) int { return l.queue.NumRequeues(key) }
 
 // Failure returns why the last pass over a key failed; the zero value for a key that does not fail.
 func (l *Loop) Failure(key string) Failure { return l.failures.of(key) }
 
-// Run works until ctx ends and the passes under way are done.
+// Run runs passes until ctx ends and the passes under way are done.
 func (l *Loop) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.queue.ShutDown)
 	defer stop()
@@ -110,7 +110,7 @@ func (l *Loop) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// next takes one key and maps the outcome of its pass to the queue; nothing else does.
+// next runs a pass for one key and maps its outcome to the queue; no other code does.
 func (l *Loop) next(ctx context.Context) bool {
 	key, quit := l.queue.Get()
 	if quit {
@@ -145,7 +145,7 @@ func (l *Loop) settle(ctx context.Context, key string, res Result, err error) st
 		l.log.Error("gave up", "loop", l.name, "key", key, "reason", terminal.Code, "err", err)
 		return metrics.ResultTerminal
 	case ctx.Err() != nil:
-		return metrics.ResultError // shutting down; the next daemon's first resync goes on
+		return metrics.ResultError // shutting down; the first resync of the next daemon continues
 	}
 	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
@@ -160,7 +160,7 @@ type panicError struct{ value any }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// safely runs a pass; a panic costs that key a retry and nobody else anything.
+// safely runs a pass; a panic costs that key a retry and affects no other key.
 func (l *Loop) safely(ctx context.Context, key string) (res Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/metrics"
 )
 
-// What a pass returns decides alone when its key comes again.
+// Only the outcome of a pass decides when its key is added again.
 func TestTheWorkerMapsTheOutcomeToTheQueue(t *testing.T) {
 	for _, row := range []struct {
 		name   string

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Operations are what a pass starts and does not wait for, or not for long: pulls, copies, stops with their grace period, and
-// removals. At most one per key. Its end calls done with the ID; its error is handed to the next pass that wants the same, and
-// dropped by one that does not; its success is remembered until Drop.
+// Operations are background operations that a pass starts without waiting for their end, or only briefly: pulls, copies, stops with their
+// grace period, and removals. At most one runs per key. Its end calls done with the ID; its error is returned to the next pass that starts
+// the same operation, and dropped by Drop; its success is kept until Drop if remember says so.
 type Operations[Kind comparable] struct {
 	done     func(id string)
 	remember func(Kind) bool
@@ -19,32 +19,32 @@ type Operations[Kind comparable] struct {
 	ended   map[Operation[Kind]]error // nil: it succeeded
 }
 
-// running is an operation that is under way.
+// running is an operation under way.
 type running struct {
 	cancel context.CancelFunc
 	// done is closed at the end, after err was set.
 	done chan struct{}
 	err  error
-	// awaited says that a pass waits for the end and gets its error, instead of the next start. Guarded by Operations.mu.
+	// awaited: a pass waits for the end and gets its error, instead of the next start. Guarded by Operations.mu.
 	awaited bool
 }
 
-// Operation names an operation: what is done for which object, and to what.
+// Operation names an operation: the ID of the sandbox, what is done, and to what.
 type Operation[Kind comparable] struct {
 	ID      string
 	Kind    Kind
 	Subject string
 }
 
-// NewOperations returns Operations without any. done is called at the end of each that no pass waits for. remember reports whether
-// the success of a kind must be kept until Drop, because nothing else shows it.
+// NewOperations returns empty Operations. done is called at the end of each operation that no pass waits for. remember reports whether the
+// success of a kind must be kept until Drop, because nothing else shows it.
 func NewOperations[Kind comparable](done func(id string), remember func(Kind) bool) *Operations[Kind] {
 	return &Operations[Kind]{
 		done: done, remember: remember, running: map[Operation[Kind]]*running{}, ended: map[Operation[Kind]]error{},
 	}
 }
 
-// Start runs fn unless that operation is under way. fn must be bounded by a deadline of its own.
+// Start runs fn unless that operation is under way. fn must have a deadline of its own.
 func (o *Operations[Kind]) Start(ctx context.Context, key Operation[Kind], fn func(context.Context) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,8 +67,8 @@ func (o *Operations[Kind]) begin(ctx context.Context, key Operation[Kind], fn fu
 	return op
 }
 
-// Await starts an operation and waits up to d for its end. ended is false when d has passed, or when the operation was already running; its
-// end then enqueues the key. If an earlier run ended with an error that no pass has seen, await returns that error and starts nothing.
+// Await starts an operation and waits up to d for its end. ended is false if d has passed, or if the operation was already running; its end
+// then enqueues the key. If an earlier run ended with an error that no pass has seen, Await returns that error and starts nothing.
 func (o *Operations[Kind]) Await(ctx context.Context, key Operation[Kind], d time.Duration, fn func(context.Context) error) (ended bool, err error) {
 	if _, err := o.Outcome(key); err != nil {
 		return true, err
@@ -113,7 +113,7 @@ func (o *Operations[Kind]) finish(key Operation[Kind], op *running, err error, c
 	}
 }
 
-// Subjects are those of the operations of a kind that are under way for an ID.
+// Subjects returns the subjects of the operations of a kind that are under way for an ID.
 func (o *Operations[Kind]) Subjects(id string, kind Kind) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,7 +126,7 @@ func (o *Operations[Kind]) Subjects(id string, kind Kind) []string {
 	return list
 }
 
-// Outcome tells how an operation ended. An error is forgotten with that, a success is not.
+// Outcome reports how an operation ended. It drops an error and keeps a success.
 func (o *Operations[Kind]) Outcome(key Operation[Kind]) (ended bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,8 +137,8 @@ func (o *Operations[Kind]) Outcome(key Operation[Kind]) (ended bool, err error) 
 	return ended, err
 }
 
-// Drop cancels the operations of a kind that are under way for an ID, and forgets those that ended. A stop is not
-// cancelled by a client that leaves: the engine goes on with it.
+// Drop cancels the operations of a kind that are under way for an ID, and forgets the ended ones. If the operation is a stop, the engine
+// continues it: a client that disconnects does not cancel it.
 func (o *Operations[Kind]) Drop(id string, kinds ...Kind) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// waitingError ends a pass that waits for a background operation. It is no failure.
+// waitingError ends a pass that waits for a background operation. It is not a failure.
 type waitingError struct{ what string }
 
 func (e *waitingError) Error() string { return e.what }
@@ -28,19 +28,19 @@ func waits(err error) bool {
 	return errors.As(err, &w)
 }
 
-// pass carries what earlier steps of the same pass have made and recorded.
+// pass carries what the steps of one pass have created and recorded so far.
 type pass struct {
 	*Reconciler
 	rec plan.Record
 	sb  store.Sandbox
 	w   plan.World
 	set Settings
-	// at is when it was decided, by which clock.
+	// at is when the plan was decided, with the clock that it was read from.
 	at clockjump.Moment
 
-	// progress is what is recorded by now.
+	// progress is what is recorded so far.
 	progress *storev1.Progress
-	// images and made are found or made in this pass, by service; "" is the primary.
+	// images and made hold the images found and the container IDs created in this pass, by service; "" is the primary.
 	images    map[string]dockerx.Image
 	made      map[string]string
 	networkID string
@@ -53,7 +53,7 @@ func newPass(r *Reconciler, rec plan.Record, sb store.Sandbox, w plan.World, l c
 	}
 }
 
-// report records r and keeps what is recorded by now.
+// report records r and keeps its progress.
 func (p *pass) report(ctx context.Context, r plan.Report) error {
 	err := p.Reconciler.report(ctx, p.rec.ID, p.sb.Desired.GetGeneration(), r, Timeout(p.sb, p.set))
 	if err == nil && r.Progress != nil {
@@ -62,7 +62,7 @@ func (p *pass) report(ctx context.Context, r plan.Report) error {
 	return err
 }
 
-// act takes the steps in order, up to the first error. Steps in a row that go on in the background do so side by side.
+// act runs the steps in order, up to the first error. Consecutive background steps of the same kind run concurrently.
 func (p *pass) act(ctx context.Context, steps []plan.Step) error {
 	var waiting error
 	for i, s := range steps {
@@ -80,12 +80,12 @@ func (p *pass) act(ctx context.Context, steps []plan.Step) error {
 	return waiting
 }
 
-// once takes one step and leaves its traces: a metric, and for what is done to the engine a line in the log.
+// once runs one step, counts it in a metric and, if it acts on the engine, writes an audit line.
 func (p *pass) once(ctx context.Context, s plan.Step) error {
 	begun := time.Now()
 	err := p.take(ctx, s)
 	if waits(err) {
-		return err // its end leaves the line
+		return err // the background operation writes the audit line when it ends
 	}
 	p.o.Metrics.Step(string(s.Kind), err)
 	if s.Kind.OnEngine() && !s.Kind.InBackground() {
@@ -107,8 +107,8 @@ func (p *pass) objectOf(s plan.Step) string {
 	return s.ID
 }
 
-// actAside takes each aside, whatever becomes of the others, and reports its outcome. waiting tells that a background
-// operation will add the key.
+// actAside runs every aside, even if others fail, and reports the outcome of each. waiting reports that a background operation will add the
+// key.
 func (p *pass) actAside(ctx context.Context, asides []plan.Aside) (waiting bool, err error) {
 	var errs []error
 	for _, a := range asides {
@@ -122,7 +122,7 @@ func (p *pass) actAside(ctx context.Context, asides []plan.Aside) (waiting bool,
 	return waiting, errors.Join(errs...)
 }
 
-// aside does what one service needs. An error that trying again can't mend is the service's fall.
+// aside runs the steps of one service. An error that a retry cannot fix is recorded as the failure of the service.
 func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 	for _, s := range a.Steps {
 		err := p.once(ctx, s)
@@ -151,7 +151,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 	return settled(p.report(ctx, plan.Report{Events: a.Events, Progress: progress}))
 }
 
-// about says whose error it is.
+// about names the service in the error; "" is the primary and adds nothing.
 func about(service string, err error) error {
 	if service == "" {
 		return err
@@ -159,7 +159,7 @@ func about(service string, err error) error {
 	return fmt.Errorf("service %s: %w", service, err)
 }
 
-// audit writes the audit line of one action of the pass on the engine.
+// audit writes the audit line of one step that acted on the engine.
 func (p *pass) audit(s plan.Step, object string, took time.Duration, err error) {
 	auditlog.Write(p.log, p.rec.ID, s, object, took, err)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// EngineRefuses says what of a spec the engine, as it was last seen, cannot honour: a limit is refused, never dropped.
-// While no engine has been seen yet nothing is refused here; the create looks again.
+// EngineRefuses returns the fields of a spec that the last observed engine cannot enforce: a limit is refused, never dropped. Before the
+// first contact with an engine it refuses nothing; the create checks again.
 func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
 	info := r.o.Link.Info()
 	if info.Version == "" {
@@ -27,7 +27,7 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 	return errs
 }
 
-// refusals compares a spec with what an engine can do.
+// refusals compares a spec with the capabilities of an engine.
 func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors) {
 	refuse := func(field, format string, args ...any) {
 		errs = append(errs, validate.Error{Field: field, Message: field + " " + fmt.Sprintf(format, args...)})

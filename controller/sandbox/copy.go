@@ -19,12 +19,12 @@ import (
 const (
 	// copyTimeout bounds the copy of one source: a million files take some minutes.
 	copyTimeout = time.Hour
-	// maxPasswdBytes bounds what is read of an image's passwd and group files.
+	// maxPasswdBytes bounds the bytes read of an image's passwd and group files.
 	maxPasswdBytes = 1 << 20
 )
 
-// copyFiles copies host files into a primary that has never run, in the background. A copy that was cut off is done again
-// from the start: until the container runs nobody has seen it.
+// copyFiles copies host files into a primary that has never run, in the background. An interrupted copy starts again from the beginning:
+// nothing has read the files before the container runs.
 func (p *pass) copyFiles(ctx context.Context, s plan.Step) error {
 	id := s.ID
 	if id == "" {
@@ -63,7 +63,7 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends Pack when the engine has had enough
+	defer cancel() // stops Pack when the engine stops reading
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
@@ -78,20 +78,20 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 	r.CloseWithError(io.ErrClosedPipe)
 	source := <-packed
 	if source != nil && !errors.Is(source, io.ErrClosedPipe) && !errors.Is(source, context.Canceled) {
-		return source // what is wrong with the tree is the cause of whatever the engine said
+		return source // an error of the source tree is the cause of the engine's error
 	}
 	return sent
 }
 
-// missingDirs are the directories that the copy has to make; see hostfiles.Copy. A target that goes through a link of the
-// image is refused: the engine would follow it, also into a mount and so onto the host.
+// missingDirs returns the directories that the copy has to create; see hostfiles.Copy. It refuses a target whose path contains a symbolic
+// link of the image: the engine would follow it, possibly into a mount and so onto the host.
 func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, error) {
 	dirs := append(hostfiles.Parents(target), target)
 	for i, dir := range dirs {
 		info, err := p.o.Engine.StatPath(ctx, id, dir)
 		switch {
 		case errdefs.IsNotFound(err):
-			return dirs[i:], nil // below one that is missing all are
+			return dirs[i:], nil // everything below a missing directory is missing
 		case err != nil:
 			return nil, err
 		case info.Mode.Type() == fs.ModeSymlink:
@@ -102,7 +102,7 @@ func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, er
 	return nil, nil
 }
 
-// owner is the user that execs run as: of the spec, else agbox where the image has it, else the image's.
+// owner returns the user that execs run as: the spec's, else agbox if the image has that user, else the image's.
 func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	users, err := p.containerFile(ctx, id, "/etc/passwd")
 	if err != nil {
@@ -127,7 +127,8 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	return who, nil
 }
 
-// containerFile reads a file of the image that need not be there. What is no file, or too large, stays so.
+// containerFile reads an optional file of the image; nil: it is missing. Errors: ErrInvalidArgument if it is too large or not a regular
+// file.
 func (p *pass) containerFile(ctx context.Context, id, name string) ([]byte, error) {
 	data, err := p.o.Engine.ReadContainerFile(ctx, id, name, maxPasswdBytes)
 	switch {

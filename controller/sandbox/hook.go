@@ -17,13 +17,13 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// HookWait is since when a hook is waited for.
+// HookWait is the time since which agboxd has waited for the hook with this index.
 type HookWait struct {
 	Index int
 	At    time.Time
 }
 
-// PhaseOf is how far the command of a journal is, as plan takes it.
+// PhaseOf converts the status of a journal to a plan.Phase.
 func PhaseOf(s execjournal.Status) plan.Phase {
 	switch s.Phase {
 	case execjournal.Running:
@@ -40,17 +40,17 @@ func PhaseOf(s execjournal.Status) plan.Phase {
 	return plan.NotStarted
 }
 
-// maxHookOutput is how much of a failed hook's output its message has room for.
+// maxHookOutput is the number of bytes of a failed hook's output that its error message includes.
 const maxHookOutput = 600
 
 // Hook is one hook of a spec.
 type Hook struct {
 	Service *agboxv1.ServiceSpec
-	Number  int // of that service's, from 1
+	Number  int // the number within its service, from 1
 	Line    string
 }
 
-// HookAt returns the hook with that index among all.
+// HookAt returns the hook with that index among all hooks of the spec; false: there is none.
 func HookAt(spec *agboxv1.CreateSpec, index int) (Hook, bool) {
 	for _, svc := range spec.GetRequiredServices() {
 		hooks := svc.GetPostStartOnPrimary()
@@ -62,8 +62,8 @@ func HookAt(spec *agboxv1.CreateSpec, index int) (Hook, bool) {
 	return Hook{}, false
 }
 
-// HookNonce is a secret that nobody in the container knows: the store's UUID is not seen there. It is computed, so that a
-// hook that was begun is found again without a record of its own.
+// HookNonce returns a secret that nothing in the container can know, because the store's UUID is not visible there. It is computed, so a
+// started hook is found again without a record of its own.
 func HookNonce(instanceID string, sb store.Sandbox, index int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "hook\x00%s\x00%s\x00%d\x00%d", instanceID, sb.ID, sb.CreatedAt.UnixNano(), index))
 	return hex.EncodeToString(sum[:16])
@@ -84,7 +84,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	saw.World.Hook = h
 	status, err := r.o.Files.Look(sb.ID, execid.ForHook(index), HookNonce(r.o.Store.InstanceID(), sb, index))
 	if errdefs.IsNotFound(err) {
-		return nil // its directories are not there yet
+		return nil // its directories do not exist yet
 	}
 	if err != nil {
 		return fmt.Errorf("read the journal of hook %d: %w", index, err)
@@ -113,7 +113,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	return nil
 }
 
-// hookOutput is the end of what a hook printed, as text; errors before anything else.
+// hookOutput returns the end of a hook's output as text: stderr if there is any, else stdout.
 func (r *Reader) hookOutput(sandboxID, execID string) string {
 	for _, stderr := range []bool{true, false} {
 		out, err := r.o.Files.Tail(sandboxID, execID, stderr, maxHookOutput)

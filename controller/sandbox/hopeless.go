@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// patience is how often an error of no known class is retried before it ends the attempt to make a sandbox run: with the backoff
-	// of the queue some 13 s, and longer while the engine does not answer.
+	// patience is how many times an error of no known class is retried before the attempt to start a sandbox fails: about 13 s with the
+	// backoff of the queue, and longer while the engine does not answer.
 	patience = 8
-	// patienceAfterDeath is the same for a sandbox that the engine's or the host's death ended: some 6 minutes. Its user did nothing
-	// wrong, and a host that has just booted is not complete.
+	// patienceAfterDeath is the same for a sandbox that ended because the engine or the host died: about 6 minutes. The user did nothing
+	// wrong, and a host that has just booted may lack something for a while.
 	patienceAfterDeath = 20
 )
 
-// classify tells an error that ends the attempt to make a sandbox run from one to retry. Unknown means retry, for a
-// while.
+// classify turns an error that a retry cannot fix into a TerminalError, which ends the attempt to start the sandbox. Errors of no known
+// class are retried up to the patience.
 func (p *pass) classify(s plan.Step, err error) error {
 	if !p.making(s.Kind) {
 		return err
 	}
 	patience := patience
-	if p.rec.Runs() { // it ran before the engine or the host died; what it lacks now may come yet, such as a mount
+	if p.rec.Runs() { // it ran before the engine or the host died; what is missing now, such as a mount, may still appear
 		patience = patienceAfterDeath
 	}
 	err = about(s.Service, err)
@@ -34,7 +34,8 @@ func (p *pass) classify(s plan.Step, err error) error {
 	return err
 }
 
-// hopeless reports whether trying again can't mend err, or has been tried often enough for a service, or for the sandbox ("").
+// hopeless reports whether a retry cannot fix err, or whether unclassified errors were retried often enough for a service, or for the
+// sandbox ("").
 func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bool {
 	refused := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)
 	switch {
@@ -46,7 +47,7 @@ func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bo
 	return refused || unclassified(err) && p.scratch.odd(p.rec.ID, service) > patience
 }
 
-// making reports whether a step is part of making a container of a live sandbox run.
+// making reports whether a step is part of starting a container of a live sandbox.
 func (p *pass) making(k plan.Kind) bool { return p.rec.Standing == plan.Live && k.Makes() }
 
 func unclassified(err error) bool {

@@ -22,7 +22,7 @@ const (
 	pullNever  = "never"
 )
 
-// imageOf returns the image and the pull policy of the primary, or of a service.
+// imageOf returns the image and the pull policy of the primary (""), or of a service.
 func (p *pass) imageOf(service string) (ref, policy string) {
 	if svc := ServiceSpec(p.sb.Spec, service); svc != nil {
 		return svc.GetImage(), svc.GetPullPolicy()
@@ -30,17 +30,17 @@ func (p *pass) imageOf(service string) (ref, policy string) {
 	return p.sb.Spec.GetImage(), p.sb.Spec.GetPullPolicy()
 }
 
-// ensureImage finds the image or has it pulled in the background. Pulls of one image are shared by the engine port.
+// ensureImage finds the image or pulls it in the background. The engine port shares concurrent pulls of one image.
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	ref, policy := p.imageOf(s.Service)
 	key := operation(p.rec.ID, plan.EnsureImage, ref)
 	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
-		return &waitingError{"pulling image " + ref} // also when it is there by now: its end has something to tell
+		return &waitingError{"pulling image " + ref} // also if the image is present by now: the end of the pull records an event
 	}
 	image, err := p.o.Engine.InspectImage(ctx, ref)
 	ended, failure := p.ops.Outcome(key)
 	switch {
-	case err == nil && (policy != pullAlways || ended && failure == nil): // also when somebody brought it after a failed pull
+	case err == nil && (policy != pullAlways || ended && failure == nil): // also if the image appeared after a failed pull
 		p.images[s.Service] = image
 		return nil
 	case err != nil && !errdefs.IsNotFound(err):
@@ -69,10 +69,11 @@ func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.K
 	})
 }
 
-// pullEventInterval bounds the events of a pull; its progress is told more often in the status.
+// pullEventInterval is the minimum time between the events of a pull; the status shows its progress more often.
 const pullEventInterval = 10 * time.Second
 
-// pullTeller tells of one pull for one sandbox, if there is one. The engine port calls it from one goroutine.
+// pullTeller reports the progress of one pull for one sandbox, in its status and in its events. The engine port calls it from one
+// goroutine.
 type pullTeller struct {
 	p            *pass
 	ref, service string
@@ -85,8 +86,8 @@ type pullTeller struct {
 func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress) {
 	t.mu.Lock()
 	t.last = progress
-	// A registry that has not answered yet may never: that is for the status. An event would also bring about a pass, and
-	// with it the next try of a pull that fails at once.
+	// While the registry has sent nothing, only the status shows the pull. An event would also enqueue a pass, and so immediately retry a
+	// pull that fails at once.
 	due := progress.Layers > 0 && time.Since(t.told) >= pullEventInterval
 	if due {
 		t.told = time.Now()
@@ -100,7 +101,7 @@ func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress
 	}
 }
 
-// share is how much of a pull is done, as far as that is known.
+// share formats how much of a pull is done; empty if the total is unknown.
 func share(p dockerx.PullProgress) string {
 	if p.Total <= 0 {
 		return ""
@@ -108,7 +109,7 @@ func share(p dockerx.PullProgress) string {
 	return fmt.Sprintf(": %.1f of %.1f MB", float64(p.Current)/1e6, float64(p.Total)/1e6)
 }
 
-// done tells of the end of a pull that was told of.
+// done records the end of a pull, if an event of its progress was recorded.
 func (t *pullTeller) done(ctx context.Context) {
 	t.mu.Lock()
 	told, last := !t.told.IsZero(), t.last
@@ -118,8 +119,8 @@ func (t *pullTeller) done(ctx context.Context) {
 	}
 }
 
-// tell records an event, for the intent as it is now: an update does not end a pull. What a pull has to say is not worth
-// failing it: the store's trouble shows elsewhere, and a sandbox that is to go wants to hear no more of it.
+// tell records an event against the present intent: an update does not end a pull. It drops errors: a pull does not fail because its event
+// cannot be recorded. An error of the store appears elsewhere, and a sandbox that is being deleted needs no more events.
 func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProgress) {
 	e := &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_IMAGE_PULLING,

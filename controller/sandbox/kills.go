@@ -6,8 +6,8 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// killBoard keeps which containers were killed through the engine since their last start, by the engine's events. A kill is missing
-// if its event came while agboxd did not listen and the engine has dropped it since.
+// killBoard keeps which containers were killed through the engine since their last start, from the engine's events. It misses a kill whose
+// event came while agboxd was not subscribed and which the engine no longer replays.
 type killBoard struct {
 	mu     sync.Mutex
 	killed map[string]bool // by container ID

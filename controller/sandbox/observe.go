@@ -20,34 +20,34 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// unproven is the doubt about a part that was looked for in the lists only.
+// unproven is the World.Doubt about a part of which only the engine's lists were read.
 const unproven = "looking by ID and by name for what the engine's lists do not show"
 
-// View is the record of one sandbox, and the reading of the clock by which a pass decides.
+// View is the record of one sandbox, and the clock reading that a pass decides by.
 type View struct {
 	Record  *plan.Record
 	Sandbox store.Sandbox
 	At      clock.Look
 }
 
-// Sight is what an observation saw of one sandbox.
+// Sight is the result of one observation of a sandbox.
 type Sight struct {
 	World plan.World
-	// Ports are the published ports; nil: nobody looked at them.
+	// Ports are the published ports; nil: they were not inspected.
 	Ports []*agboxv1.PublishedPort
-	// Hook is since when the running hook is waited for; nil: none runs.
+	// Hook is the time since which the running hook is waited for; nil: no hook runs.
 	Hook *HookWait
 	// NoHook: the sandbox is not in a create that waits for a hook.
 	NoHook bool
 }
 
-// inDoubt reports whether the decision depends on the absence of parts that w does not show.
+// inDoubt reports whether the decision depends on the absence of parts that w does not contain.
 func (r *Reader) inDoubt(v View, w plan.World) bool {
 	return r.Decide(*v.Record, v.Sandbox, w, v.At).InDoubt
 }
 
-// Observe reads what there is of one sandbox. run is the engine's life before the observation: what is seen alive was alive in it. What
-// it returns with an error is what it saw until then.
+// Observe reads the engine's objects and the files of one sandbox. run is the engine's life before the observation: a container observed as
+// running was running in that life. With an error, Observe returns what it has read so far.
 func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (Sight, error) {
 	rec := v.Record
 	saw := Sight{World: plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Doubt: unproven}}
@@ -92,8 +92,8 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (S
 	}, w)
 }
 
-// examineAbsence makes sure that an engine that shows nothing of a sandbox is ours: it may have been replaced since the
-// link to it was judged. Then nothing is missing, nor clean.
+// examineAbsence checks, when the engine shows no object of a sandbox, that the engine is ours: it may have been replaced since the link
+// was last checked. On another engine nothing may be judged missing or removed.
 func (r *Reader) examineAbsence(ctx context.Context) error {
 	if err := r.o.Link.CheckMarker(ctx); err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)
@@ -101,7 +101,7 @@ func (r *Reader) examineAbsence(ctx context.Context) error {
 	return nil
 }
 
-// sameEngine checks that the engine is ours, has the recorded storage driver and data root, and was not restarted since the observation.
+// sameEngine checks that the engine is ours, has the recorded storage driver and data root, and has not restarted since the observation.
 func (r *Reader) sameEngine(ctx context.Context, run *storev1.EngineRun) error {
 	if err := r.o.Link.CheckSame(ctx, run); err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)
@@ -109,8 +109,8 @@ func (r *Reader) sameEngine(ctx context.Context, run *storev1.EngineRun) error {
 	return nil
 }
 
-// examineContainers asks after each container itself: the engine tells of an end before its lists know of it, and this
-// pass may be the only one that the end's event brings about.
+// examineContainers inspects each container: the engine sends the event of an end before its lists show the end, and this pass may be the
+// only one that the event enqueues.
 func (r *Reader) examineContainers(ctx context.Context, rec *plan.Record, spec *agboxv1.CreateSpec, saw *Sight) error {
 	w := &saw.World
 	ports := []*agboxv1.PublishedPort{}
@@ -148,9 +148,9 @@ func (r *Reader) examineContainers(ctx context.Context, rec *plan.Record, spec *
 	return nil
 }
 
-// examineDeath finds out whether the engine that says that a container has ended is the one that saw it live. The engine's
-// life is read after the end was seen: one that died in between has another life by then. What was seen alive may then have
-// been so in either, so everything is looked at again, once the link knows of the new life.
+// examineDeath checks whether the engine that reports the end of a container is in the same life in which the container was observed
+// running. It reads the engine's life after the end: an engine that died in between has another life by then. A container observed running
+// may then have run in either life, so the pass is retried once the link has recorded the new life.
 func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 	info, err := r.o.Engine.Info(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 	return nil
 }
 
-// confirmEnd inspects a container that has ended a second time: the first answer may have been of before its present run.
+// confirmEnd inspects an ended container a second time: the first answer may predate its present run.
 func (r *Reader) confirmEnd(ctx context.Context, ct plan.Container) error {
 	if !ct.Ended() {
 		return nil
@@ -206,7 +206,7 @@ func networksOf(list []dockerx.Network) []plan.Network {
 	return out
 }
 
-// PortsOf are the published ports of a container.
+// PortsOf returns the published ports of a container.
 func PortsOf(ct plan.Container, d dockerx.ContainerDetail) []*agboxv1.PublishedPort {
 	var out []*agboxv1.PublishedPort
 	for _, p := range d.Ports {

@@ -6,8 +6,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// PortsUnseen reports that a sandbox publishes ports and none were observed since it runs. There may be none: a service that has failed
-// has none.
+// PortsUnseen reports that a sandbox publishes ports and that none were observed since it started. It may have none: a failed service
+// publishes no ports.
 func (r *Reconciler) PortsUnseen(sandboxID string, spec *agboxv1.CreateSpec) bool {
 	return publishes(spec) && r.scratch.get(sandboxID).ports == nil
 }
@@ -20,7 +20,7 @@ func publishes(spec *agboxv1.CreateSpec) bool {
 	return n > 0
 }
 
-// publishesFrom reports whether the container of a service, or the primary, publishes ports.
+// publishesFrom reports whether the container of a service, or the primary (""), publishes ports.
 func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
 	if service == "" {
 		return len(spec.GetPorts()) > 0
@@ -28,7 +28,7 @@ func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
 	return len(ServiceSpec(spec, service).GetPorts()) > 0
 }
 
-// Ports returns the published ports of a sandbox as they were last seen. The messages must not be changed.
+// Ports returns the last observed published ports of a sandbox. The caller must not change the messages.
 func (r *Reconciler) Ports(sandboxID string) []*agboxv1.PublishedPort {
 	return r.scratch.get(sandboxID).ports
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// proofTimeout bounds the proof, from the first look at a container's process on. A gVisor container on a busy machine takes some
-// seconds.
+// proofTimeout bounds the proof of a runtime, counted from the first inspection of the container's process. A gVisor container on a busy
+// machine takes some seconds.
 const proofTimeout = time.Minute
 
-// trustedRuntime is the engine's own, which needs no proof unless a spec names it.
+// trustedRuntime is the engine's own runtime. It needs no proof unless a spec names it.
 const trustedRuntime = "runc"
 
-// doubtsRuntime reports whether the runtime of a new primary has to be proven. While the engine has not told its default, it is not
-// doubted: no container is made then.
+// doubtsRuntime reports whether the runtime of a new primary has to be proven. Before the engine has reported its default runtime the
+// answer is false unless the spec names one: no container is created then.
 func (p *pass) doubtsRuntime() bool {
 	byDefault := p.o.Link.Info().DefaultRuntime
 	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
 }
 
-// proveRuntime makes sure, before anything of the sandbox runs, that the runtime of its primary can run commands: one does, by the path
-// of all execs, and reaches the engine's DNS server where there are services. Whether an exec lives is known from files alone, so the proof also finds out how. Containers of runc by default are not
-// asked and pay nothing. Errors: invalid argument is the verdict that it can't; unavailable: not known yet, and so is whatever the
-// engine answers.
+// proveRuntime checks, before anything of the sandbox runs, that the runtime of its primary can run commands: one command runs by the same
+// path as every exec, and reaches the engine's DNS server if there are services. agboxd knows from files alone whether an exec is running,
+// so the proof also finds out which files show it. Containers on runc by default skip the proof. Errors: ErrInvalidArgument is the verdict
+// that the runtime cannot run commands; ErrUnavailable means not known yet, and so does any error of the engine.
 func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 	if !p.probes(s) {
 		return nil
@@ -61,7 +61,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
 	}
 	if proof.Refused == "" {
-		p.o.Queue.AddAfter(p.rec.ID, proofTimeout) // nothing else brings the pass that gives up
+		p.o.Queue.AddAfter(p.rec.ID, proofTimeout) // only this timer enqueues the pass that gives up
 		return fmt.Errorf("runtime %s is not proven yet: %s: %w", before.Runtime, proof.Awaited, errdefs.ErrUnavailable)
 	}
 	after, err := p.o.Engine.InspectContainer(ctx, id)
@@ -80,10 +80,10 @@ func (p *pass) hasServices() bool {
 	return len(p.sb.Spec.GetRequiredServices())+len(p.sb.Spec.GetOptionalServices()) > 0
 }
 
-// probes reports whether the primary of the step was made to prove its runtime.
+// probes reports whether the primary of the step was created with ProbeFlag.
 func (p *pass) probes(s plan.Step) bool {
 	if s.ID == "" {
-		return slices.Contains(p.entrypoint(), ProbeFlag) // made in this pass
+		return slices.Contains(p.entrypoint(), ProbeFlag) // created in this pass
 	}
 	for _, c := range p.w.Containers {
 		if c.ID == s.ID {

@@ -1,5 +1,5 @@
-// Package sandbox is the room of sandboxes: Reconciler makes one pass over one sandbox, and Reader is its observing half. Nothing
-// that the reader does changes anything: its ports only read. Package inspect explains sandboxes by it.
+// Package sandbox reconciles sandboxes. Reconciler makes one pass over one sandbox; Reader is its observing half, which only reads. Package
+// inspect uses Reader to explain sandboxes.
 package sandbox
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// ProbeFlag makes PID 1 prove its runtime before its release. A container that was made without it is not asked: its PID 1 may be of an
+// ProbeFlag makes PID 1 prove its runtime before its release. Containers created without it are not proven: their PID 1 may be of an
 // earlier release.
 const ProbeFlag = "--probe"
 
-// Store is what a reader reads of the store.
+// Store is the part of the store that a Reader reads.
 type Store interface {
 	InstanceID() string
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
@@ -31,13 +31,13 @@ type Store interface {
 	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
 }
 
-// Engine is what a reader asks the engine.
+// Engine is the part of the engine that a Reader reads.
 type Engine interface {
 	Info(ctx context.Context) (dockerx.Info, error)
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
 }
 
-// Files are what a reader reads of a sandbox's files on the host.
+// Files are the files of a sandbox on the host that a Reader reads.
 type Files interface {
 	Prepared(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
@@ -45,20 +45,20 @@ type Files interface {
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }
 
-// Link knows whether the engine is ours: *enginelink.Link, or enginelink.Checker, which only reads.
+// Link checks whether the engine is ours: *enginelink.Link, or enginelink.Checker, which only reads.
 type Link interface {
 	CheckMarker(ctx context.Context) error
 	CheckSame(ctx context.Context, run *storev1.EngineRun) error
 	RunOf(info dockerx.Info) *storev1.EngineRun
 }
 
-// Absences judge what the engine does not show: *absence.Keeper, or *absence.Reader, which only reads.
+// Absences judges parts that the engine does not show: *absence.Keeper, or *absence.Reader, which only reads.
 type Absences interface {
 	Find(ctx context.Context, rec plan.Record, w *plan.World) error
 	Judge(ctx context.Context, s absence.Sandbox, w *plan.World) error
 }
 
-// readerOptions are what a reader works with. All are required.
+// readerOptions are the dependencies of a Reader. All are required.
 type readerOptions struct {
 	Store    Store
 	Engine   Engine
@@ -67,37 +67,37 @@ type readerOptions struct {
 	Link     Link
 	Absences Absences
 
-	// Settings are those of the next pass, and Started is when the daemon was.
+	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
 	Started  time.Time
-	// ParkGrace is what the stop of a sandbox waits for its agents.
+	// ParkGrace is how long the stop of a sandbox waits for its agents.
 	ParkGrace time.Duration
-	// Now is the clock of the wait for a hook.
+	// Now is the clock that the wait for a hook is measured by.
 	Now func() time.Time
 
-	// Tries is how often the key of a sandbox was added with back-off.
+	// Tries returns how many times in a row the key of a sandbox was requeued with backoff.
 	Tries func(sandboxID string) int
-	// Turns is the number of agents whose turns the end of a sandbox waits for.
+	// Turns returns the number of agents whose turns the end of a sandbox waits for.
 	Turns func(ctx context.Context, rec plan.Record) int
-	// Stopping are the containers of a sandbox that are being stopped.
+	// Stopping returns the IDs of the containers of a sandbox that are being stopped.
 	Stopping func(sandboxID string) []string
 	// Killed reports whether a container was killed through the engine.
 	Killed func(containerID string) bool
-	// Hook is since when the hook of a sandbox is waited for; the zero value: for none.
+	// Hook returns the time since which the hook of a sandbox is waited for; the zero value: no hook is.
 	Hook func(sandboxID string) HookWait
 }
 
-// Reader reads sandboxes and decides about them.
+// Reader observes sandboxes and decides about them. It changes nothing.
 type Reader struct{ o readerOptions }
 
-// With returns a reader that asks another link and other absences.
+// With returns a copy of the reader that uses another link and other absences.
 func (r *Reader) With(l Link, a Absences) *Reader {
 	o := r.o
 	o.Link, o.Absences = l, a
 	return &Reader{o}
 }
 
-// Glance decides about a sandbox from what the lists of the engine show of it in w, which it completes.
+// Glance decides about a sandbox from the engine's lists alone, as given in w, and completes w.
 func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.Look) (plan.Plan, plan.Record, store.Sandbox, error) {
 	rec, sb, err := r.Record(ctx, id)
 	if err != nil {

@@ -27,10 +27,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// namedStore is a store that has nothing but a name.
+// namedStore is a RecordStore that implements only its instance ID.
 type namedStore struct{ RecordStore }
 
-// drawConfinement draws also none, as a sandbox has that was accepted before there was any.
+// drawConfinement draws a confinement or nil: sandboxes accepted by releases without confinements have none.
 func drawConfinement(t *rapid.T) *storev1.Confinement {
 	if rapid.Bool().Draw(t, "unconfined") {
 		return nil
@@ -43,7 +43,7 @@ func drawConfinement(t *rapid.T) *storev1.Confinement {
 
 func (namedStore) InstanceID() string { return "11111111-1111-4111-8111-111111111111" }
 
-// rebuilt makes the containers of a sandbox as a pass does, and then its record as if that had been lost.
+// rebuilt creates the containers of a sandbox as a pass does, and then rebuilds its record from them as if it had been lost.
 func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 	engine := dockertest.NewFake()
 	for _, image := range append([]string{sb.Spec.GetImage()}, serviceImages(sb.Spec)...) {
@@ -161,7 +161,7 @@ func drawSpec(t *rapid.T) *agboxv1.CreateSpec {
 	return validate.Normalize(spec)
 }
 
-// What was made of a record gives the record back, but for what is told.
+// A record rebuilt from its containers equals the original, except for the parts that the rebuild reports as lost.
 func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 	root := t.TempDir()
 	n := 0

@@ -18,19 +18,19 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// engineAway is the status of what waits for an engine that can be judged by. It is shown with the link's reason.
+// engineAway is the status of a sandbox that waits for a usable engine. Status replaces it by the link's reason.
 const engineAway = "waiting for the engine"
 
-// Reconcile is one pass over one sandbox.
+// Reconcile makes one pass over one sandbox.
 func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
-	l := r.o.Clock.Look() // once per pass: two can disagree about expiry
+	l := r.o.Clock.Look() // once per pass: two reads can disagree about expiry
 	rec, sb, err := r.reader.Record(ctx, id)
 	if err != nil {
 		return queue.Result{}, err
 	}
 	r.beforeEngine(rec)
 	r.freeSpace(rec)
-	r.scratch.park(id, true) // before the look: an engine that returns right after it finds the key here
+	r.scratch.park(id, true) // before the link is read: if the engine returns right after that, the resync of parked keys includes this one
 	run, problem := r.o.Link.Life()
 	if problem != "" {
 		r.scratch.setStatus(id, engineAway) // no verdict
@@ -49,7 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	return r.carryOut(ctx, rec, sb, saw.World, r.reader.Decide(rec, sb, saw.World, l), l)
 }
 
-// remember keeps what later passes and readers need of an observation, whether or not it ended well.
+// remember keeps what later passes and readers need of an observation, even of one that failed.
 func (r *Reconciler) remember(id string, saw Sight) {
 	switch {
 	case saw.NoHook:
@@ -62,8 +62,8 @@ func (r *Reconciler) remember(id string, saw Sight) {
 	}
 }
 
-// beforeEngine does what must not wait for an engine that hangs: the execs of a sandbox that is not wanted to run
-// learn of it, and operations that nobody wants any more end, with their errors.
+// beforeEngine does what must not wait for an engine that hangs: it enqueues the execs of a sandbox that should not run, and cancels
+// operations that are no longer wanted, with their errors.
 func (r *Reconciler) beforeEngine(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		r.ops.Drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
@@ -81,18 +81,18 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	}
 }
 
-// ended reports whether a stop has nothing to stop any more. Only then is its error nobody's.
+// ended reports whether a stop has nothing left to stop. Only then may the error of the stop be dropped.
 func ended(rec plan.Record) bool {
 	return rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE ||
 		rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && !rec.Progress.GetStopping()
 }
 
-// carryOut acts on a plan and reports it. Whatever fails is said in the status; only a terminal error becomes FAILED.
+// carryOut runs a plan and reports it. The status shows any error; only a TerminalError makes the sandbox FAILED.
 func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l clock.Look) (queue.Result, error) {
 	r.scratch.setStatus(rec.ID, p.Waiting)
 	ps := newPass(r, rec, sb, w, l)
 	if err := ps.report(ctx, p.Before); err != nil {
-		return queue.Result{}, settled(err) // nothing is begun for an intent that is no more
+		return queue.Result{}, settled(err) // no step starts for an outdated intent
 	}
 	err := ps.act(ctx, p.Steps)
 	var terminal *queue.TerminalError
@@ -100,11 +100,11 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	switch {
 	case errors.As(err, &waiting):
 		r.scratch.setStatus(rec.ID, waiting.what)
-		return queue.Result{Pending: true}, nil // the end of what it waits for adds the key
+		return queue.Result{Pending: true}, nil // the end of the background operation adds the key
 	case errors.As(err, &terminal):
 		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message.Of(terminal.Err))}}
 		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
-			return queue.Result{}, reportErr // not terminal before it is on record
+			return queue.Result{}, reportErr // the error is not terminal until it is recorded
 		}
 		r.scratch.setStatus(rec.ID, "")
 		r.scratch.fine(rec.ID, "")
@@ -128,8 +128,8 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	return queue.Result{Next: p.Next, Pending: waits}, nil
 }
 
-// changedState adds the keys of what waited for the sandbox's new state: its own execs, and other frozen sandboxes, of which
-// there may be too many now.
+// changedState enqueues what waits for the sandbox's new state: its own execs, and, if more sandboxes are frozen than allowed, the ones
+// frozen for longest.
 func (r *Reconciler) changedState(rec plan.Record, events []*agboxv1.SandboxEvent) {
 	for _, e := range events {
 		switch e.GetSandboxState() {
@@ -145,7 +145,7 @@ func (r *Reconciler) changedState(rec plan.Record, events []*agboxv1.SandboxEven
 	}
 }
 
-// settled takes a report that was too late for no error: the newer intent has its own pass, for its commit added the key.
+// settled drops ErrAborted: the commit of the newer intent has already enqueued the key.
 func settled(err error) error {
 	if errdefs.IsAborted(err) {
 		return nil
@@ -153,9 +153,8 @@ func settled(err error) error {
 	return err
 }
 
-// report records what a pass found, for the generation that it worked on. timeout is how long the sandbox may run from here
-// if it becomes READY with it. Errors: ErrAborted when that is no longer the
-// newest.
+// report records the result of a pass, for the generation that it worked on. timeout is how long the sandbox may run from now on if the
+// report makes it READY. Errors: ErrAborted if that generation is no longer the newest.
 func (r *Reconciler) report(ctx context.Context, id string, gen uint64, rep plan.Report, timeout time.Duration) error {
 	if rep.Empty() {
 		return nil
@@ -187,14 +186,14 @@ func (r *Reconciler) logEvent(id string, gen uint64, e *agboxv1.SandboxEvent) {
 	r.log.Info("sandbox event", attrs...)
 }
 
-// explain shows a transient error in the sandbox's status and hands it on.
+// explain shows a transient error in the sandbox's status and returns it.
 func (r *Reconciler) explain(id string, err error) error {
 	r.scratch.setStatus(id, "retrying: "+message.Of(err))
 	return err
 }
 
-// freeSpace drops the logs of execs of a sandbox that is being deleted, while the disk has no room: the
-// delete removes them anyway, and may need their space. The logs of agents stay until their output is on record.
+// freeSpace removes the exec logs of a sandbox that is being deleted while the disk is full: the delete removes them anyway, and may need
+// their space. The logs of agents stay until their output is recorded.
 func (r *Reconciler) freeSpace(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_DELETE || r.o.NoRoom() == "" {
 		return

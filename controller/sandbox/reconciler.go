@@ -19,7 +19,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// RecordStore is what a pass reads of the store, its reports, and the changes of the desired state that time brings about.
+// RecordStore is what a pass reads of the store, its reports, and the changes of desired state that a deadline causes.
 type RecordStore interface {
 	Store
 	RebuildPending() bool
@@ -32,7 +32,7 @@ type RecordStore interface {
 	RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (bool, error)
 }
 
-// ContainerEngine is what a pass asks the engine for.
+// ContainerEngine is the part of the engine that a pass uses.
 type ContainerEngine interface {
 	Engine
 	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
@@ -89,7 +89,7 @@ type Queue interface {
 	Tries(sandboxID string) int
 }
 
-// Options are what a Reconciler works with. All are required, but for CheckMounted.
+// Options are the dependencies of a Reconciler. All are required, except CheckMounted.
 type Options struct {
 	Store    RecordStore
 	Engine   ContainerEngine
@@ -100,31 +100,31 @@ type Options struct {
 	Clock    *clock.Clock
 	Queue    Queue
 
-	// Settings are those of the next pass, and Started is when the daemon was.
+	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
 	Started  time.Time
-	// ParkGrace is what the stop of a sandbox waits for its agents, and Turns the number of agents whose turns it waits for.
+	// ParkGrace is how long the stop of a sandbox waits for its agents; Turns returns the number of agents whose turns it waits for.
 	ParkGrace time.Duration
 	Turns     func(ctx context.Context, rec plan.Record) int
-	// EnqueueExecs and EnqueueAgents add the keys of those of a sandbox.
+	// EnqueueExecs and EnqueueAgents enqueue the execs and the agents of a sandbox.
 	EnqueueExecs, EnqueueAgents func(sandboxID string)
-	// NoRoom says in one sentence why the disk has no room, or "". It does not block.
+	// NoRoom returns why the disk is full, in one sentence, or "". It does not block.
 	NoRoom func() string
 
-	// ShimDir is the host directory that holds the agbox-shim to mount into new containers, CoverDir the one with the empty
-	// directory "dir" and the empty file "file" that cover agboxd's own in mounts.
+	// ShimDir is the host directory of the agbox-shim that new containers mount. CoverDir is the host directory with the empty directory
+	// "dir" and the empty file "file", which cover agboxd's own paths inside mounts.
 	ShimDir, CoverDir string
-	// CheckMounted makes sure that a running container's mounts are what their sources name; see hostfiles.CheckMounted. Nil: they are
-	// not checked.
+	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
+	// checked.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
-	// HostUID and HostGID are told to every container.
+	// HostUID and HostGID are in the environment of every container.
 	HostUID, HostGID int
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
 }
 
-// Reconciler makes passes over sandboxes. What it remembers of them is derived, and is gone with the process.
+// Reconciler makes passes over sandboxes. Its memory is derived state and is lost with the process.
 type Reconciler struct {
 	o        Options
 	log      *slog.Logger
@@ -151,18 +151,18 @@ func New(o Options) *Reconciler {
 // Reader returns the observing half.
 func (r *Reconciler) Reader() *Reader { return r.reader }
 
-// Note takes note of an event of the engine.
+// Note records an event of the engine.
 func (r *Reconciler) Note(e dockerx.Event) { r.kills.note(e) }
 
-// Wait returns when all background operations have ended. Their contexts are those of the passes that started them.
+// Wait returns when all background operations have ended. Each runs under the context of the pass that started it.
 func (r *Reconciler) Wait() { r.ops.Wait() }
 
-// operation names what is done for a sandbox, and to what: an image or a container.
+// operation names a background operation of a sandbox; subject is an image or a container.
 func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation[plan.Kind] {
 	return queue.Operation[plan.Kind]{ID: sandboxID, Kind: kind, Subject: subject}
 }
 
-// Status says in one sentence what a sandbox waits for or what went wrong last; empty when it is as wanted.
+// Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
 func (r *Reconciler) Status(sandboxID string) string {
 	line := r.scratch.get(sandboxID).status
 	if line == engineAway {
@@ -171,10 +171,10 @@ func (r *Reconciler) Status(sandboxID string) string {
 	return line
 }
 
-// Recorded is the status as a pass has set it, for a comparison with plan.Plan.Waiting.
+// Recorded returns the status as the last pass set it, for a comparison with plan.Plan.Waiting.
 func (r *Reconciler) Recorded(sandboxID string) (status string) {
 	return r.scratch.get(sandboxID).status
 }
 
-// Parked returns the sandboxes whose pass found no engine to judge by, and forgets them.
+// Parked returns the sandboxes whose pass found no usable engine, and clears the list.
 func (r *Reconciler) Parked() []string { return r.scratch.takeParked() }

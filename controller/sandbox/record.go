@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Record loads what the store knows of an ID. Errors are the store's; a damaged record is none.
+// Record loads the record of an ID. It returns the store's errors; a damaged record is not an error.
 func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
 	sb, err := r.o.Store.Sandbox(ctx, id)
 	switch {
@@ -40,7 +40,7 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 	return rec, sb, nil
 }
 
-// RecordOf is what the store alone says of a live sandbox.
+// RecordOf converts the stored record of a live sandbox.
 func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 	return plan.Record{
 		ID: sb.ID, Standing: plan.Live,
@@ -55,12 +55,12 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 	}
 }
 
-// overFrozen reports whether sb is among those that have been frozen for longest while more are than pause.max_frozen.
+// overFrozen reports whether TooLongFrozen includes sb.
 func (r *Reader) overFrozen(sb store.Sandbox) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), sb.ID)
 }
 
-// TooLongFrozen returns the sandboxes that have been frozen for longest while more are than pause.max_frozen.
+// TooLongFrozen returns the sandboxes frozen for longest, as many as exceed pause.max_frozen.
 func (r *Reader) TooLongFrozen() []string {
 	most := r.o.Settings().MaxFrozen
 	frozen := r.o.Store.FrozenIDs()
@@ -94,12 +94,12 @@ func (r *Reader) standingOfGone(ctx context.Context, id string) (plan.Standing, 
 	return plan.Gone, nil
 }
 
-// Decide is plan.Decide, by the times that the present clock would have recorded; see clock.Look.Dated.
+// Decide calls plan.Decide with the times that the present clock would have recorded; see clock.Look.Dated.
 func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) plan.Plan {
 	return plan.Decide(l.Dated(rec, sb), w, r.Policy(sb, l), l.Now)
 }
 
-// Policy is what the configuration and the spec say about a sandbox.
+// Policy returns what the configuration and the spec prescribe for a sandbox.
 func (r *Reader) Policy(sb store.Sandbox, l clock.Look) plan.Policy {
 	s := r.o.Settings()
 	return plan.Policy{
@@ -110,7 +110,7 @@ func (r *Reader) Policy(sb store.Sandbox, l clock.Look) plan.Policy {
 	}
 }
 
-// Timeout is how long a sandbox may run after it became READY; 0: forever.
+// Timeout returns how long a sandbox may run after it became READY; 0: forever.
 func Timeout(sb store.Sandbox, s Settings) time.Duration {
 	if t := sb.Spec.GetTimeout(); t != nil {
 		return t.AsDuration()
@@ -118,7 +118,7 @@ func Timeout(sb store.Sandbox, s Settings) time.Duration {
 	return s.Timeout
 }
 
-// IdleTTL is how long a sandbox may be idle before it is stopped; 0: forever.
+// IdleTTL returns how long a sandbox may be idle before it is stopped; 0: forever.
 func IdleTTL(sb store.Sandbox, s Settings) time.Duration {
 	if ttl := sb.Spec.GetIdleTtl(); ttl != nil {
 		return ttl.AsDuration()

@@ -14,11 +14,10 @@ import (
 	"github.com/agbox/agbox/internal/host/hostfiles"
 )
 
-// release looks at the mounts of the primary that was just started, and then lets its PID 1 begin. The engine looks up
-// a mount's source by its path, and whoever can write to a part of that path may swap it at the right moment. A container
-// that got something else is ended before anything of the sandbox's own has run in it, and started again for a while: a file
-// that was replaced by a new version looks the same. One that was released in this run is not looked at again: what runs in
-// it by now is the sandbox's own.
+// release checks the mounts of the primary that was just started, and then lets PID 1 continue. The engine resolves the source of a mount
+// by its path, and anyone who can write to a part of that path may swap it at the right moment. A container with a wrong mount is ended
+// before anything of the sandbox has run in it, and is started again for a while: a file that was replaced by a new version looks the same.
+// A primary that was already released in this run is not checked again: the sandbox's own processes run in it by then.
 func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if done, err := p.o.Files.Released(p.rec.ID); done || err != nil {
 		return err
@@ -32,7 +31,7 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 		return errors.Join(err, p.turnDown(ctx, id))
 	}
 	if err != nil {
-		return err // nobody knows yet
+		return err // no verdict yet
 	}
 	if err := p.proveRuntime(ctx, s, id); err != nil {
 		return err
@@ -40,8 +39,8 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	return p.o.Files.Release(p.rec.ID)
 }
 
-// turnDown ends a primary that was not released. It counts as one that was never started, on record before it ends: otherwise
-// its end would be taken for that of its main process.
+// turnDown ends a primary that was not released. It first records the primary as never started: otherwise its end would count as the end of
+// its main process.
 func (p *pass) turnDown(ctx context.Context, id string) error {
 	if p.progress.GetPrimaryStarted() {
 		progress := proto.CloneOf(p.progress)
@@ -56,8 +55,8 @@ func (p *pass) turnDown(ctx context.Context, id string) error {
 	return err
 }
 
-// checkMounted compares the mounts with their sources. swapped is the verdict that one is something else, with the error that
-// says so; every other error is none.
+// checkMounted compares the mounts with their sources. swapped is the verdict that a mount differs, with the error that says so; any other
+// error is not a verdict.
 func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err error) {
 	var mounts []hostfiles.Mounted
 	for _, m := range p.sb.Spec.GetMounts() {

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// removePatience is how long a pass waits for a removal: an ordinary one ends within it and costs no second pass, and one that
-	// takes long holds no worker.
+	// removePatience is how long a pass waits for a removal: an ordinary one ends within it and needs no second pass, and a long one does
+	// not block a worker.
 	removePatience = time.Second
-	// fileRemovals is how many trees are removed at the same time once each has had its first slice, and containerRemovals how many
+	// fileRemovals is how many file trees are removed concurrently after each has had its first slice; containerRemovals is the same for
 	// containers.
 	fileRemovals, containerRemovals = 2, 8
-	// removalLimit bounds one operation; the next pass starts another one, which has less to do.
+	// removalLimit bounds one operation; the next pass starts another, which has less left to remove.
 	removalLimit = 5 * time.Minute
 )
 
-// pool bounds how many do something at the same time.
+// pool bounds the concurrency of an operation.
 type pool chan struct{}
 
-// do calls fn when there is room. Errors: that of ctx, or of fn.
+// do calls fn when the pool has room. Errors: that of ctx, or of fn.
 func (p pool) do(ctx context.Context, fn func() error) error {
 	select {
 	case p <- struct{}{}:
@@ -35,8 +35,8 @@ func (p pool) do(ctx context.Context, fn func() error) error {
 	}
 }
 
-// removeFiles removes the files of a sandbox. What a container left may be millions of files in any shape: they go in slices,
-// in turn with those of other sandboxes.
+// removeFiles removes the files of a sandbox. A container may leave millions of files in any layout, so they are removed in slices, in turn
+// with those of other sandboxes.
 func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxID string) error) error {
 	id := p.rec.ID
 	ended, err := p.ops.Await(ctx, operation(id, s.Kind, ""), removePatience, func(ctx context.Context) error {
@@ -53,7 +53,7 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 			p.scratch.setStatus(id, removing(removed))
 			err = p.removals.files.do(ctx, func() error { return slice(id) })
 		}
-		return nil // the next pass goes on
+		return nil // the next pass continues
 	})
 	if err == nil && !ended {
 		return &waitingError{removing(0)}
@@ -68,7 +68,7 @@ func removing(files int) string {
 	return fmt.Sprintf("removing its files: %d so far", files)
 }
 
-// removeContainer has the engine kill and remove a container, which takes minutes where its writable layer has very many files.
+// removeContainer makes the engine kill and remove a container, which takes minutes if its writable layer has very many files.
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	ended, err := p.ops.Await(ctx, operation(p.rec.ID, s.Kind, s.ID), removePatience, func(ctx context.Context) error {
 		return p.removals.containers.do(ctx, func() error {
@@ -87,7 +87,7 @@ func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-// removals are the pools of removals, which take no worker away from anything else.
+// removals are the pools of removals; they use no workers of the queues.
 type removals struct{ files, containers pool }
 
 func newRemovals() removals {

@@ -9,22 +9,22 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// scratch is what this daemon remembers of one sandbox.
+// scratch is the memory of this daemon about one sandbox.
 type scratch struct {
-	// status says what the sandbox waits for, or what went wrong last.
+	// status is what the sandbox waits for, or its last error.
 	status string
-	// parked: its last pass found no engine to judge by.
+	// parked: its last pass found no usable engine.
 	parked bool
-	// hook is since when this daemon waits for a hook. Another daemon starts the wait over: that bounds the wait too, and needs no
-	// trust in what the container writes nor in the host's clock.
+	// hook is the time since which this daemon waits for a hook. A new daemon restarts the wait: the wait stays bounded, and needs no trust
+	// in what the container writes or in the host's clock.
 	hook HookWait
-	// proof is since when this daemon waits for the proof of a runtime; its index is the process ID of the container. It is read by the
+	// proof is the time since which this daemon waits for the proof of a runtime; its index is the process ID of the container. It uses the
 	// monotonic clock: a step of the wall clock refuses no runtime.
 	proof HookWait
-	// ports are those published, as the last pass saw them. Nil: not known.
+	// ports are the published ports that the last pass observed. Nil: not known.
 	ports []*agboxv1.PublishedPort
-	// oddities counts the unclassified errors since the last pass without error, by service; "" is the sandbox itself. Classified
-	// errors do not count: an engine that is away or slow says nothing about the sandbox.
+	// oddities counts the unclassified errors since the last pass without error, by service; "" is the sandbox itself. Classified errors do
+	// not count: an engine that is away or slow says nothing about the sandbox.
 	oddities map[string]int
 }
 
@@ -32,7 +32,7 @@ func (s scratch) isEmpty() bool {
 	return s.status == "" && !s.parked && s.hook == HookWait{} && s.proof == HookWait{} && s.ports == nil && len(s.oddities) == 0
 }
 
-// since returns when the wait for index began; zero: it did not.
+// since returns when the wait for index started; zero: it has not.
 func (w HookWait) since(index int) time.Time {
 	if w.Index == index {
 		return w.At
@@ -40,14 +40,14 @@ func (w HookWait) since(index int) time.Time {
 	return time.Time{}
 }
 
-// begin notes the first time that a wait for index is asked for.
+// begin records the start of the wait for index, once.
 func (w *HookWait) begin(index int, now time.Time) {
 	if w.At.IsZero() || w.Index != index {
 		*w = HookWait{Index: index, At: now}
 	}
 }
 
-// scratchpad keeps one scratch record for each sandbox. Records that say nothing are dropped.
+// scratchpad keeps one scratch record per sandbox. Empty records are dropped.
 type scratchpad struct {
 	mu sync.RWMutex
 	of map[string]*scratch
@@ -95,7 +95,7 @@ func (p *scratchpad) park(id string, parked bool) {
 	p.change(id, func(s *scratch) { s.parked = parked })
 }
 
-// takeParked returns the parked sandboxes, none of which is parked then.
+// takeParked returns the parked sandboxes and unparks them.
 func (p *scratchpad) takeParked() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *scratchpad) takeParked() (ids []string) {
 	return ids
 }
 
-// odd counts one more unclassified error of a service, or of the sandbox for "", and returns the count.
+// odd increments the count of unclassified errors of a service, or of the sandbox for "", and returns it.
 func (p *scratchpad) odd(id, service string) (n int) {
 	p.change(id, func(s *scratch) {
 		if s.oddities == nil {
@@ -122,12 +122,12 @@ func (p *scratchpad) odd(id, service string) (n int) {
 	return n
 }
 
-// fine forgets the unclassified errors of a service, or of the sandbox for "".
+// fine resets the count of unclassified errors of a service, or of the sandbox for "".
 func (p *scratchpad) fine(id, service string) {
 	p.change(id, func(s *scratch) { delete(s.oddities, service) })
 }
 
-// setPorts replaces the ports of a sandbox; nil: they are not known any more.
+// setPorts replaces the ports of a sandbox; nil: they are no longer known.
 func (p *scratchpad) setPorts(id string, ports []*agboxv1.PublishedPort) {
 	p.change(id, func(s *scratch) { s.ports = ports })
 }

@@ -2,37 +2,37 @@ package sandbox
 
 import "time"
 
-// Settings are the parts of the configuration that may change while the controller runs. Each pass reads them once.
+// Settings is the part of the configuration that may change while the controller runs. Each pass reads it once.
 type Settings struct {
-	// IdleTTL stops a sandbox whose spec has no idle_ttl of its own; 0: never.
+	// IdleTTL is the idle time after which a sandbox is stopped whose spec has no idle_ttl; 0: never.
 	IdleTTL time.Duration
-	// CleanupTTL deletes a sandbox that has been STOPPED or FAILED for so long; 0: never.
+	// CleanupTTL is the time after which a STOPPED or FAILED sandbox is deleted; 0: never.
 	CleanupTTL time.Duration
-	// Timeout is how long a sandbox may run whose spec has no timeout of its own; 0: forever.
+	// Timeout is how long a sandbox may run whose spec has no timeout; 0: forever.
 	Timeout time.Duration
-	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many do at a
-	// time, and when one that was stopped instead is deleted; 0: no bound.
+	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many are frozen at a
+	// time, and after what time one that was stopped instead is deleted; 0: no bound.
 	FreezeDuration time.Duration
 	MaxFrozen      int
 	StoppedGCAfter time.Duration
-	// ClockGrace is for how long nothing is stopped, demoted, deleted or purged because its time has passed after the clock jumped
-	// or the host slept; 0: not at all.
+	// ClockGrace is how long after a clock jump or a sleep of the host no expired deadline stops, demotes, deletes or purges anything; 0:
+	// not at all.
 	ClockGrace time.Duration
-	// StopGrace is what a container gets between TERM and KILL.
+	// StopGrace is the time between TERM and KILL for a container.
 	StopGrace time.Duration
-	// CancelGrace is what a cancelled exec gets between TERM and KILL.
+	// CancelGrace is the time between TERM and KILL for a cancelled exec.
 	CancelGrace time.Duration
 	// HookTimeout bounds one post_start_on_primary hook.
 	HookTimeout time.Duration
-	// HealthTimeout bounds the wait for the health of a service, whatever its healthcheck allows.
+	// HealthTimeout bounds the wait for the health of a service, even if its healthcheck allows more.
 	HealthTimeout time.Duration
-	// PidsLimit is for containers whose spec has none of its own.
+	// PidsLimit applies to containers whose spec sets none.
 	PidsLimit int64
-	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec there; otherwise what follows
-	// is dropped. A spec may say otherwise.
+	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec at the limit; otherwise further output is
+	// dropped. A spec may override both.
 	LogLimit       int64
 	KillAtLogLimit bool
-	// SandboxQuota bounds what the logs of all execs of a sandbox take on disk together, in bytes; 0: no bound.
+	// SandboxQuota bounds the disk space of the logs of all execs of a sandbox together, in bytes; 0: no bound.
 	SandboxQuota int64
 	// EventRetention is how long the history of a deleted sandbox stays readable; 0: forever.
 	EventRetention time.Duration

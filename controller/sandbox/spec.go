@@ -18,10 +18,10 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// sshAgent is where the git tool's socket is in the container. It is part of the contract.
+// sshAgent is the path of the git tool's socket in the container. It is part of the contract.
 const sshAgent = "/ssh-agent"
 
-// labels are those of every object of the sandbox, as they are at creation.
+// labels returns the labels of an object of the sandbox at creation.
 func (p *pass) labels(component string) map[string]string {
 	l := map[string]string{
 		naming.SandboxID: p.rec.ID,
@@ -35,7 +35,7 @@ func (p *pass) labels(component string) map[string]string {
 	return l
 }
 
-// profile is the security profile that was resolved at the accept; empty: it was accepted before there were any.
+// profile returns the security profile resolved when the sandbox was accepted; empty: it was accepted before profiles existed.
 func (p *pass) profile() string { return p.sb.Desired.GetConfinement().GetProfile() }
 
 func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
@@ -45,8 +45,8 @@ func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, 
 	return p.primarySpec(networkID)
 }
 
-// primarySpec describes the primary container. PID 1 is the shim, whatever the image would start: it reaps, and it
-// starts the main process and every exec.
+// primarySpec describes the primary container. PID 1 is the shim, regardless of what the image would start: it reaps processes, and starts
+// the main process and every exec.
 func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	spec := p.sb.Spec
 	label, err := plan.SpecLabel(spec)
@@ -81,14 +81,15 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
 		Shm: shm, Sysctls: sysctls,
 		Ports:      portSpecs(spec.GetPorts()),
-		StopSignal: "SIGTERM", // what the shim heeds, whatever the image says
-		// The image's own would be run as root, beside the shim, and before the release.
+		StopSignal: "SIGTERM", // the signal that the shim handles, regardless of the image
+		// The image's own healthcheck would run as root, beside the shim, and before the release.
 		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
 		Security:    profile.Primary(p.profile()),
 	}, nil
 }
 
-// lastingMemory bounds what outlives processes by the memory limit of the accept, and not of now: the API server judges updates by it.
+// lastingMemory bounds memory that outlives processes by the memory limit of the accept, not by the present one: the API server checks
+// updates against it.
 func lastingMemory(c *storev1.Confinement) (*dockerx.Shm, map[string]string) {
 	limit := c.GetPrimaryMemoryBytes()
 	if limit == 0 {
@@ -98,7 +99,7 @@ func lastingMemory(c *storev1.Confinement) (*dockerx.Shm, map[string]string) {
 	return &dockerx.Shm{Bytes: b.ShmBytes, Files: b.ShmFiles}, b.Sysctls()
 }
 
-// entrypoint is the shim's command line. What depends on daemon's settings and is not in it can change later.
+// entrypoint returns the shim's command line. Settings of the daemon that are not in it can change later.
 func (p *pass) entrypoint() []string {
 	args := []string{execjournal.ContainerShim, "init", "--gated", "--default-user=" + p.images[""].User}
 	if profile.IsHardened(p.profile()) {
@@ -117,7 +118,7 @@ func (p *pass) entrypoint() []string {
 	return args
 }
 
-// mounts are our own, those of the spec and those of its tools.
+// mounts returns our own mounts, those of the spec and those of its tools.
 func (p *pass) mounts() ([]dockerx.Mount, error) {
 	paths, err := p.o.Files.Prepare(p.rec.ID)
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 	return mounts, nil
 }
 
-// coverSource is the empty directory or file of a cover.
+// coverSource returns the empty directory or file of a cover.
 func (p *pass) coverSource(c *storev1.Cover) string {
 	if c.GetFile() {
 		return path.Join(p.o.CoverDir, "file")
@@ -149,7 +150,7 @@ func (p *pass) coverSource(c *storev1.Cover) string {
 	return path.Join(p.o.CoverDir, "dir")
 }
 
-// verifySources looks at the host paths again before each start: a path that was swapped for a link since gains nothing.
+// verifySources checks the host paths again before each start: replacing a path by a symbolic link since the accept gains nothing.
 func (p *pass) verifySources() error {
 	for _, m := range p.sb.Spec.GetMounts() {
 		if err := hostfiles.Verify(m.GetSource()); err != nil {
@@ -164,7 +165,7 @@ func (p *pass) verifySources() error {
 	return nil
 }
 
-// env is that of the primary.
+// env returns the environment of the primary.
 func (p *pass) env() []string {
 	env := map[string]string{
 		"HOST_UID": fmt.Sprint(p.o.HostUID),
@@ -177,7 +178,7 @@ func (p *pass) env() []string {
 	return envList(env)
 }
 
-// envList is sorted, so that the same spec always makes the same container.
+// envList is sorted, so the same spec always creates the same container.
 func envList(env map[string]string) []string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -186,8 +187,8 @@ func envList(env map[string]string) []string {
 	return list
 }
 
-// serviceSpec describes the container of a service. It runs its image's own program, or its command, under the engine's
-// init, and knows nothing of us.
+// serviceSpec describes the container of a service. It runs the image's own program, or the command of the spec, under the engine's init.
+// Nothing of agbox runs in it.
 func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.ContainerSpec, error) {
 	if svc == nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("a step for a service that is not in the spec")

@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// take takes one step. Each may be repeated, after a crash too.
+// take runs one step. Each step may be repeated, also after a crash.
 func (p *pass) take(ctx context.Context, s plan.Step) error {
 	id := p.rec.ID
 	switch s.Kind {
@@ -68,7 +68,7 @@ func (p *pass) take(ctx context.Context, s plan.Step) error {
 	return p.ask(ctx, s)
 }
 
-// ask takes a step that is a change of intent. The store decides at the commit whether it is still called for.
+// ask runs a step that changes the intent. The store decides at the commit whether the change is still due.
 func (p *pass) ask(ctx context.Context, s plan.Step) error {
 	id := p.rec.ID
 	var err error
@@ -105,7 +105,7 @@ func (p *pass) createNetwork(ctx context.Context) error {
 	return err
 }
 
-// connect attaches a container to its network again. A service is found there by its name.
+// connect attaches a container to its network again. A service gets its name as an alias.
 func (p *pass) connect(ctx context.Context, s plan.Step) error {
 	var aliases []string
 	if s.Service != "" {
@@ -114,8 +114,8 @@ func (p *pass) connect(ctx context.Context, s plan.Step) error {
 	return p.o.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
 }
 
-// objects returns the engine's IDs of the parts if r must record them: when the sandbox has come up and they differ from those on
-// record. Nil: nothing to record.
+// objects returns the engine's IDs of the parts if r must record them: when the sandbox has come up and they differ from the recorded ones.
+// Nil: nothing to record.
 func (p *pass) objects(r plan.Report) *storev1.Objects {
 	state := p.rec.State
 	for _, e := range r.Events {
@@ -143,7 +143,8 @@ func (p *pass) objects(r plan.Report) *storev1.Objects {
 	return o
 }
 
-// prefixBits is the smallest subnet that holds the containers beside its own three addresses: network, gateway, broadcast.
+// prefixBits returns the prefix length of the smallest subnet that holds the containers beside the network, gateway and broadcast
+// addresses.
 func prefixBits(services int) int {
 	bits := 28
 	for 1<<(32-bits)-3 < 1+services {
@@ -152,8 +153,8 @@ func prefixBits(services int) int {
 	return bits
 }
 
-// taken is the error for a name that an object has which is not known to be ours. Either it is from our own create, whose
-// reply was lost, and the next pass finds it by its labels; or it is somebody else's, which is not touched.
+// taken returns the error for a name that is taken by an object not known to be ours. Either our own create made it and the reply was lost;
+// then the next pass finds it by its labels. Or it belongs to others; then it is not touched.
 func taken(what, name string) error {
 	return fmt.Errorf("the name %s is taken by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
 }
@@ -195,7 +196,7 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 	}
 	d, err := p.o.Engine.InspectContainer(ctx, id)
 	if err != nil {
-		return nil // it has started; the next pass learns its ports
+		return nil // it has started; the next pass observes its ports
 	}
 	p.scratch.addPorts(p.rec.ID, s.Service, PortsOf(plan.Container{Service: s.Service}, d))
 	return nil

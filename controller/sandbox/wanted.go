@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// WantedOf is the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
+// WantedOf returns the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
 func WantedOf(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
 	w := plan.Wanted{
 		Main:   len(spec.GetCommand()) > 0,
@@ -45,8 +45,7 @@ const (
 	defaultRetries  = 3
 )
 
-// healthWait bounds the wait for the first good verdict: the time in which the engine itself gives up, and never more
-// than most.
+// healthWait bounds the wait for the first healthy verdict: the time after which the engine itself gives up, and at most most.
 func healthWait(h *agboxv1.HealthcheckConfig, most time.Duration) time.Duration {
 	interval, timeout, retries := defaultInterval, defaultTimeout, uint32(defaultRetries)
 	if d := h.GetInterval().AsDuration(); d > 0 {
@@ -72,8 +71,8 @@ type Limited interface {
 	GetPidsLimit() uint32
 }
 
-// LimitsOf returns the limits as the engine keeps them. A spec that was accepted has sizes that parse. The default of the memory is
-// that of the accept, so that an update of another limit never bounds the memory of what runs.
+// LimitsOf returns the limits in the engine's units. The sizes of an accepted spec parse. The default memory limit is the one at the
+// accept, so an update of another limit never bounds the memory of what runs.
 func LimitsOf(spec Limited, c *storev1.Confinement, s Settings) plan.Limits {
 	memory, _ := validate.MemoryBytes(spec.GetMemoryLimit())
 	l := dockerx.Limits{
@@ -88,7 +87,7 @@ func LimitsOf(spec Limited, c *storev1.Confinement, s Settings) plan.Limits {
 	return plan.Limits(l.Rounded())
 }
 
-// ServiceSpec finds a service of a spec by its name; nil when there is none.
+// ServiceSpec returns the service of a spec with that name, or nil.
 func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
 	for _, list := range [][]*agboxv1.ServiceSpec{spec.GetRequiredServices(), spec.GetOptionalServices()} {
 		for _, svc := range list {
