@@ -32,19 +32,25 @@ const (
 	reserveMemory = 1 << 20
 	// reserveProcess bounds the total memory of a member, or of the keeper, in bytes: 1.2 MiB was measured.
 	reserveProcess = reserveMemory + reserveMemory/4
-	// maxReserve is the largest number of members. It was enough after each of 203 kills on a busy machine: the kernel killed one member
-	// after 24 of them, and two after one.
-	maxReserve = 3
-	// memoryPerMember is the memory limit in bytes per member. The reserve uses at most a sixth of the limit.
-	memoryPerMember = 16 << 20
+	// reserveSize is the number of members. It was enough after each of 203 kills on a busy machine: the kernel killed one member after 24
+	// of them, and two after one.
+	reserveSize = 3
+	// reserveLimit is the smallest memory limit, in bytes, of a container with a reserve. Below it commands and the page cache need the
+	// memory more: at 32 MiB, processes that filled the rest kept a busy machine reclaiming for half a minute.
+	reserveLimit = 64 << 20
 	// reserveRest is the pause before a killed member is replaced. By then the kernel has freed its memory.
 	reserveRest = 500 * time.Millisecond
 )
 
-// reserveMembers returns the number of members for a memory limit in bytes; a limit of 0 means none, and yields no members.
-func reserveMembers(limit int64) int { return int(min(limit/memoryPerMember, maxReserve)) }
+// reserveMembers returns the number of members for a memory limit in bytes; 0 is no limit.
+func reserveMembers(limit int64) int {
+	if limit < reserveLimit {
+		return 0
+	}
+	return reserveSize
+}
 
-// reserve is PID 1's record of the keeper. A container without a memory limit has no keeper.
+// reserve is PID 1's record of the keeper. A container without a memory limit, or with a small one, has no keeper.
 type reserve struct {
 	pid int // process ID of the keeper; 0: none
 }

@@ -44,11 +44,11 @@ func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 	}
 }
 
-// TestContainerKeepsItsReserve: a container with a memory limit has a reserve, and any process of it that is killed is replaced.
+// TestContainerKeepsItsReserve: a container with a memory limit of at least 64 MiB has a reserve, and any process of it that is killed is replaced.
 func TestContainerKeepsItsReserve(t *testing.T) {
 	t.Parallel()
 	const keeper, member = startingScore, reserveScore
-	for _, limit := range []int{24, 64} {
+	for _, limit := range []int{64, 128} {
 		c := newContainer(t, bounded(limit)...)
 		want := map[int]int{keeper: 1, member: reserveMembers(int64(limit) << 20)}
 		c.until("the reserve", func() bool { return fmt.Sprint(c.reserve()) == fmt.Sprint(want) })
@@ -60,10 +60,12 @@ func TestContainerKeepsItsReserve(t *testing.T) {
 			})
 		}
 	}
-	c := newContainer(t)
-	c.do(c.request("true"))
-	if got := c.reserve(); len(got) > 0 {
-		t.Errorf("without a limit: %v", got)
+	for _, options := range [][]string{nil, bounded(48)} {
+		c := newContainer(t, options...)
+		c.do(c.request("true"))
+		if got := c.reserve(); len(got) > 0 {
+			t.Errorf("%v: %v", options, got)
+		}
 	}
 }
 
