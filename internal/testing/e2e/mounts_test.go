@@ -136,8 +136,8 @@ func TestTheDataRootOfTheEngineIsRefused(t *testing.T) {
 	})
 	d.restart() // from then on it is on record: no create waits for the engine's answer
 	for source, want := range map[string]string{
-		data: "lies in " + data, data + "/containers": "lies in " + data, filepath.Dir(data): "holds " + data,
-		other: "lies in " + other, filepath.Dir(other): "holds " + other, dir: "holds " + data,
+		data: "lies in " + data, data + "/containers": "lies in " + data, filepath.Dir(data): "contains " + data,
+		other: "lies in " + other, filepath.Dir(other): "contains " + other, dir: "contains " + data,
 	} {
 		for _, writable := range []bool{true, false} {
 			err := d.judge(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: source, Target: "/mnt", Writable: writable}}})

@@ -177,7 +177,7 @@ func TestARegistryThatHangsIsGivenUpAndTriedAgain(t *testing.T) {
 	id := d.createImage(r.Ref("run"), "")
 	d.eventually("the status says so", func() error {
 		sb := d.sandbox(id)
-		if s := sb.GetStatusMessage(); sb.GetState() != pending || !strings.Contains(s, "not done within 3s") || !strings.Contains(s, r.Host()) {
+		if s := sb.GetStatusMessage(); sb.GetState() != pending || !strings.Contains(s, "not complete within 3s") || !strings.Contains(s, r.Host()) {
 			return fmt.Errorf("%s: %q", sb.GetState(), s)
 		}
 		return nil
