@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Look) 
 
 // follow records that a process runs, and watches its output.
 func (r *Reconciler) follow(id string, ex store.Exec) {
-	r.scratch.change(id, func(s *scratch) { s.alive = ex.ID })
+	r.scratch.Change(id, func(s *memory) { s.alive = ex.ID })
 	if err := r.cfg.Files.AddAgentWatch(ex.SandboxID, ex.ID); err != nil && !errdefs.IsNotFound(err) {
 		r.cfg.Logger.Debug("the output of an agent has no inotify watch; polling it", "agent_id", id, "err", err)
 		r.cfg.Queue.AddAfter(id, pollInterval)
@@ -159,7 +159,7 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 		return nil // its sandbox is no longer up; the sandbox's next state adds the key
 	}
 	if err == nil {
-		p.r.scratch.change(p.a.ID, func(s *scratch) { s.started = execid.ForAgent(p.a.ID, n) })
+		p.r.scratch.Change(p.a.ID, func(s *memory) { s.started = execid.ForAgent(p.a.ID, n) })
 		p.r.cfg.Logger.Info("agent is started", "agent_id", p.a.ID, "incarnation", n, "rung", rung.String())
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/scratch"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
@@ -58,15 +59,15 @@ type Limits struct {
 type Reconciler struct {
 	cfg      Options
 	observer Observer
-	scratch  *scratchpad
+	scratch  *scratch.Pad[memory]
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	s := newScratchpad()
+	s := scratch.New[memory]()
 	return &Reconciler{
 		cfg: o, scratch: s,
-		observer: Observer{store: o.Store, files: o.Files, clock: o.Clock, sandbox: o.Sandbox, inDoubt: o.InDoubt, memory: s.get},
+		observer: Observer{store: o.Store, files: o.Files, clock: o.Clock, sandbox: o.Sandbox, inDoubt: o.InDoubt, memory: s.Get},
 	}
 }
 
@@ -78,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	at := r.cfg.Clock.Look()
 	a, err := r.cfg.Store.Agent(ctx, id)
 	if errdefs.IsNotFound(err) {
-		r.scratch.forget(id)
+		r.scratch.Forget(id)
 		return queue.Result{}, nil
 	}
 	if err != nil {
@@ -162,15 +163,15 @@ func interrupted(a store.Agent) bool {
 
 // Status returns in one sentence what an agent waits for. unverified: no pass has judged it since the daemon started.
 func (r *Reconciler) Status(agentID string) (line string, unverified bool) {
-	s := r.scratch.get(agentID)
+	s := r.scratch.Get(agentID)
 	return s.status, !s.verified
 }
 
 func (r *Reconciler) setStatus(id, line string) {
-	r.scratch.change(id, func(s *scratch) { s.status = line })
+	r.scratch.Change(id, func(s *memory) { s.status = line })
 }
 
 // verify records that a pass has judged an agent.
 func (r *Reconciler) verify(id string) {
-	r.scratch.change(id, func(s *scratch) { s.verified = true })
+	r.scratch.Change(id, func(s *memory) { s.verified = true })
 }

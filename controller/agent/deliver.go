@@ -85,14 +85,14 @@ func (p *pass) deliver(ctx context.Context) error {
 	if p.prompt != nil && p.noteGiven() {
 		p.r.cfg.Metrics.AgentPrompted()
 	}
-	p.r.scratch.change(p.a.ID, func(s *scratch) { s.delivered = p.message() })
+	p.r.scratch.Change(p.a.ID, func(s *memory) { s.delivered = p.message() })
 	return nil
 }
 
 // noteGiven records that the prompt was delivered, and reports whether that is new.
 func (p *pass) noteGiven() (news bool) {
 	key := execid.ForAgent(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
-	p.r.scratch.change(p.a.ID, func(s *scratch) { news, s.given = s.given != key, key })
+	p.r.scratch.Change(p.a.ID, func(s *memory) { news, s.given = s.given != key, key })
 	return news
 }
 

@@ -120,7 +120,7 @@ func (r *Reconciler) settle(s settledHelper) error {
 // startHelper requests the command. It may be repeated.
 func (r *Reconciler) startHelper(h helper) error {
 	execID, nonce := h.name(r.cfg.Store.InstanceID())
-	r.scratch.change(h.agentID, func(s *scratch) {
+	r.scratch.Change(h.agentID, func(s *memory) {
 		if s.helpers == nil {
 			s.helpers = map[string]time.Time{}
 		}

@@ -52,7 +52,7 @@ func (r *Reconciler) countTransition(before, tr *agboxv1.AgentTransition) {
 
 // counted records that n transitions of an agent are counted, and returns the count before; not known: this daemon has counted none.
 func (r *Reconciler) counted(id string, n uint64) (before uint64, known bool) {
-	r.scratch.change(id, func(s *scratch) {
+	r.scratch.Change(id, func(s *memory) {
 		before, known = s.transitions, s.counting
 		s.transitions, s.counting = n, true
 	})

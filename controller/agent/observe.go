@@ -26,7 +26,7 @@ type Observer struct {
 	clock   *clock.Clock
 	sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
 	inDoubt func(sandboxID string) bool
-	memory  func(agentID string) scratch
+	memory  func(agentID string) memory
 }
 
 // Observation is the result of one pass's observation of one agent.
@@ -117,7 +117,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 	return v, v.observeSave(ctx)
 }
 
-func (v *Observation) memory() scratch { return v.o.memory(v.a.ID) }
+func (v *Observation) memory() memory { return v.o.memory(v.a.ID) }
 
 // execOf returns the exec ID of an agent's newest incarnation.
 func execOf(a store.Agent) string {

@@ -94,7 +94,7 @@ func (d *Drainer) saveStraggler(ctx, within context.Context, rec *storev1.DrainR
 }
 
 func (d *Drainer) setSaving(agentID string, on bool) {
-	d.agents.scratch.change(agentID, func(s *scratch) { s.saving = on })
+	d.agents.scratch.Change(agentID, func(s *memory) { s.saving = on })
 }
 
 func orDuration(nanos int64, otherwise time.Duration) time.Duration {

@@ -9,7 +9,7 @@ import (
 // PortsUnseen reports that a sandbox publishes ports and that none were observed since it started. It may have none: a failed service
 // publishes no ports.
 func (r *Reconciler) PortsUnseen(sandboxID string, spec *agboxv1.CreateSpec) bool {
-	return publishes(spec) && r.scratch.get(sandboxID).ports == nil
+	return publishes(spec) && r.scratch.Get(sandboxID).ports == nil
 }
 
 func publishes(spec *agboxv1.CreateSpec) bool {
@@ -30,5 +30,5 @@ func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
 
 // Ports returns the last observed published ports of a sandbox. The caller must not change the messages.
 func (r *Reconciler) Ports(sandboxID string) []*agboxv1.PublishedPort {
-	return r.scratch.get(sandboxID).ports
+	return r.scratch.Get(sandboxID).ports
 }

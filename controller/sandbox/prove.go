@@ -42,7 +42,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
 	now := time.Now()
-	p.scratch.change(p.rec.ID, func(s *scratch) { s.proof.begin(before.Pid, now) })
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof.begin(before.Pid, now) })
 	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
 		_, err := p.o.Engine.StatPath(ctx, before.ID, path)
 		if errdefs.IsNotFound(err) {
@@ -54,10 +54,10 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 		return err
 	}
 	if proof.Proven {
-		p.scratch.change(p.rec.ID, func(s *scratch) { s.proof = HookWait{} })
+		p.scratch.Change(p.rec.ID, func(m *memory) { m.proof = HookWait{} })
 		return nil
 	}
-	if took := time.Since(p.scratch.get(p.rec.ID).proof.since(before.Pid)); proof.Refused == "" && took > proofTimeout {
+	if took := time.Since(p.scratch.Get(p.rec.ID).proof.since(before.Pid)); proof.Refused == "" && took > proofTimeout {
 		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
 	}
 	if proof.Refused == "" {
@@ -71,7 +71,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 	case !after.Running || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt):
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
-	p.scratch.change(p.rec.ID, func(s *scratch) { s.proof = HookWait{} })
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof = HookWait{} })
 	return fmt.Errorf("runtime %s can't be used: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
 }
 

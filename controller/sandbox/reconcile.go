@@ -53,9 +53,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 func (r *Reconciler) remember(id string, saw Sight) {
 	switch {
 	case saw.NoHook:
-		r.scratch.change(id, func(s *scratch) { s.hook = HookWait{} })
+		r.scratch.Change(id, func(m *memory) { m.hook = HookWait{} })
 	case saw.Hook != nil:
-		r.scratch.change(id, func(s *scratch) { s.hook = *saw.Hook })
+		r.scratch.Change(id, func(m *memory) { m.hook = *saw.Hook })
 	}
 	if saw.Ports != nil {
 		r.scratch.setPorts(id, saw.Ports)
@@ -74,7 +74,7 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	}
 	switch {
 	case rec.Standing != plan.Live:
-		r.scratch.forget(rec.ID)
+		r.scratch.Forget(rec.ID)
 		r.o.Absences.Forget(rec.ID, rec.Objects)
 	case rec.ActiveExecs > 0 && !rec.Runs():
 		r.o.EnqueueExecs(rec.ID)

@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/controller/scratch"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -129,7 +130,7 @@ type Reconciler struct {
 	o        Options
 	log      *slog.Logger
 	reader   *Reader
-	scratch  *scratchpad
+	scratch  scratchpad
 	kills    *killBoard
 	ops      *queue.Operations[plan.Kind]
 	removals removals
@@ -137,12 +138,12 @@ type Reconciler struct {
 
 // New returns a reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{o: o, log: o.Logger, scratch: newScratchpad(), kills: newKillBoard(), removals: newRemovals()}
+	r := &Reconciler{o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()}, kills: newKillBoard(), removals: newRemovals()}
 	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
 	r.reader = &Reader{readerOptions{
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
 		Settings: o.Settings, Started: o.Started, ParkGrace: o.ParkGrace, Now: o.Clock.Now, Tries: o.Queue.Tries, Turns: o.Turns,
-		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.get(id).hook },
+		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.Get(id).hook },
 		Stopping: func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
 	}}
 	return r
@@ -164,7 +165,7 @@ func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation
 
 // Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
 func (r *Reconciler) Status(sandboxID string) string {
-	line := r.scratch.get(sandboxID).status
+	line := r.scratch.Get(sandboxID).status
 	if line == engineAway {
 		return r.o.Link.Problem()
 	}
@@ -173,7 +174,7 @@ func (r *Reconciler) Status(sandboxID string) string {
 
 // Recorded returns the status as the last pass set it, for a comparison with plan.Plan.Waiting.
 func (r *Reconciler) Recorded(sandboxID string) (status string) {
-	return r.scratch.get(sandboxID).status
+	return r.scratch.Get(sandboxID).status
 }
 
 // Parked returns the sandboxes whose pass found no usable engine, and clears the list.

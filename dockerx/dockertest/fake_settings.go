@@ -17,7 +17,7 @@ const (
 	firstChosenPort = 32768
 )
 
-// SetInfo installs edit, which changes the result of Info from now on, and thereby what the engine refuses: runtimes, GPUs,
+// SetInfo installs edit, which changes the result of Info from now on. The engine refuses accordingly: runtimes, GPUs,
 // limits, start intervals. It is called each time, must only change its argument, and may be nil.
 func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
 	f.mu.Lock()

@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/scratch"
+)
+
+// memory is what this daemon remembers of one sandbox; see package scratch.
+type memory struct {
+	// status is what the sandbox waits for, or its last error.
+	status string
+	// parked: its last pass found no usable engine.
+	parked bool
+	// hook is the time since which this daemon waits for a hook. A new daemon restarts the wait: the wait stays bounded, and needs no trust
+	// in what the container writes or in the host's clock.
+	hook HookWait
+	// proof is the time since which this daemon waits for the proof of a runtime; its index is the process ID of the container. It uses the
+	// monotonic clock: a step of the wall clock refuses no runtime.
+	proof HookWait
+	// ports are the published ports that the last pass observed. Nil: not known.
+	ports []*agboxv1.PublishedPort
+	// oddities counts the unclassified errors since the last pass without error, by service; "" is the sandbox itself. Classified errors do
+	// not count: an engine that is away or slow says nothing about the sandbox.
+	oddities map[string]int
+}
+
+// IsEmpty implements scratch.Record.
+func (m memory) IsEmpty() bool {
+	return m.status == "" && !m.parked && m.hook == HookWait{} && m.proof == HookWait{} && m.ports == nil && len(m.oddities) == 0
+}
+
+// since returns when the wait for index started; zero: it has not.
+func (w HookWait) since(index int) time.Time {
+	if w.Index == index {
+		return w.At
+	}
+	return time.Time{}
+}
+
+// begin records the start of the wait for index, once.
+func (w *HookWait) begin(index int, now time.Time) {
+	if w.At.IsZero() || w.Index != index {
+		*w = HookWait{Index: index, At: now}
+	}
+}
+
+// Clone implements scratch.Record. The ports are shared: they are replaced, never changed.
+func (m memory) Clone() memory {
+	m.oddities = maps.Clone(m.oddities)
+	return m
+}
+
+// scratchpad keeps the memory of all sandboxes.
+type scratchpad struct{ *scratch.Pad[memory] }
+
+func (p scratchpad) setStatus(id, status string) {
+	p.Change(id, func(m *memory) { m.status = status })
+}
+
+func (p scratchpad) park(id string, parked bool) {
+	p.Change(id, func(m *memory) { m.parked = parked })
+}
+
+// takeParked returns the parked sandboxes and unparks them.
+func (p scratchpad) takeParked() (ids []string) {
+	p.ChangeAll(func(id string, m *memory) {
+		if m.parked {
+			ids = append(ids, id)
+			m.parked = false
+		}
+	})
+	return ids
+}
+
+// odd increments the count of unclassified errors of a service, or of the sandbox for "", and returns it.
+func (p scratchpad) odd(id, service string) (n int) {
+	p.Change(id, func(m *memory) {
+		if m.oddities == nil {
+			m.oddities = map[string]int{}
+		}
+		m.oddities[service]++
+		n = m.oddities[service]
+	})
+	return n
+}
+
+// fine resets the count of unclassified errors of a service, or of the sandbox for "".
+func (p scratchpad) fine(id, service string) {
+	p.Change(id, func(m *memory) { delete(m.oddities, service) })
+}
+
+// setPorts replaces the ports of a sandbox; nil: they are no longer known.
+func (p scratchpad) setPorts(id string, ports []*agboxv1.PublishedPort) {
+	p.Change(id, func(m *memory) { m.ports = ports })
+}
+
+// addPorts replaces the ports of one container.
+func (p scratchpad) addPorts(id, service string, ports []*agboxv1.PublishedPort) {
+	p.Change(id, func(m *memory) {
+		m.ports = slices.Concat(slices.DeleteFunc(slices.Clone(m.ports), func(p *agboxv1.PublishedPort) bool {
+			return p.GetServiceName() == service
+		}), ports)
+	})
+}
