@@ -37,8 +37,8 @@ func (m *machine) report() {
 	}
 	err := m.s.Report(ctx, id, r)
 	tooEarly := ev.state == deleted && len(sb.active) > 0
-	holds := sb.run == storev1.RunState_RUN_STATE_PAUSE
-	unasked := ev.typ == agboxv1.EventType_SANDBOX_PAUSED && !holds || ev.typ == agboxv1.EventType_SANDBOX_STOPPED && holds
+	unasked := ev.typ == agboxv1.EventType_SANDBOX_PAUSED && sb.run != storev1.RunState_RUN_STATE_PAUSE ||
+		ev.typ == agboxv1.EventType_SANDBOX_STOPPED && sb.run != storev1.RunState_RUN_STATE_STOP
 	if m.outcome(fmt.Sprintf("report %v", ev.typ), !old && !sb.deleted && !tooEarly && !unasked, err) {
 		m.log(sb, ev.typ, ev.state, ev.code)
 		sb.deleted = ev.state == deleted

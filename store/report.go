@@ -14,12 +14,12 @@ import (
 )
 
 // Report appends the events of a reconcile pass, in one transaction with the records that they change. A SANDBOX_DELETED also records the
-// time of deletion; the sandbox is then no longer live. A SANDBOX_READY starts the sandbox's lifetime. Report changes neither the
-// requested run state nor the generation. A report without changes writes nothing. Errors: ErrAborted when the generation is no longer
-// r.Generation, or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that Report does not accept;
-// ErrFailedPrecondition for a SANDBOX_DELETED or SANDBOX_PAUSED without that intent, a SANDBOX_STOPPED while a pause is the intent, or a
-// SANDBOX_DELETED while execs are active or agents keep the sandbox; sandboxstate.ErrIllegal, which is ErrInternal, for a transition that
-// the state table does not have: a bug; ErrDataLoss; ErrUnavailable.
+// time of deletion; the sandbox is then no longer live. A SANDBOX_READY starts the sandbox's lifetime. Report changes neither the requested
+// run state nor the generation. A report without changes writes nothing. Errors: ErrAborted when the generation is no longer r.Generation,
+// or the sandbox is DELETED; SANDBOX_NOT_FOUND; ErrInvalidArgument for events that Report does not accept; ErrFailedPrecondition for a
+// SANDBOX_DELETED, SANDBOX_PAUSED or SANDBOX_STOPPED without that intent, or a SANDBOX_DELETED while execs are active or agents keep the
+// sandbox; sandboxstate.ErrIllegal, which is ErrInternal, for a transition that the state table does not have: a bug; ErrDataLoss;
+// ErrUnavailable.
 func (s *Store) Report(ctx context.Context, id string, r Report) error {
 	events, err := reportable(r.Events)
 	if err != nil {
@@ -97,12 +97,13 @@ func (t *txn) report(id string, r Report) error {
 			return err
 		}
 	}
-	unwanted := agboxv1.EventType_SANDBOX_PAUSED
-	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_PAUSE {
-		unwanted = agboxv1.EventType_SANDBOX_STOPPED
-	}
-	if has(r.Events, unwanted) {
-		return fmt.Errorf("report on sandbox %s: %s is not wanted: %w", id, unwanted, errdefs.ErrFailedPrecondition)
+	for typ, want := range map[agboxv1.EventType]storev1.RunState{
+		agboxv1.EventType_SANDBOX_PAUSED:  storev1.RunState_RUN_STATE_PAUSE,
+		agboxv1.EventType_SANDBOX_STOPPED: storev1.RunState_RUN_STATE_STOP,
+	} {
+		if sb.Desired.GetRunState() != want && has(r.Events, typ) {
+			return fmt.Errorf("report on sandbox %s: %s is not wanted: %w", id, typ, errdefs.ErrFailedPrecondition)
+		}
 	}
 	t.keep(sb, "")
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
