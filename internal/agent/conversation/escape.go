@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// delimiter matches anything that a reader might take for a tag of the frame: an opening bracket, up to 16 characters other
-// than letters, digits and brackets (a slash, spaces, invisible characters), and the prefix of all frame tags.
-var delimiter = regexp.MustCompile(`(?i)<([^\p{L}\p{N}<>]{0,16}agbox)`)
+// delimiter matches anything that a reader might take for a tag of the frame: an opening bracket, any characters but letters, digits and
+// brackets (a slash, spaces, invisible characters), and the prefix of all frame tags.
+var delimiter = regexp.MustCompile(`(?i)<([^\p{L}\p{N}<>]*agbox)`)
 
 // Escape replaces everything in text that resembles a tag of the frame. All other text is unchanged, including other tags.
 func Escape(text string) string {
