@@ -106,7 +106,9 @@ func TestWhoeverIsInAHurryHasStragglersSavedAtOnce(t *testing.T) {
 		crew(t, p)
 		p.drain(t, store.DrainOptions{})
 		pass(2 * time.Second)
-		p.daemon.HurryDrain()
+		if err := p.daemon.HurryDrain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 		pass(20 * time.Second)
 		p.wantDrain(t, "DONE parked:4 saved:2 not:0 busy:0")
 		p.wantOutcomes(t, "works", "work_60000:interrupted")

@@ -51,15 +51,45 @@ func TestAnAgentThatIsSavedByADrainIsDeletedAfterwards(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		box := drainedAndDeleted(t, p, 1500*time.Millisecond, p.store.RequestDelete)
 		pass(time.Second)
-		if a := p.agent(t, "hangs"); a.Status.GetState() != agentStopped {
-			t.Errorf("its work is not saved yet, and it is %v", a.Status)
-		}
+		p.wantAgent(t, "hangs", agentIdle) // its work is being saved
 		pass(10 * time.Second)
 		if _, err := p.store.Agent(context.Background(), "hangs"); !errdefs.IsNotFound(err) {
 			t.Errorf("it is there: %v", err)
 		}
 		p.wantGone(t, box)
 	})
+}
+
+// TestADrainThatEndsDuringASave: the save goes on after its daemon or its drain, and the agent starts again only when it has ended.
+func TestADrainThatEndsDuringASave(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, p *player){
+		"its daemon is killed": func(t *testing.T, p *player) {
+			if err := p.restart(-1); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"it is undone": func(t *testing.T, p *player) { p.undrain(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAgent(t, &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}, func(t *testing.T, p *player, _, id string) {
+				p.prompt(t, id, "hang")
+				pass(100 * time.Millisecond)
+				p.drain(t, store.DrainOptions{Wait: time.Second})
+				pass(3 * time.Second)
+				end(t, p)
+				pass(2 * time.Second)
+				p.wantDrain(t, "none")
+				if a := p.agent(t, id); a.Status.GetIncarnation() != 1 || a.Status.GetSaved() != "" {
+					t.Errorf("while its work is saved: %v", a.Status)
+				}
+				pass(5 * time.Second)
+				if a := p.agent(t, id); a.Status.GetIncarnation() != 2 || a.Status.GetState() != agentBusy {
+					t.Errorf("afterwards: %v", a.Status)
+				}
+				p.wantGiven(t, "hang", 2)
+			})
+		})
+	}
 }
 
 // A container that is gone ends the save command, and the delete removes the files: the drain waits for neither.

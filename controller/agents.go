@@ -43,7 +43,7 @@ func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.
 }
 
 // HurryDrain stops waiting for agents in a turn: their work is saved now.
-func (c *Controller) HurryDrain() { c.drainer.Hurry() }
+func (c *Controller) HurryDrain(ctx context.Context) error { return c.drainer.Hurry(ctx) }
 
 // Undrain opens the gates. changed is false if there was no drain.
 func (c *Controller) Undrain(ctx context.Context) (changed bool, err error) {

@@ -137,7 +137,7 @@ func (p *agentPlayer) do(a act) error {
 	case "undrain":
 		_, _ = p.daemon.Undrain(ctx)
 	case "hurry":
-		p.daemon.HurryDrain()
+		_ = p.daemon.HurryDrain(ctx)
 	default:
 		return p.player.do(a)
 	}

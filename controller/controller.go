@@ -91,6 +91,7 @@ type Controller struct {
 	execs          *exec.Reconciler
 	agentLoop      *queue.Loop
 	agents         *agent.Reconciler
+	drainLoop      *queue.Loop
 	drainer        *agent.Drainer
 	link           *enginelink.Link
 	absences       *absence.Keeper
@@ -108,6 +109,7 @@ const (
 	LoopSandboxes = "sandboxes"
 	LoopExecs     = "execs"
 	LoopAgents    = "agents"
+	LoopDrain     = "drain"
 )
 
 // New returns a Controller and registers its hook for the store's commits.
@@ -125,7 +127,8 @@ func New(cfg Config) *Controller {
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()
 	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
-	c.drainer = agent.NewDrainer(c.agents, cfg.Store, cfg.Drained)
+	c.drainLoop = c.newLoop(LoopDrain, func(ctx context.Context, key string) (queue.Result, error) { return c.drainer.Reconcile(ctx, key) })
+	c.drainer = agent.NewDrainer(c.agents, cfg.Store, c.drainLoop, cfg.Drained)
 	c.link = enginelink.New(enginelink.Options{
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
 		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
@@ -145,7 +148,10 @@ func New(cfg Config) *Controller {
 	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
 	c.garbage = c.newCollector()
 	cfg.Store.OnCommit(c.committed)
-	cfg.Store.OnAgentCommit(c.agentLoop.Add)
+	cfg.Store.OnAgentCommit(func(id string) {
+		c.agentLoop.Add(id)
+		c.drainer.Changed()
+	})
 	return c
 }
 
@@ -167,7 +173,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.sandboxLoop.Run(ctx) })
 	wg.Go(func() { c.execLoop.Run(ctx) })
 	wg.Go(func() { c.agents.Watch(ctx) })
-	wg.Go(func() { c.drainer.Run(ctx) })
+	wg.Go(func() { c.drainLoop.Run(ctx) })
 	wg.Go(func() {
 		c.agents.Hydrate(ctx) // before any pass decides about an agent
 		c.agentLoop.Run(ctx)
@@ -212,6 +218,7 @@ func (c *Controller) committed(sandboxID, execID string) {
 	}
 	c.sandboxLoop.Add(sandboxID)
 	c.agents.EnqueueOf(sandboxID)
+	c.drainer.Changed()
 }
 
 func (c *Controller) wakeAll() {

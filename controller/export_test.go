@@ -11,7 +11,7 @@ type SimQueue = workqueue.TypedRateLimitingInterface[string]
 
 // Simulate replaces the queues of a controller before Run.
 func (c *Controller) Simulate(with func(name string, limiter workqueue.TypedRateLimiter[string]) SimQueue) {
-	for _, l := range []*queue.Loop{c.sandboxLoop, c.execLoop, c.agentLoop} {
+	for _, l := range []*queue.Loop{c.sandboxLoop, c.execLoop, c.agentLoop, c.drainLoop} {
 		l.Replace(with)
 	}
 }

@@ -341,7 +341,7 @@ func (s *sim) happen() error {
 		s.note(what)
 		s.full = what == "disk full"
 		return nil
-	case "drain", "undrain", "detach":
+	case "drain", "undrain", "detach", "hurry":
 		s.note(fmt.Sprintf("act %v", a))
 		daemon := s.daemon.Controller
 		s.calls.Go(func() { s.toDaemon(daemon, a) })
@@ -363,6 +363,8 @@ func (s *sim) toDaemon(c *controller.Controller, a act) {
 		_, _ = c.Drain(ctx, store.DrainOptions{Mode: detach})
 	case "undrain":
 		_, _ = c.Undrain(ctx)
+	case "hurry":
+		_ = c.HurryDrain(ctx)
 	}
 }
 

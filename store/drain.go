@@ -74,9 +74,6 @@ func (s *Store) Drain() *storev1.DrainRecord {
 	return proto.CloneOf(rec)
 }
 
-// Drains reports whether rec is the current drain. From memory.
-func (s *Store) Drains(rec *storev1.DrainRecord) bool { return isSameDrain(rec, s.Drain()) }
-
 func isSameDrain(a, b *storev1.DrainRecord) bool {
 	return a != nil && b != nil && a.GetEpoch() == b.GetEpoch() && a.GetStartedAt() == b.GetStartedAt()
 }
@@ -158,7 +155,9 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 		case phase <= rec.GetPhase():
 			return false, nil
 		}
-		rec.Phase = phase
+		if rec.Phase = phase; phase == agboxv1.DrainPhase_DRAIN_PHASE_SAVING {
+			rec.SavingAt = t.now.UnixNano()
+		}
 		if err := t.setDrain(rec); err != nil {
 			return false, err
 		}

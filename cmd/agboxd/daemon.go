@@ -468,7 +468,7 @@ func stateNames() []string {
 
 func metricSets() metrics.Sets {
 	sets := metrics.Sets{
-		Loops:     []string{controller.LoopSandboxes, controller.LoopExecs, controller.LoopAgents},
+		Loops:     []string{controller.LoopSandboxes, controller.LoopExecs, controller.LoopAgents, controller.LoopDrain},
 		EngineOps: dockerx.Ops(), Disks: diskNames(),
 	}
 	for _, phase := range []agboxv1.DrainPhase{

@@ -27,12 +27,12 @@ type drainer struct {
 	wait atomic.Int64
 	// onSigterm is drain.on_sigterm after the last reload.
 	onSigterm atomic.Value
-	// done receives a value when a drain with exit has finished.
-	done chan struct{}
+	// over receives a value when a drain may have ended, done when a drain with exit has finished.
+	over, done chan struct{}
 }
 
 func newDrainer(cfg config.Drain) *drainer {
-	d := &drainer{done: make(chan struct{}, 1)}
+	d := &drainer{over: make(chan struct{}, 1), done: make(chan struct{}, 1)}
 	d.configure(cfg)
 	return d
 }
@@ -45,11 +45,15 @@ func (d *drainer) configure(cfg config.Drain) {
 
 // drained is the controller's callback at the end of a drain.
 func (d *drainer) drained(exit bool) {
-	if !exit {
-		return
+	notify(d.over)
+	if exit {
+		notify(d.done)
 	}
+}
+
+func notify(c chan<- struct{}) {
 	select {
-	case d.done <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -69,6 +73,7 @@ func (d *drainer) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv
 // Undrain implements server.Drainer.
 func (d *drainer) Undrain(ctx context.Context) error {
 	changed, err := d.ctl.Undrain(ctx)
+	notify(d.over)
 	if err == nil && !changed {
 		err = &store.Refusal{
 			Reason: "DRAIN_INVALID_STATE", Message: "the daemon is not draining", Class: errdefs.ErrFailedPrecondition,
@@ -91,9 +96,6 @@ func (d *drainer) mustPark() bool {
 	return d.ctl.BusyAgents() > 0
 }
 
-// drainPoll is the interval at which beforeExit checks the drain.
-const drainPoll = 100 * time.Millisecond
-
 // beforeExit parks the agents after the first SIGTERM or SIGINT. On the second signal, the first from signals, it makes the controller save
 // the remaining agents' work at once; on the third one it returns.
 func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
@@ -109,12 +111,10 @@ func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
 	d.log.Info("agboxd ends once its agents are parked; another signal saves their work now")
 	limit := time.NewTimer(time.Duration(d.drainer.wait.Load()) + drainMargin)
 	defer limit.Stop()
-	look := time.NewTicker(drainPoll)
-	defer look.Stop()
 	hurried := false
 	for s := d.drainer.Status(); s.GetDraining() && s.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE; s = d.drainer.Status() {
 		select {
-		case <-look.C:
+		case <-d.drainer.over:
 		case <-limit.C:
 			d.log.Error("the drain takes too long; what is left works on and is adopted by the next start")
 			return
@@ -124,7 +124,9 @@ func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
 				return
 			}
 			d.log.Warn("what still works is saved now; another signal ends agboxd at once")
-			d.ctl.HurryDrain()
+			if err := d.ctl.HurryDrain(ctx); err != nil {
+				d.log.Error("it can't be recorded that agents save their work now", "err", err)
+			}
 			hurried = true
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -12,48 +11,28 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/store"
 )
 
-// drainPoll is the interval at which a drain checks its conditions.
-const drainPoll = 100 * time.Millisecond
+// DrainKey is the key of the only drain that there can be.
+const DrainKey = "drain"
 
-// Drainer carries out drains. A drain and its phase are recorded in the store; the Drainer's memory may be lost.
+// Drainer advances a drain from phase to phase. The store holds the drain and its phase, and the passes over agents park them.
 type Drainer struct {
 	cfg     Options // those of the Reconciler
 	agents  *Reconciler
 	store   DrainStore
+	queue   Queue
 	drained func(exit bool)
-	wake    chan struct{}
-
-	mu     sync.Mutex
-	forced bool // no more waiting
 }
 
-// NewDrainer returns a Drainer that parks the agents of r. It calls drained when a drain is DONE, with the exit that its caller requested;
-// drained must not block, and may be nil.
-func NewDrainer(r *Reconciler, s DrainStore, drained func(exit bool)) *Drainer {
-	return &Drainer{cfg: r.cfg, agents: r, store: s, drained: drained, wake: make(chan struct{}, 1)}
-}
-
-func (d *Drainer) rouse() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (d *Drainer) hurry(forced bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.forced = forced
-}
-
-func (d *Drainer) hurries() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.forced
+// NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained when a drain is DONE, with the
+// exit that its caller requested; drained must not block, and may be nil.
+func NewDrainer(r *Reconciler, s DrainStore, q Queue, drained func(exit bool)) *Drainer {
+	return &Drainer{cfg: r.cfg, agents: r, store: s, queue: q, drained: drained}
 }
 
 // Drain closes the gates and starts to park agents, or only closes the gates, by mode. It returns once that is recorded.
@@ -62,17 +41,19 @@ func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.Dra
 		return nil, err
 	}
 	d.cfg.Metrics.Drained(agboxv1.DrainPhase_DRAIN_PHASE_WAITING.String())
-	d.hurry(false)
-	d.rouse()
+	d.queue.Add(DrainKey)
 	d.agents.EnqueueAll()
 	d.cfg.Logger.Warn("draining", "mode", o.Mode.String(), "reason", o.Reason)
 	return d.Status(), nil
 }
 
-// Hurry stops waiting for agents in a turn: their work is saved now.
-func (d *Drainer) Hurry() {
-	d.hurry(true)
-	d.rouse()
+// Hurry stops waiting for agents in a turn: their work is saved now. Without a drain that waits for agents it does nothing.
+func (d *Drainer) Hurry(ctx context.Context) error {
+	rec := d.cfg.Store.Drain()
+	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK || rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
+		return nil
+	}
+	return d.enterPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
 }
 
 // Undrain opens the gates. changed is false if there was no drain.
@@ -118,62 +99,58 @@ func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (i
 	return ids
 }
 
-// Run carries out drains until ctx ends.
-func (d *Drainer) Run(ctx context.Context) {
-	for {
-		next := time.Hour // no drain runs; Drain wakes the loop
-		if rec := d.cfg.Store.Drain(); rec != nil && rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE {
-			next = drainPoll
-			if err := d.advance(ctx, rec); err != nil && ctx.Err() == nil {
-				d.cfg.Logger.Warn("the drain goes on later", "err", err)
-			}
-		}
-		timer := time.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-d.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
+// Changed enqueues the drain, if there is one: the state of an agent or of a sandbox has changed.
+func (d *Drainer) Changed() {
+	if d.cfg.Store.Drain() != nil {
+		d.queue.Add(DrainKey)
 	}
 }
 
-// advance runs the next step of a drain.
-func (d *Drainer) advance(ctx context.Context, rec *storev1.DrainRecord) error {
-	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK {
-		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
+// Reconcile makes one pass over the drain.
+func (d *Drainer) Reconcile(ctx context.Context, _ string) (queue.Result, error) {
+	rec := d.cfg.Store.Drain()
+	if rec == nil || rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE {
+		return queue.Result{}, nil
 	}
-	alive := d.agentsIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY)
-	switch {
-	case len(alive) == 0:
-		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
-	case rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING:
-		d.saveStragglers(ctx, rec, alive)
-		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_DONE)
-	case d.hurries(), waited(rec, d.cfg.Clock.Look()):
-		return d.endPhase(ctx, rec, agboxv1.DrainPhase_DRAIN_PHASE_SAVING)
+	at := d.cfg.Clock.Look()
+	next, left := agentplan.Drain{
+		Mode: rec.GetMode(), Phase: rec.GetPhase(), WaitLeft: waitLeft(rec, at), SaveLeft: saveLeft(rec, at),
+		Alive: len(d.agentsIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY)) > 0,
+	}.Next()
+	if next == rec.GetPhase() {
+		return queue.Result{Next: left}, nil
 	}
-	return nil // the passes over busy agents nudge them
+	return queue.Result{}, d.enterPhase(ctx, rec, next)
 }
 
-// waited reports whether a drain has waited its full time.
-func waited(rec *storev1.DrainRecord, l clock.Look) bool {
-	return l.Now.Sub(l.Began(clock.FromNanos(rec.GetStartedAt()))) >= time.Duration(rec.GetWaitUntil()-rec.GetStartedAt())
+// waitLeft returns the rest of the time that turns may take in a drain.
+func waitLeft(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+	return time.Duration(rec.GetWaitUntil()-rec.GetStartedAt()) - at.Now.Sub(at.Began(clock.FromNanos(rec.GetStartedAt())))
 }
 
-func (d *Drainer) endPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {
-	_, err := d.store.SetDrainPhase(ctx, rec, next)
+// saveLeft returns the rest of the time that saving may take in a drain; negative: it is over.
+func saveLeft(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+	return orDuration(rec.GetSaveAll(), defaultSaveAll) - sinceSaving(rec, at)
+}
+
+// sinceSaving returns how long a drain has been in phase SAVING.
+func sinceSaving(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+	return at.Now.Sub(at.Began(clock.FromNanos(rec.GetSavingAt())))
+}
+
+func (d *Drainer) enterPhase(ctx context.Context, rec *storev1.DrainRecord, next agboxv1.DrainPhase) error {
+	changed, err := d.store.SetDrainPhase(ctx, rec, next)
 	if errdefs.IsFailedPrecondition(err) {
 		return nil // it was ended meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("record the phase of the drain: %w", err)
 	}
-	d.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
-	d.cfg.Metrics.Drained(next.String())
-	d.rouse()
+	d.queue.Add(DrainKey)
+	if changed {
+		d.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
+		d.cfg.Metrics.Drained(next.String())
+	}
 	if next == agboxv1.DrainPhase_DRAIN_PHASE_DONE && d.drained != nil {
 		d.drained(rec.GetExit())
 	}

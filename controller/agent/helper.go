@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"time"
 
@@ -13,8 +11,6 @@ import (
 
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
-	"github.com/agbox/agbox/internal/wait"
-	"github.com/agbox/agbox/store"
 )
 
 // helper is a command that the daemon runs in a sandbox for one of its agents, once per key. A later daemon finds it by that key, without a
@@ -33,14 +29,13 @@ type helper struct {
 type helperEnd int
 
 const (
-	helperRuns helperEnd = iota // or has not started
+	helperAbsent helperEnd = iota // it has not started, and this daemon has not requested it
+	helperRuns                    // or has not started
 	helperDone
 	helperMoot // there was nothing to do
 	helperFailed
+	helperNowhere // its sandbox no longer has files
 )
-
-// errMoot means that a helper found nothing to do.
-var errMoot = errors.New("there was nothing to do")
 
 // name returns the helper's exec ID and its nonce, which a container cannot know: the store's UUID is not visible there.
 func (h helper) name(instanceID string) (execID, nonce string) {
@@ -62,7 +57,7 @@ func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err err
 	execID, nonce := h.name(o.store.InstanceID())
 	status, err := o.files.Look(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
-		return helperFailed, nil, nil // its sandbox no longer has files
+		return helperNowhere, nil, nil
 	}
 	if err != nil {
 		return helperRuns, nil, err
@@ -75,6 +70,8 @@ func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err err
 		return helperFailed, &settledHelper{helper: h}, nil
 	case o.memory(h.agentID).waited(execID) >= h.limit:
 		return helperFailed, &settledHelper{helper: h, late: true}, nil
+	case status.Phase == execjournal.None && o.memory(h.agentID).waited(execID) == 0:
+		return helperAbsent, nil, nil
 	}
 	return helperRuns, nil, nil
 }
@@ -163,42 +160,4 @@ func (r *Reconciler) endHelper(h helper) error {
 	}
 	_, err = r.cfg.Files.Close(h.sandboxID, execID, nonce, "it took too long")
 	return err
-}
-
-// runHelper runs the command to its end. Errors: errMoot; ErrAborted if it failed.
-func (r *Reconciler) runHelper(ctx context.Context, h helper) error {
-	if err := r.startHelper(h); err != nil {
-		return err
-	}
-	for {
-		end, settle, err := r.observer.look(h)
-		if settle != nil {
-			err = r.settle(*settle)
-		}
-		switch {
-		case err != nil:
-			return err
-		case end == helperFailed:
-			return fmt.Errorf("the command failed, or took longer than %s: %w", h.limit, errdefs.ErrAborted)
-		case end == helperMoot:
-			return errMoot
-		case end == helperDone:
-			return nil
-		}
-		if wait.For(ctx, drainPoll) != nil {
-			return errors.Join(context.Cause(ctx), r.endHelper(h))
-		}
-	}
-}
-
-// saveHelper returns the save command of an agent, which runs once per occasion.
-func saveHelper(a store.Agent, occasion string, limit time.Duration) helper {
-	command, moot := a.Spec.GetSaveCommand(), 0
-	if len(command) == 0 {
-		command, moot = gitSave, exitNoWorkTree
-	}
-	return helper{
-		agentID: a.ID, sandboxID: a.SandboxID, purpose: execid.ToSave, key: execOf(a) + " " + occasion, limit: limit, moot: moot,
-		request: execjournal.Request{Command: command, Cwd: a.Spec.GetWorkingDir(), Env: environment(a, a.Status.GetIncarnation())},
-	}
 }

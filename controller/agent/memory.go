@@ -15,8 +15,6 @@ type memory struct {
 	delivered, given string
 	// alive is the newest exec of the agent that was observed running, started the newest that this daemon has started.
 	alive, started string
-	// saving: a drain is saving its work.
-	saving bool
 	// transitions is how many of its transitions are counted. Those before counting started belong to an earlier daemon.
 	transitions uint64
 	counting    bool

@@ -51,6 +51,8 @@ type Observation struct {
 	// older are the turns to summarize, and summary is the result.
 	older   []byte
 	summary string
+	// cutOff: its turn is, or was, cut off for the end of its sandbox or for a drain, so its work is saved.
+	cutOff bool
 	// settled are helper commands whose outcome is known, damaged the reasons why output was skipped; the pass settles the former and logs
 	// the latter.
 	settled []settledHelper
@@ -91,9 +93,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 	}
 	v.observeSandbox()
 	v.observePark(ctx)
-	if !v.memory().saving { // an agent that a drain saves is not moved
-		v.World.Destination = o.store.Destination(a.ID)
-	}
+	v.World.Destination = o.store.Destination(a.ID)
 	v.World.Found = v.memory().started != v.ExecID && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
 		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
 	if a.Status.GetIncarnation() == 0 {
@@ -114,7 +114,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, al
 		return v, nil
 	}
 	v.observeWords(sb.Spec.GetEnvs())
-	return v, v.observeSave(ctx)
+	return v, v.observeSave()
 }
 
 func (v *Observation) memory() memory { return v.o.memory(v.a.ID) }

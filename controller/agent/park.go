@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -17,9 +16,7 @@ import (
 
 // Bounds of a sandbox's stop for its agents, within agentplan.ParkGrace; part of the contract.
 const (
-	// stopSave bounds saving the work of a turn.
-	stopSave = 10 * time.Second
-	// turnGrace bounds a turn, including the interrupt before its end.
+	// turnGrace bounds a turn, including the interrupt before its end. Then its work is saved.
 	turnGrace = agentplan.ParkGrace - stopSave
 )
 
@@ -30,13 +27,12 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or unsaved work of a turn that was interrupted for it.
 func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) bool {
-	return rec.Ending() && !plan.IsDeath(rec.Reason) &&
-		(a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at) || o.isSaved(rec, a, at))
+	return rec.Ending() && !plan.IsDeath(rec.Reason) && o.works(ctx, a, at)
 }
 
-// isSaved reports whether an earlier drain is saving the work of an agent, for as long as the end of a sandbox may take.
-func (o *Observer) isSaved(rec plan.Record, a store.Agent, at clock.Look) bool {
-	return o.memory(a.ID).saving && at.Now.Sub(at.Began(rec.RequestedAt)) < agentplan.ParkGrace
+// works reports whether an agent is in a turn, or has unsaved work of a turn that was interrupted to save it.
+func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Look) bool {
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at)
 }
 
 // isFrozen reports whether the last turn of an agent was ended to save its work.
@@ -123,41 +119,30 @@ func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record)
 func (v *Observation) observePark(ctx context.Context) {
 	rec := v.Sandbox
 	v.World.Ending, v.World.InTurn = rec.Ending(), v.o.hasTurn(ctx, rec, v.a, v.at)
-	v.World.TurnLeft = v.o.turnLeft(ctx, rec, v.a, v.at)
+	v.World.TurnEnds, v.World.TurnLeft = v.World.Ending, v.o.turnLeft(ctx, rec, v.a, v.at)
+	v.cutOff = v.World.InTurn
 	v.World.Finishing = v.o.settles(ctx, v.a, v.at)
 	waits := v.World.TurnLeft > agentplan.InterruptGrace
 	if d := v.o.store.Drain(); d != nil {
 		v.World.Draining = true
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
+		if v.savesFor(d) {
+			left := max(agentplan.InterruptGrace-sinceSaving(d, v.at), 0)
+			if v.World.TurnEnds {
+				left = min(left, v.World.TurnLeft)
+			}
+			v.World.TurnEnds, v.World.TurnLeft = true, left
+			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
+		}
 	}
 	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
 	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
-// observeSave observes the save of a turn that the stop of its sandbox interrupted.
-func (v *Observation) observeSave(ctx context.Context) error {
-	if v.World.Process != agentplan.Ended || !v.World.Cancelled || v.memory().saving || !v.o.hasTurn(ctx, v.Sandbox, v.a, v.at) ||
-		wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
-		return nil
-	}
-	if s := v.Sandbox.State; v.World.Lost || s == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || s == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
-		v.World.Save = agentplan.NotSaved
-		return nil
-	}
-	end, err := v.lookHelper(v.saveHelper())
-	if err != nil {
-		return fmt.Errorf("look at its save command: %w", err)
-	}
-	v.World.Save = map[helperEnd]agentplan.Save{
-		helperRuns: agentplan.SaveDue, helperDone: agentplan.Saved, helperMoot: agentplan.NoSave, helperFailed: agentplan.NotSaved,
-	}[end]
-	return nil
+// savesFor reports whether a drain, if there is one, saves the work of the agent's turn.
+func (v *Observation) savesFor(d *storev1.DrainRecord) bool {
+	return v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING
 }
 
 func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }
-
-// saveHelper returns the save command, which runs once per request to stop or to delete the sandbox.
-func (v *Observation) saveHelper() helper {
-	return saveHelper(v.a, fmt.Sprintf("stop %d", v.Sandbox.RequestedAt.UnixNano()), stopSave)
-}

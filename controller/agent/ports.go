@@ -44,7 +44,6 @@ type Store interface {
 type DrainStore interface {
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
-	Drains(rec *storev1.DrainRecord) bool
 	SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error)
 	EndDrain(ctx context.Context) (bool, error)
 }

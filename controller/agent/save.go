@@ -1,27 +1,23 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
-	"github.com/agbox/agbox/internal/wait"
-	"github.com/agbox/agbox/store"
+	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// Bounds of saving if a drain sets none; they are part of the contract.
+// Bounds of saving the work of a turn; they are part of the contract.
 const (
+	// stopSave bounds the save for the end of a sandbox.
+	stopSave = 10 * time.Second
+	// defaultSaveEach and defaultSaveAll bound the saves for a drain that sets no bounds, for each agent and in total.
 	defaultSaveEach = 30 * time.Second
 	defaultSaveAll  = 60 * time.Second
-	// savers is how many agents are saved concurrently.
-	savers = 4
 )
 
 // exitNoWorkTree is the exit code of gitSave that means that there was nothing to save.
@@ -42,59 +38,52 @@ git diff --cached --quiet || git commit -q --no-verify --no-gpg-sign -m "WIP: ev
 git remote get-url origin >/dev/null 2>&1 || exit 0
 git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs/heads/agbox-save-$AGBOX_EXEC_ID"`}
 
-// saveStragglers ends the processes of agents and saves their work, all within the time that the drain sets. By then each agent is parked,
-// with its work saved or not; if the drain ends before its process does, the process continues. If the sandbox of an agent is ending, the
-// stop of the sandbox saves and ends the agent, which may take a little longer.
-func (d *Drainer) saveStragglers(ctx context.Context, rec *storev1.DrainRecord, ids []string) {
-	within, cancel := context.WithTimeout(ctx, orDuration(rec.GetSaveAll(), defaultSaveAll))
-	defer cancel()
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, savers)
-	for _, id := range ids {
-		wg.Go(func() {
-			a, err := d.cfg.Store.Agent(within, id)
-			if err != nil {
-				return // it is gone
-			}
-			if d.endsWithSandbox(within, a) {
-				d.awaitAgent(within, a.ID, agentplan.ParkGrace, isDown)
-				return
-			}
-			d.saveStraggler(ctx, within, rec, a, slots)
-		})
+// observeSave observes the save of a turn that was cut off for a drain or for the end of its sandbox. A save that has started goes on also
+// if a later daemon finds it, or the drain is undone meanwhile.
+func (v *Observation) observeSave() error {
+	if !recordOf(v.a, v.at).Lives() || v.World.Process != agentplan.Ended || !v.World.Cancelled || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
+		return nil
 	}
-	wg.Wait()
+	end, err := v.lookHelper(v.saveHelper())
+	if err != nil {
+		return fmt.Errorf("look at its save command: %w", err)
+	}
+	if !v.cutOff && (end == helperAbsent || end == helperNowhere) {
+		return nil
+	}
+	v.World.Save = map[helperEnd]agentplan.Save{
+		helperAbsent: agentplan.SaveDue, helperRuns: agentplan.SaveDue, helperDone: agentplan.Saved, helperMoot: agentplan.NoSave,
+		helperFailed: agentplan.NotSaved, helperNowhere: agentplan.NotSaved,
+	}[end]
+	s := v.Sandbox.State
+	isDown := v.World.Lost || s == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || s == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	if v.World.Save == agentplan.SaveDue && isDown {
+		v.World.Save = agentplan.NotSaved
+	}
+	return nil
 }
 
-// endsWithSandbox reports whether the sandbox of an agent is ending: its stop saves the work too.
-func (d *Drainer) endsWithSandbox(ctx context.Context, a store.Agent) bool {
-	sb, _, err := d.cfg.Sandbox(ctx, a.SandboxID)
-	return err == nil && sb.Ending()
-}
-
-// saveStraggler ends the process of one agent and saves its work. If a stop of its sandbox is requested meanwhile, that waits for this save
-// and does not repeat it.
-func (d *Drainer) saveStraggler(ctx, within context.Context, rec *storev1.DrainRecord, a store.Agent, slots chan struct{}) {
-	d.setSaving(a.ID, true)
-	defer func() {
-		d.setSaving(a.ID, false)
-		d.cfg.Queue.Add(a.ID)
-		d.cfg.EnqueueSandbox(a.SandboxID)
-	}()
-	if !d.endStraggler(within, rec, a) {
-		return
+// saveHelper returns the save command, which runs once per incarnation.
+func (v *Observation) saveHelper() helper {
+	command, moot := v.a.Spec.GetSaveCommand(), 0
+	if len(command) == 0 {
+		command, moot = gitSave, exitNoWorkTree
 	}
-	select {
-	case slots <- struct{}{}:
-		d.park(ctx, a, d.runSave(within, rec, a))
-		<-slots
-	case <-within.Done():
-		d.park(ctx, a, context.Cause(within))
+	return helper{
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: execid.ToSave, key: v.ExecID, limit: v.saveLimit(), moot: moot,
+		request: execjournal.Request{Command: command, Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation())},
 	}
 }
 
-func (d *Drainer) setSaving(agentID string, on bool) {
-	d.agents.scratch.Change(agentID, func(s *memory) { s.saving = on })
+// saveLimit returns how long the save command may take: the bound of the end of its sandbox unless a drain sets one.
+func (v *Observation) saveLimit() time.Duration {
+	switch d := v.o.store.Drain(); {
+	case v.savesFor(d) && saveLeft(d, v.at) <= 0:
+		return 0
+	case v.savesFor(d) || !v.World.Ending:
+		return orDuration(d.GetSaveEach(), defaultSaveEach)
+	}
+	return stopSave
 }
 
 func orDuration(nanos int64, otherwise time.Duration) time.Duration {
@@ -102,63 +91,4 @@ func orDuration(nanos int64, otherwise time.Duration) time.Duration {
 		return time.Duration(nanos)
 	}
 	return otherwise
-}
-
-// endStraggler interrupts an agent and ends its process, while the agent's own passes read its last output. false: the drain was over
-// before the process was ended.
-func (d *Drainer) endStraggler(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) bool {
-	if _, err := d.cfg.Store.RequestFreeze(ctx, a.ID); err == nil {
-		d.awaitAgent(ctx, a.ID, agentplan.InterruptGrace, func(a store.Agent) bool {
-			return a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY || !d.store.Drains(rec)
-		})
-	}
-	if !d.store.Drains(rec) {
-		return false
-	}
-	if _, err := d.cfg.Store.RequestCancel(ctx, execOf(a)); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
-		d.cfg.Logger.Warn("a straggler is not ended", "agent_id", a.ID, "err", err)
-	}
-	d.awaitAgent(ctx, a.ID, orDuration(rec.GetSaveEach(), defaultSaveEach), isDown)
-	return true
-}
-
-// isDown reports whether the record says that an agent has no process.
-func isDown(a store.Agent) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
-}
-
-// park records that a drain parked an agent, and whether its work is saved.
-func (d *Drainer) park(ctx context.Context, a store.Agent, err error) {
-	saved := store.Saved
-	if errors.Is(err, errMoot) {
-		saved = ""
-	} else if err != nil {
-		saved = store.NotSaved
-		d.cfg.Logger.Warn("the work of an agent is not saved", "agent_id", a.ID, "err", err)
-	}
-	_, err = d.cfg.Store.TransitionAgent(ctx, a.ID, store.Transition{
-		Incarnation: a.Status.GetIncarnation(), Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED,
-		Reason: "parked by a drain", Parked: true, Saved: saved,
-	})
-	if err != nil {
-		d.cfg.Logger.Warn("what a drain made of an agent's work is not recorded", "agent_id", a.ID, "saved", saved, "err", err)
-	}
-}
-
-// awaitAgent waits until is holds for an agent, at most for most.
-func (d *Drainer) awaitAgent(ctx context.Context, id string, most time.Duration, is func(store.Agent) bool) {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	for {
-		a, err := d.cfg.Store.Agent(ctx, id)
-		if err != nil || is(a) || wait.For(ctx, drainPoll) != nil {
-			return
-		}
-	}
-}
-
-// runSave runs the save command in the agent's sandbox and waits for its end.
-func (d *Drainer) runSave(ctx context.Context, rec *storev1.DrainRecord, a store.Agent) error {
-	occasion := fmt.Sprintf("drain %d %d", rec.GetEpoch(), rec.GetStartedAt())
-	return d.agents.runHelper(ctx, saveHelper(a, occasion, orDuration(rec.GetSaveEach(), defaultSaveEach)))
 }

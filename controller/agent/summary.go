@@ -51,7 +51,7 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 		return fmt.Errorf("look at its summary command: %w", err)
 	case end == helperDone:
 		return v.readSummary()
-	case end != helperRuns:
+	case end != helperRuns && end != helperAbsent:
 		return nil
 	}
 	v.older, err = v.olderTurns(ctx)

@@ -53,25 +53,25 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return Plan{Kind: Read}
 	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE && !w.InTurn:
 		return remove(w)
-	case r.lives() && (w.Process == Ended || w.Process == NoProcess):
+	case r.Lives() && (w.Process == Ended || w.Process == NoProcess):
 		return ended(r, w, now)
-	case !r.lives() && (w.Process == Alive || w.Process == Waiting):
+	case !r.Lives() && (w.Process == Alive || w.Process == Waiting):
 		return w.end("ending a process that should be gone")
-	case !r.lives() && w.Destination != "":
+	case !r.Lives() && w.Destination != "":
 		return Plan{Kind: Move}
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r, w)
-	case r.lives() && w.endsNow(r):
+	case r.Lives() && w.endsNow(r):
 		return w.end("parking")
 	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY && w.Finishing == 0:
 		return w.end("moving to another sandbox")
-	case r.lives() && w.Process == Alive && w.Found:
+	case r.Lives() && w.Process == Alive && w.Found:
 		return Plan{Kind: Adopt}
 	case w.Nudge:
 		return Plan{Kind: Nudge}
-	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.Ending && w.TurnLeft <= InterruptGrace && !r.Interrupted:
+	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.TurnEnds && w.TurnLeft <= InterruptGrace && !r.Interrupted:
 		return Plan{Kind: Freeze}
-	case r.lives() && w.Undelivered:
+	case r.Lives() && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}
 	switch r.State {
@@ -88,8 +88,8 @@ func Decide(r Record, w World, now time.Time) Plan {
 // endsNow reports whether a process must end now although the agent is to run again later. A process in a turn ends once its time is over.
 func (w World) endsNow(r Record) bool {
 	switch {
-	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY, w.Ending && w.Finishing > 0:
-		return w.Ending && w.TurnLeft <= 0
+	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY, w.TurnEnds && w.Finishing > 0:
+		return w.TurnEnds && w.TurnLeft <= 0
 	case w.Finishing > 0:
 		return false
 	}
@@ -100,6 +100,8 @@ func busy(r Record, w World) Plan {
 	switch {
 	case w.Ending:
 		return Plan{Kind: Wait, Next: untilNext(w.TurnLeft), Waiting: "its sandbox stops once it has finished, or soon"}
+	case w.TurnEnds:
+		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "draining; its process is ended soon"}
 	case w.Destination != "":
 		return wait("it moves to another sandbox when its turn has ended")
 	case r.Interrupted:
@@ -116,8 +118,8 @@ func untilNext(left time.Duration) time.Duration {
 	return left
 }
 
-// lives reports whether the record says that the agent has a process.
-func (r Record) lives() bool {
+// Lives reports whether the record says that the agent has a process.
+func (r Record) Lives() bool {
 	switch r.State {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
 		return true
@@ -180,7 +182,11 @@ func idle(r Record, w World) Plan {
 	case w.Process != Alive:
 		return wait("waiting for its process")
 	case w.Finishing > 0:
-		return Plan{Kind: Wait, Next: w.Finishing, Waiting: "it may still finish what it was told"}
+		next := w.Finishing
+		if w.TurnEnds {
+			next = min(next, w.TurnLeft)
+		}
+		return Plan{Kind: Wait, Next: next, Waiting: "it may still finish what it was told"}
 	case r.Queued && w.Draining:
 		return wait("draining; prompts wait")
 	case r.Queued && !w.SandboxUp:

@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 	down := func(s *scene) { s.w.SandboxUp = false }
 	moving := func(s *scene) { s.w.Destination = "there" }
 	ending := func(s *scene) {
-		s.w.SandboxUp, s.w.Ending, s.w.InTurn, s.w.TurnLeft = false, true, true, 20*time.Second
+		s.w.SandboxUp, s.w.Ending, s.w.InTurn, s.w.TurnEnds, s.w.TurnLeft = false, true, true, true, 20*time.Second
 	}
 	for _, row := range []struct {
 		name   string
@@ -196,7 +196,7 @@ func TestDecide(t *testing.T) {
 		{"told to finish, as a turn of its own", idleState, func(s *scene) { s.r.Nudged, s.w.Finishing = true, time.Minute }, "wait next:1m0s"},
 		{"that, and a prompt waits", idleState, func(s *scene) { s.r.Nudged, s.r.Queued, s.w.Finishing = true, true, time.Minute }, "wait next:1m0s"},
 		{"that, and a drain parks", idleState, func(s *scene) { s.w.Draining, s.w.Parking, s.w.Finishing = true, true, time.Minute }, "wait next:1m0s"},
-		{"that, and its sandbox stops", idleState, func(s *scene) { ending(s); s.w.Finishing = time.Minute }, "wait next:1m0s"},
+		{"that, and its sandbox stops", idleState, func(s *scene) { ending(s); s.w.Finishing = time.Minute }, "wait next:20s"},
 		{"that, and the while is over", idleState, func(s *scene) { ending(s); s.w.TurnLeft, s.w.Finishing = 0, time.Minute }, "end"},
 
 		{"to move: idle ends for it", idleState, func(s *scene) { s.r.Queued = true; moving(s) }, "end"},

@@ -90,9 +90,11 @@ type World struct {
 	Draining, Parking bool
 	// Seen: it was alive since the start of the daemon. Until then the state that an earlier drain recorded holds.
 	Seen bool
-	// Ending: its sandbox is to be stopped or deleted. InTurn: that waits for its turn, for up to TurnLeft, and for its work to be saved.
+	// Ending: its sandbox is to be stopped or deleted. InTurn: that waits for its turn, and for its work to be saved.
 	Ending, InTurn bool
-	TurnLeft       time.Duration
+	// TurnEnds: its turn must end within TurnLeft, for the end of its sandbox or for a drain.
+	TurnEnds bool
+	TurnLeft time.Duration
 	// Finishing: it is IDLE, but may still act on a nudge of its last turn, for this long if it prints nothing more.
 	Finishing time.Duration
 	// Nudge: its turn should be nudged to finish, and has not been.

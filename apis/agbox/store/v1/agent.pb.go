@@ -725,14 +725,16 @@ type DrainRecord struct {
 	Phase  v1.DrainPhase          `protobuf:"varint,3,opt,name=phase,proto3,enum=agbox.v1.DrainPhase" json:"phase,omitempty"`
 	Reason string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Unix nanoseconds.
-	StartedAt     int64  `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	WaitUntil     int64  `protobuf:"varint,6,opt,name=wait_until,json=waitUntil,proto3" json:"wait_until,omitempty"`
-	SaveEach      int64  `protobuf:"varint,7,opt,name=save_each,json=saveEach,proto3" json:"save_each,omitempty"`
-	SaveAll       int64  `protobuf:"varint,8,opt,name=save_all,json=saveAll,proto3" json:"save_all,omitempty"`
-	Exit          bool   `protobuf:"varint,9,opt,name=exit,proto3" json:"exit,omitempty"`
-	Parked        uint32 `protobuf:"varint,10,opt,name=parked,proto3" json:"parked,omitempty"`
-	Saved         uint32 `protobuf:"varint,11,opt,name=saved,proto3" json:"saved,omitempty"`
-	NotSaved      uint32 `protobuf:"varint,12,opt,name=not_saved,json=notSaved,proto3" json:"not_saved,omitempty"`
+	StartedAt int64  `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	WaitUntil int64  `protobuf:"varint,6,opt,name=wait_until,json=waitUntil,proto3" json:"wait_until,omitempty"`
+	SaveEach  int64  `protobuf:"varint,7,opt,name=save_each,json=saveEach,proto3" json:"save_each,omitempty"`
+	SaveAll   int64  `protobuf:"varint,8,opt,name=save_all,json=saveAll,proto3" json:"save_all,omitempty"`
+	Exit      bool   `protobuf:"varint,9,opt,name=exit,proto3" json:"exit,omitempty"`
+	Parked    uint32 `protobuf:"varint,10,opt,name=parked,proto3" json:"parked,omitempty"`
+	Saved     uint32 `protobuf:"varint,11,opt,name=saved,proto3" json:"saved,omitempty"`
+	NotSaved  uint32 `protobuf:"varint,12,opt,name=not_saved,json=notSaved,proto3" json:"not_saved,omitempty"`
+	// When the phase became SAVING; 0: not yet.
+	SavingAt      int64 `protobuf:"varint,13,opt,name=saving_at,json=savingAt,proto3" json:"saving_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -851,6 +853,13 @@ func (x *DrainRecord) GetNotSaved() uint32 {
 	return 0
 }
 
+func (x *DrainRecord) GetSavingAt() int64 {
+	if x != nil {
+		return x.SavingAt
+	}
+	return 0
+}
+
 var File_agbox_store_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_agent_proto_rawDesc = "" +
@@ -921,7 +930,7 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\rstdout_offset\x18\x02 \x01(\x03R\fstdoutOffset\x12#\n" +
 	"\routbox_offset\x18\x03 \x01(\x03R\foutboxOffset\x12\x18\n" +
 	"\adecoder\x18\x04 \x01(\fR\adecoder\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xe5\x02\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\x82\x03\n" +
 	"\vDrainRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12'\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x13.agbox.v1.DrainModeR\x04mode\x12*\n" +
@@ -937,7 +946,8 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x06parked\x18\n" +
 	" \x01(\rR\x06parked\x12\x14\n" +
 	"\x05saved\x18\v \x01(\rR\x05saved\x12\x1b\n" +
-	"\tnot_saved\x18\f \x01(\rR\bnotSaved*b\n" +
+	"\tnot_saved\x18\f \x01(\rR\bnotSaved\x12\x1b\n" +
+	"\tsaving_at\x18\r \x01(\x03R\bsavingAt*b\n" +
 	"\bAgentRun\x12\x19\n" +
 	"\x15AGENT_RUN_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_RUN_RUN\x10\x01\x12\x12\n" +
