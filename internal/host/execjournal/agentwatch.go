@@ -3,13 +3,10 @@ package execjournal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
+	"iter"
 	"sync"
 	"time"
-
-	"github.com/agbox/agbox/internal/wait"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,27 +31,22 @@ type agentWatches struct {
 // start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
 // for Watch. At most one WatchAgents may run.
 func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID string)) error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	i, err := newInotify()
 	if err != nil {
-		return unavailablef("create an inotify instance: %w", err)
+		return err
 	}
-	w := &agentWatcher{file: os.NewFile(uintptr(fd), "inotify"), dirs: map[int32]string{}, files: map[int32]agentKey{}}
-	stop := context.AfterFunc(ctx, func() { w.file.Close() })
-	defer stop()
-	defer w.file.Close()
+	w := &agentWatcher{inotify: i, dirs: map[int32]string{}, files: map[int32]agentKey{}}
+	defer i.file.Close()
 	if err := d.installAgents(w); err != nil {
 		return err
 	}
 	defer d.uninstallAgents()
 	notify("", "")
-	for {
-		if err := d.nextAgents(ctx, w, notify); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("read inotify: %w", err)
+	return i.dispatch(ctx, func(all iter.Seq[event]) {
+		for k := range d.changedAgents(w, all) {
+			notify(k.sandboxID, k.execID)
 		}
-	}
+	}, func() { notify("", "") }, func(int) time.Duration { return agentPause })
 }
 
 // AddAgentWatch starts watching the files of an exec; they need not exist. Idempotent. Read them after the call: earlier
@@ -174,32 +166,14 @@ func (d *Dir) makeAgentsDir(sandboxID string) {
 	_ = unix.Mkdirat(out, AgentsDir, 0o755)
 }
 
-// nextAgents waits for events and notifies once per exec.
-func (d *Dir) nextAgents(ctx context.Context, w *agentWatcher, notify func(sandboxID, execID string)) error {
-	buf := make([]byte, watchBuffer)
-	n, err := w.file.Read(buf)
-	if err != nil {
-		return err
-	}
-	changed, overflow := d.changedAgents(w, buf[:n])
-	for k := range changed {
-		notify(k.sandboxID, k.execID)
-	}
-	if overflow {
-		notify("", "")
-		return wait.For(ctx, overflowPause)
-	}
-	return wait.For(ctx, agentPause)
-}
-
-func (d *Dir) changedAgents(w *agentWatcher, buf []byte) (changed map[agentKey]bool, overflow bool) {
-	changed = map[agentKey]bool{}
-	for ev := range events(buf) {
-		overflow = overflow || ev.mask&unix.IN_Q_OVERFLOW != 0
+// changedAgents returns the execs that events concern.
+func (d *Dir) changedAgents(w *agentWatcher, all iter.Seq[event]) map[agentKey]bool {
+	changed := map[agentKey]bool{}
+	for ev := range all {
 		k, created := w.lookup(ev)
 		if k.execID != "" && (!created || d.created(w, k)) {
 			changed[k] = true
 		}
 	}
-	return changed, overflow
+	return changed
 }

@@ -2,9 +2,7 @@ package execjournal
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,7 +13,7 @@ import (
 // agentWatcher is one inotify instance. For each sandbox it watches two directories, for new files, and for each exec its two
 // files, for writes. It does not watch writes through the directories, which contain the logs of all execs.
 type agentWatcher struct {
-	file *os.File
+	inotify *inotify
 
 	mu    sync.Mutex
 	dirs  map[int32]string // sandbox IDs
@@ -58,22 +56,7 @@ func (w *agentWatcher) addFile(dir int, name string, k agentKey) error {
 
 // add watches the inode that fd refers to, without another lookup of the name. The caller holds mu.
 func (w *agentWatcher) add(fd int, mask uint32) (int32, error) {
-	conn, err := w.file.SyscallConn()
-	if err != nil {
-		return 0, fmt.Errorf("watch: %w", err)
-	}
-	var wd int
-	var addErr error
-	err = conn.Control(func(instance uintptr) {
-		wd, addErr = unix.InotifyAddWatch(int(instance), "/proc/self/fd/"+strconv.Itoa(fd), mask)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("watch: %w", err)
-	}
-	if addErr != nil {
-		return 0, unavailablef("watch: %w", addErr)
-	}
-	return int32(wd), nil
+	return w.inotify.add("/proc/self/fd/"+strconv.Itoa(fd), mask)
 }
 
 // drop removes the watches of an exec, and with the last one of a sandbox those of its directories. A removed watch may be of
@@ -83,22 +66,15 @@ func (w *agentWatcher) drop(k agentKey, last bool) {
 	defer w.mu.Unlock()
 	for wd, other := range w.files {
 		if other == k {
-			w.remove(wd)
+			w.inotify.remove(wd)
 			delete(w.files, wd)
 		}
 	}
 	for wd, sandboxID := range w.dirs {
 		if last && sandboxID == k.sandboxID {
-			w.remove(wd)
+			w.inotify.remove(wd)
 			delete(w.dirs, wd)
 		}
-	}
-}
-
-// remove fails only for a watch that the kernel removed with its file.
-func (w *agentWatcher) remove(wd int32) {
-	if conn, err := w.file.SyscallConn(); err == nil {
-		_ = conn.Control(func(instance uintptr) { _, _ = unix.InotifyRmWatch(int(instance), uint32(wd)) })
 	}
 }
 

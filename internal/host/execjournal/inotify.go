@@ -1,18 +1,108 @@
 package execjournal
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
 	"iter"
+	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
-// event is one struct inotify_event: wd, mask, cookie, len (each 32 bits), then len bytes of name.
+// A container can create files in its log directory at any rate. These bound the daemon's cost.
+const (
+	watchBuffer   = 64 << 10
+	overflowPause = 100 * time.Millisecond
+)
+
+// inotify is one inotify instance. Safe for concurrent use.
+type inotify struct{ file *os.File }
+
+// event is one inotify event.
 type event struct {
 	wd   int32
 	mask uint32
 	name string
+}
+
+// newInotify creates an instance. Errors: unavailable when the kernel has none left.
+func newInotify() (*inotify, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, unavailablef("create an inotify instance: %w", err)
+	}
+	return &inotify{os.NewFile(uintptr(fd), "inotify")}, nil
+}
+
+// add watches path. The descriptor that it returns is never reused by the instance. Errors: not found; else unavailable.
+func (i *inotify) add(path string, mask uint32) (int32, error) {
+	var wd int
+	var err error
+	if controlErr := i.control(func(fd int) { wd, err = unix.InotifyAddWatch(fd, path, mask) }); controlErr != nil {
+		return 0, fmt.Errorf("watch %s: %w", path, controlErr)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, notFoundf("watch %s: %w", path, err)
+	case err != nil:
+		return 0, unavailablef("watch %s: %w", path, err)
+	}
+	return int32(wd), nil
+}
+
+// remove stops a watch. It fails only for one that the kernel removed with its file.
+func (i *inotify) remove(wd int32) {
+	_ = i.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(wd)) })
+}
+
+func (i *inotify) control(fn func(fd int)) error {
+	conn, err := i.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Control(func(fd uintptr) { fn(int(fd)) })
+}
+
+// dispatch calls handle for the events of each read until ctx ends; then it closes the instance and returns nil. After an overflow of the
+// kernel's queue it calls overflow. pause returns for how long later events stay in that queue, by the number of bytes that were read.
+func (i *inotify) dispatch(ctx context.Context, handle func(iter.Seq[event]), overflow func(), pause func(n int) time.Duration) error {
+	stop := context.AfterFunc(ctx, func() { i.file.Close() })
+	defer stop()
+	buf := make([]byte, watchBuffer)
+	for {
+		n, err := i.file.Read(buf)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read inotify: %w", err)
+		}
+		lost := false
+		handle(func(yield func(event) bool) {
+			for ev := range events(buf[:n]) {
+				if ev.mask&unix.IN_Q_OVERFLOW != 0 {
+					lost = true
+				} else if !yield(ev) {
+					return
+				}
+			}
+		})
+		d := pause(n)
+		if lost {
+			overflow()
+			d = overflowPause
+		}
+		if d > 0 && wait.For(ctx, d) != nil {
+			return nil
+		}
+	}
 }
 
 // events decodes the result of one read from an inotify instance.

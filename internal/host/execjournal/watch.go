@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -15,20 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container can create files in its log directory at any rate. These pauses bound the daemon's cost; without a flood they
-// never apply.
-const (
-	watchBuffer   = 64 << 10
-	floodPause    = 10 * time.Millisecond
-	overflowPause = 100 * time.Millisecond
-)
+// floodPause follows a read that filled half of the buffer, so that the kernel's queue absorbs or drops the rest of a flood.
+const floodPause = 10 * time.Millisecond
 
 // watcher is one inotify instance over the log directories.
 type watcher struct {
-	file *os.File
+	inotify *inotify
 
 	mu      sync.Mutex
-	sandbox map[int32]string // by watch descriptor; descriptors are never reused within an instance
+	sandbox map[int32]string // by watch descriptor
 }
 
 // Watch calls notify, from at most two goroutines, whenever a journal or a .lost marker was created in a watched log
@@ -60,14 +55,12 @@ var errNoInstance = errors.New("no inotify instance available; raise fs.inotify.
 
 // watchOnce is Watch with one inotify instance.
 func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID string)) error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	i, err := newInotify()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoInstance, err)
 	}
-	w := &watcher{file: os.NewFile(uintptr(fd), "inotify"), sandbox: make(map[int32]string)}
-	stop := context.AfterFunc(ctx, func() { w.file.Close() })
-	defer stop()
-	defer w.file.Close()
+	w := &watcher{inotify: i, sandbox: make(map[int32]string)}
+	defer i.file.Close()
 	if err := d.install(w); err != nil {
 		return err
 	}
@@ -78,14 +71,12 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	defer cancel()
 	retrying.Go(func() { d.watchPolled(retry, notify) })
 	notify("", "")
-	for {
-		if err := w.next(ctx, notify); err != nil {
-			if ctx.Err() != nil { // checks ctx, whose end closes the file; a derived context may end later
-				return nil
-			}
-			return fmt.Errorf("read inotify: %w", err)
+	return i.dispatch(ctx, func(all iter.Seq[event]) { w.dispatch(all, notify) }, func() { notify("", "") }, func(n int) time.Duration {
+		if n > watchBuffer/2 {
+			return floodPause
 		}
-	}
+		return 0
+	})
 }
 
 // AddWatch starts watching the log directory of sandboxID. Idempotent. Call Look after it: earlier changes are not
@@ -174,59 +165,23 @@ func (d *Dir) uninstall() {
 }
 
 func (w *watcher) add(path, sandboxID string) error {
-	const mask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	conn, err := w.file.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
+	wd, err := w.inotify.add(path, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+	if err == nil {
+		w.sandbox[wd] = sandboxID
 	}
-	var wd int
-	var addErr error
-	if err := conn.Control(func(fd uintptr) { wd, addErr = unix.InotifyAddWatch(int(fd), path, mask) }); err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
-	}
-	switch {
-	case errors.Is(addErr, fs.ErrNotExist):
-		return notFoundf("watch %s: %w", path, addErr)
-	case addErr != nil:
-		return unavailablef("watch %s: %w", path, addErr)
-	}
-	w.sandbox[int32(wd)] = sandboxID
-	return nil
-}
-
-// next waits for events and dispatches them. After a flood it pauses, so that the kernel's queue absorbs or drops the rest.
-func (w *watcher) next(ctx context.Context, notify func(sandboxID, execID string)) error {
-	buf := make([]byte, watchBuffer)
-	n, err := w.file.Read(buf)
-	if err != nil {
-		return err
-	}
-	overflow := w.dispatch(buf[:n], notify)
-	switch {
-	case overflow:
-		notify("", "")
-		return wait.For(ctx, overflowPause)
-	case n > watchBuffer/2:
-		return wait.For(ctx, floodPause)
-	}
-	return nil
+	return err
 }
 
 // dispatch calls notify for each event that may concern an exec.
-func (w *watcher) dispatch(buf []byte, notify func(sandboxID, execID string)) (overflow bool) {
-	for ev := range events(buf) {
-		if ev.mask&unix.IN_Q_OVERFLOW != 0 {
-			overflow = true
-			continue
-		}
+func (w *watcher) dispatch(all iter.Seq[event], notify func(sandboxID, execID string)) {
+	for ev := range all {
 		sandboxID := w.lookup(ev.wd, ev.mask)
 		if execID, ok := journalOwner(ev.name); ok && sandboxID != "" {
 			notify(sandboxID, execID)
 		}
 	}
-	return overflow
 }
 
 func (w *watcher) lookup(wd int32, mask uint32) string {
