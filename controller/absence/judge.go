@@ -18,6 +18,7 @@ import (
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
@@ -195,7 +196,7 @@ func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.Worl
 			continue // no evidence either way
 		}
 		status, err := r.exec(rec.ID, execID, ex.Desired.GetNonce())
-		if err == nil && status.Phase == execjournal.Running {
+		if err == nil && status.Phase == execphase.Running {
 			return "exec " + execID + " runs in it"
 		}
 	}

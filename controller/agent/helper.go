@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -63,14 +64,14 @@ func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err err
 		return helperRuns, nil, err
 	}
 	switch {
-	case status.Phase == execjournal.Ended:
+	case status.Phase == execphase.Ended:
 		end, settle = h.judge(status.Journal)
 		return end, settle, nil
-	case status.Phase == execjournal.Lost, status.Phase == execjournal.Foreign, status.Phase == execjournal.Closed:
+	case status.Phase == execphase.Lost, status.Phase == execphase.Foreign, status.Phase == execphase.Closed:
 		return helperFailed, &settledHelper{helper: h}, nil
 	case o.memory(h.agentID).waited(execID) >= h.limit:
 		return helperFailed, &settledHelper{helper: h, late: true}, nil
-	case status.Phase == execjournal.None && o.memory(h.agentID).waited(execID) == 0:
+	case status.Phase == execphase.NotStarted && o.memory(h.agentID).waited(execID) == 0:
 		return helperAbsent, nil, nil
 	}
 	return helperRuns, nil, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
@@ -178,7 +179,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 		return fmt.Errorf("look at its journal: %w", err)
 	}
 	v.World.Process = agentplan.Waiting // also if it has ended and its end is not recorded yet
-	if status.Phase == execjournal.Running {
+	if status.Phase == execphase.Running {
 		v.World.Process = agentplan.Alive
 		alive(ex)
 	}

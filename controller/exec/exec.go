@@ -16,7 +16,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
-	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
@@ -120,14 +119,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
 	want := recordOf(ex, rec)
 	want.TurnLeft = r.cfg.TurnLeft(ctx, ex.ID, rec)
-	p := plan.DecideExec(want, sandbox.PhaseOf(status))
+	p := plan.DecideExec(want, status.Phase)
 	if p.Action == plan.ExecClose {
 		var err error
 		status, err = r.cfg.Files.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
 		if err != nil {
 			return queue.Result{}, fmt.Errorf("close the fence: %w", r.makeRoom(err))
 		}
-		p = plan.DecideExec(want, sandbox.PhaseOf(status)) // the first to create the journal has decided
+		p = plan.DecideExec(want, status.Phase) // the first to create the journal has decided
 	}
 	switch p.Action {
 	case plan.ExecRequest:

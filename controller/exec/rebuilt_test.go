@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/recovery"
 )
@@ -21,12 +22,12 @@ func TestARebuiltExecEndsAsItsPassWouldHaveSaid(t *testing.T) {
 			ErrorCode: rapid.SampledFrom([]string{"", execjournal.ErrorStartFailed}).Draw(t, "error"), StdoutDroppedBytes: 3,
 		}
 		want := plan.ExecRecord{SandboxEnding: true}
-		p := plan.DecideExec(want, plan.Ended)
+		p := plan.DecideExec(want, execphase.Ended)
 		if got, want := recovery.EndOf(j), EndOf(p.Outcome, j, want); !proto.Equal(got, want) {
 			t.Fatalf("got  %v\nwant %v", got, want)
 		}
 	})
-	closed := plan.DecideExec(plan.ExecRecord{SandboxEnding: true}, plan.Closed)
+	closed := plan.DecideExec(plan.ExecRecord{SandboxEnding: true}, execphase.Closed)
 	if got, want := recovery.EndOf(execjournal.Journal{State: execjournal.StateClosed}), EndOf(closed.Outcome, execjournal.Journal{}, plan.ExecRecord{}); !proto.Equal(got, want) {
 		t.Errorf("closed: got %v, want %v", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // Error codes of EXEC_FAILED.
@@ -12,25 +13,6 @@ const (
 	CodeExecStartFailed = "EXEC_START_FAILED"
 	CodeExecLost        = "EXEC_LOST"
 	CodeExecLogLimit    = "EXEC_LOG_LIMIT"
-)
-
-// Phase is the state of an exec according to its journal and its lock.
-type Phase int
-
-// The phases.
-const (
-	// NotStarted: no journal. The first to create it decides whether the command ever runs.
-	NotStarted Phase = iota
-	// Running: the journal says started and the lock is held.
-	Running
-	// Lost: the journal says started, the lock is free, and no end is recorded. All processes of the exec are dead.
-	Lost
-	// Ended: the journal holds the end.
-	Ended
-	// Closed: the fence was closed before the command started. It never ran and never will.
-	Closed
-	// Foreign: a journal of another exec. Only a process in the container can have written it.
-	Foreign
 )
 
 // ExecRecord is the stored state of an exec without a recorded end.
@@ -95,18 +77,18 @@ const cancelRecheck = 5 * time.Second
 //	not started, sandbox runs        request the start
 //	not started, sandbox paused      wait; also while it is being resumed
 //	not started, sandbox failed      close the fence
-func DecideExec(r ExecRecord, phase Phase) ExecPlan {
+func DecideExec(r ExecRecord, phase execphase.Phase) ExecPlan {
 	unwanted := r.CancelRequested || r.SandboxEnding
 	switch phase {
-	case Ended:
+	case execphase.Ended:
 		return ExecPlan{Action: ExecRecordEnd}
-	case Lost:
+	case execphase.Lost:
 		return record(unwanted && !r.TakenByDeath, CodeExecLost, "the command's supervisor died and with it the true end of the command")
-	case Closed:
+	case execphase.Closed:
 		return record(unwanted, CodeExecStartFailed, "the sandbox ended before the command started")
-	case Foreign:
+	case execphase.Foreign:
 		return record(false, CodeExecLost, "the journal of the exec was replaced inside the sandbox")
-	case Running:
+	case execphase.Running:
 		if unwanted && !r.CancelRequested && r.TurnLeft > 0 {
 			return ExecPlan{Action: ExecWait, Next: r.TurnLeft}
 		}

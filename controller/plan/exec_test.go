@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 func TestDecideExec(t *testing.T) {
@@ -19,35 +20,35 @@ func TestDecideExec(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		rec    ExecRecord
-		phase  Phase
+		phase  execphase.Phase
 		action ExecAction
 		state  agboxv1.ExecState
 		code   string
 	}{
-		{"not started: request it", runs, NotStarted, ExecRequest, 0, ""},
-		{"not started and cancelled: close the fence", cancelled, NotStarted, ExecClose, 0, ""},
-		{"not started and the sandbox ends: close the fence", ending, NotStarted, ExecClose, 0, ""},
-		{"not started and the sandbox failed: close the fence", broken, NotStarted, ExecClose, 0, ""},
-		{"not started and the sandbox is paused: it starts later", waits, NotStarted, ExecWait, 0, ""},
-		{"not started, paused and cancelled: close the fence", waitsCancelled, NotStarted, ExecClose, 0, ""},
-		{"running and frozen: wait", waits, Running, ExecWait, 0, ""},
-		{"lost with the engine", deadEngine, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
-		{"not started when the engine died: close the fence", deadEngine, NotStarted, ExecClose, 0, ""},
-		{"running: wait", runs, Running, ExecWait, 0, ""},
-		{"running and cancelled: cancel", cancelled, Running, ExecCancel, 0, ""},
-		{"running and the sandbox ends: cancel", ending, Running, ExecCancel, 0, ""},
-		{"an agent in a turn and the sandbox ends: wait", inTurn, Running, ExecWait, 0, ""},
-		{"an agent in a turn that is cancelled: cancel", inTurnCancelled, Running, ExecCancel, 0, ""},
-		{"an agent in a turn that has ended", inTurn, Ended, ExecRecordEnd, 0, ""},
-		{"an agent in a turn that is lost by a stop: cancelled", inTurn, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
-		{"running in a sandbox that failed: its lock is free soon", broken, Running, ExecWait, 0, ""},
-		{"ended: that is the result", runs, Ended, ExecRecordEnd, 0, ""},
-		{"ended before the cancel: still the result", cancelled, Ended, ExecRecordEnd, 0, ""},
-		{"lost", runs, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
-		{"lost by a stop: cancelled", ending, Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
-		{"closed by a cancel", cancelled, Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
-		{"closed as the sandbox failed", broken, Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecStartFailed},
-		{"a forged journal is no result", runs, Foreign, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"not started: request it", runs, execphase.NotStarted, ExecRequest, 0, ""},
+		{"not started and cancelled: close the fence", cancelled, execphase.NotStarted, ExecClose, 0, ""},
+		{"not started and the sandbox ends: close the fence", ending, execphase.NotStarted, ExecClose, 0, ""},
+		{"not started and the sandbox failed: close the fence", broken, execphase.NotStarted, ExecClose, 0, ""},
+		{"not started and the sandbox is paused: it starts later", waits, execphase.NotStarted, ExecWait, 0, ""},
+		{"not started, paused and cancelled: close the fence", waitsCancelled, execphase.NotStarted, ExecClose, 0, ""},
+		{"running and frozen: wait", waits, execphase.Running, ExecWait, 0, ""},
+		{"lost with the engine", deadEngine, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"not started when the engine died: close the fence", deadEngine, execphase.NotStarted, ExecClose, 0, ""},
+		{"running: wait", runs, execphase.Running, ExecWait, 0, ""},
+		{"running and cancelled: cancel", cancelled, execphase.Running, ExecCancel, 0, ""},
+		{"running and the sandbox ends: cancel", ending, execphase.Running, ExecCancel, 0, ""},
+		{"an agent in a turn and the sandbox ends: wait", inTurn, execphase.Running, ExecWait, 0, ""},
+		{"an agent in a turn that is cancelled: cancel", inTurnCancelled, execphase.Running, ExecCancel, 0, ""},
+		{"an agent in a turn that has ended", inTurn, execphase.Ended, ExecRecordEnd, 0, ""},
+		{"an agent in a turn that is lost by a stop: cancelled", inTurn, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
+		{"running in a sandbox that failed: its lock is free soon", broken, execphase.Running, ExecWait, 0, ""},
+		{"ended: that is the result", runs, execphase.Ended, ExecRecordEnd, 0, ""},
+		{"ended before the cancel: still the result", cancelled, execphase.Ended, ExecRecordEnd, 0, ""},
+		{"lost", runs, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"lost by a stop: cancelled", ending, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
+		{"closed by a cancel", cancelled, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
+		{"closed as the sandbox failed", broken, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecStartFailed},
+		{"a forged journal is no result", runs, execphase.Foreign, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := DecideExec(row.rec, row.phase)

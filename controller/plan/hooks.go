@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // Hooks is the number of all hooks.
@@ -31,14 +33,14 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 	b.p.Waiting = fmt.Sprintf("running hook %d of service %s", h.Number, h.Service)
 	left := b.hookTime(h)
 	switch h.Phase {
-	case NotStarted:
+	case execphase.NotStarted:
 		if left <= 0 {
 			break
 		}
 		b.p.add(Step{Kind: RunHook, Service: h.Service, Index: h.Index, Reason: b.reason})
 		b.p.soonest(hookRecheck)
 		return b.record(), false
-	case Running:
+	case execphase.Running:
 		if !h.Since.IsZero() && b.now.Sub(b.since(h.Since)) >= b.pol.HookTimeout+b.pol.CancelGrace+stopMargin {
 			break // the holder of its lock ignores signals
 		}
@@ -48,7 +50,7 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 		}
 		b.p.soonest(left)
 		return b.record(), false
-	case Ended:
+	case execphase.Ended:
 		if h.ExitCode == 0 && h.Error == "" && !h.Cancelled {
 			return b.hookDone(h), false
 		}
@@ -80,11 +82,11 @@ func (b *bringUp) hookDone(h *Hook) Plan {
 func (h *Hook) failure(timeout time.Duration) string {
 	what := fmt.Sprintf("post_start_on_primary hook %d of service %s ", h.Number, h.Service)
 	switch {
-	case h.Phase == NotStarted:
+	case h.Phase == execphase.NotStarted:
 		return what + fmt.Sprintf("was not started within %s (runtime.hook_timeout)", timeout)
-	case h.Phase == Running:
+	case h.Phase == execphase.Running:
 		return what + fmt.Sprintf("did not end within %s (runtime.hook_timeout), nor when it was cancelled", timeout)
-	case h.Phase != Ended:
+	case h.Phase != execphase.Ended:
 		return what + "left no end behind: its supervisor or the container died"
 	case h.Error != "":
 		what += "could not be started: " + h.Error

@@ -7,6 +7,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // Record is the store's knowledge of a sandbox.
@@ -207,7 +208,7 @@ type Hook struct {
 	// Service is the service of the hook; Number is the position among its hooks, from 1.
 	Service   string
 	Number    int
-	Phase     Phase
+	Phase     execphase.Phase
 	StartedAt time.Time
 	ExitCode  int
 	Cancelled bool

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
@@ -196,17 +197,19 @@ func TestDecideWithServices(t *testing.T) {
 			creating(s)
 			s.r.Wanted.Main, s.r.Progress.Released, s.container("c1").Status = true, false, "exited"
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
-		{"hook: too long", func(s *scene) { hooked(s, Hook{Phase: Running, StartedAt: now.Add(-6 * time.Minute)}) },
+		{"hook: too long", func(s *scene) {
+			hooked(s, Hook{Phase: execphase.Running, StartedAt: now.Add(-6 * time.Minute)})
+		},
 			"make-inputs cancel-hook(mq) next:5s"},
 		{"hook: asked for and not started", func(s *scene) { hooked(s, Hook{Since: now.Add(-time.Minute)}) },
 			"make-inputs run-hook(mq) next:5s"},
 		{"hook: asked for and never started", func(s *scene) { hooked(s, Hook{Since: now.Add(-5 * time.Minute)}) },
 			"FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hook: a start in the future gains no time", func(s *scene) {
-			hooked(s, Hook{Phase: Running, StartedAt: now.Add(time.Hour), Since: now.Add(-5 * time.Minute)})
+			hooked(s, Hook{Phase: execphase.Running, StartedAt: now.Add(time.Hour), Since: now.Add(-5 * time.Minute)})
 		}, "make-inputs cancel-hook(mq) next:5s"},
 		{"hook: it does not end when it is cancelled", func(s *scene) {
-			hooked(s, Hook{Phase: Running, StartedAt: now.Add(time.Hour), Since: now.Add(-6 * time.Minute)})
+			hooked(s, Hook{Phase: execphase.Running, StartedAt: now.Add(time.Hour), Since: now.Add(-6 * time.Minute)})
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hooks: another primary would lack what they did", func(s *scene) {
 			hooked(s, Hook{Index: 1})
@@ -214,7 +217,7 @@ func TestDecideWithServices(t *testing.T) {
 			s.without("c1")
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hooks: nor is the one that ended repeated in it", func(s *scene) {
-			hooked(s, Hook{Phase: Ended})
+			hooked(s, Hook{Phase: execphase.Ended})
 			s.without("c1")
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"create: the next primary gets its files too", func(s *scene) {
@@ -222,10 +225,10 @@ func TestDecideWithServices(t *testing.T) {
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
 			s.without("c1")
 		}, "recorded make-inputs ensure-image create-primary:n1 copy-files"},
-		{"hook: ended well", func(s *scene) { hooked(s, Hook{Phase: Ended}) }, "make-inputs end-hook(mq)"},
-		{"hook: failed", func(s *scene) { hooked(s, Hook{Phase: Ended, ExitCode: 3}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
-		{"hook: no end on record", func(s *scene) { hooked(s, Hook{Phase: Lost}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
-		{"hook: its journal was replaced", func(s *scene) { hooked(s, Hook{Phase: Foreign}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hook: ended well", func(s *scene) { hooked(s, Hook{Phase: execphase.Ended}) }, "make-inputs end-hook(mq)"},
+		{"hook: failed", func(s *scene) { hooked(s, Hook{Phase: execphase.Ended, ExitCode: 3}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hook: no end on record", func(s *scene) { hooked(s, Hook{Phase: execphase.Lost}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
+		{"hook: its journal was replaced", func(s *scene) { hooked(s, Hook{Phase: execphase.Foreign}) }, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hooks done: ready", func(s *scene) { creating(s) }, "make-inputs READY life:1"},
 
 		{"optional service: made without delaying READY, also after it", func(s *scene) {

@@ -8,6 +8,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // start brings up the required services one after another, each until it is healthy, then the primary, then runs the hooks. up is false
@@ -153,7 +154,7 @@ func (b *bringUp) anotherPrimary() {
 
 // hooksBegun reports that a hook may have run. No hook runs twice, and another primary would lack the effects of the hooks.
 func (b *bringUp) hooksBegun() bool {
-	return b.progress.GetHooksDone() > 0 || b.w.Hook != nil && b.w.Hook.Phase != NotStarted
+	return b.progress.GetHooksDone() > 0 || b.w.Hook != nil && b.w.Hook.Phase != execphase.NotStarted
 }
 
 // copies copies the files into the primary. The copy is recorded before the start: after it the files belong to the sandbox, and a repeated

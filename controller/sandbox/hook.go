@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/execid"
-	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/store"
 )
 
@@ -21,23 +21,6 @@ import (
 type HookWait struct {
 	Index int
 	At    time.Time
-}
-
-// PhaseOf converts the status of a journal to a plan.Phase.
-func PhaseOf(s execjournal.Status) plan.Phase {
-	switch s.Phase {
-	case execjournal.Running:
-		return plan.Running
-	case execjournal.Lost:
-		return plan.Lost
-	case execjournal.Ended:
-		return plan.Ended
-	case execjournal.Closed:
-		return plan.Closed
-	case execjournal.Foreign:
-		return plan.Foreign
-	}
-	return plan.NotStarted
 }
 
 // maxHookOutput is the number of bytes of a failed hook's output that its error message includes.
@@ -90,7 +73,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 		return fmt.Errorf("read the journal of hook %d: %w", index, err)
 	}
 	j := status.Journal
-	h.Phase, h.ExitCode, h.Cancelled = PhaseOf(status), j.ExitCode, j.Cancelled || j.Stopped
+	h.Phase, h.ExitCode, h.Cancelled = status.Phase, j.ExitCode, j.Cancelled || j.Stopped
 	if j.StartedAtNanos != 0 {
 		h.StartedAt = time.Unix(0, j.StartedAtNanos)
 	}
@@ -98,7 +81,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 		h.Error = j.Error
 	}
 	begun := r.o.Hook(rec.ID)
-	if h.Phase == plan.Running {
+	if h.Phase == execphase.Running {
 		if begun.At.IsZero() || begun.Index != index {
 			begun = HookWait{index, r.o.Now()}
 		}
@@ -107,7 +90,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	if begun.Index == index {
 		h.Since = begun.At
 	}
-	if h.Phase == plan.Ended && (h.ExitCode != 0 || h.Cancelled) {
+	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
 		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
 	}
 	return nil

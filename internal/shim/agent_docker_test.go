@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -73,7 +74,7 @@ func TestContainerRestartBeginsNewInboxes(t *testing.T) {
 	c.give(r, "one\n")
 	c.says(r, "one\n")
 	docker(t, "kill", c.name)
-	c.phase(r, execjournal.Lost)
+	c.phase(r, execphase.Lost)
 	c.give(r, "to nobody\n")
 	next := c.start(c.agent("cat; echo end"))
 	c.give(next, "two\n")
@@ -88,7 +89,7 @@ func TestContainerRestartBeginsNewInboxes(t *testing.T) {
 	if out, _ := c.logs(r); out != "one\n" {
 		t.Errorf("the first: %q", out)
 	}
-	if s := c.look(r); s.Phase != execjournal.Lost {
+	if s := c.look(r); s.Phase != execphase.Lost {
 		t.Errorf("the first is %v", s.Phase)
 	}
 }

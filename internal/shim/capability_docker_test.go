@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/controller/profile"
-	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // hardenedOptions returns the options of "docker run" for a container with the hardened profile, without the given capabilities.
@@ -51,7 +51,7 @@ var capabilityUses = []capabilityUse{
 		said := ""
 		c.until("the exec ends, or the shim says why not", func() bool {
 			said = docker(c, "logs", c.name)
-			return c.look(r).Phase == execjournal.Ended || strings.Contains(said, "denied")
+			return c.look(r).Phase == execphase.Ended || strings.Contains(said, "denied")
 		})
 		return said
 	}, "permission denied"},

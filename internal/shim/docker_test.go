@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -229,9 +230,9 @@ func TestContainerKilledAndStartedAgain(t *testing.T) {
 	c.says(r, "up\n")
 	c.ended(done)
 	docker(t, "kill", c.name)
-	c.phase(r, execjournal.Lost)
+	c.phase(r, execphase.Lost)
 	pending := c.start(c.sh("cat /workspace/runs /workspace/done"))
-	if s := c.look(pending); s.Phase != execjournal.None {
+	if s := c.look(pending); s.Phase != execphase.NotStarted {
 		t.Fatal(s.Phase)
 	}
 	docker(t, "start", c.name)
@@ -239,7 +240,7 @@ func TestContainerKilledAndStartedAgain(t *testing.T) {
 	if out, _ := c.logs(pending); out != "run\nrun\n" {
 		t.Errorf("ran twice: %q", out)
 	}
-	if s := c.look(r); s.Phase != execjournal.Lost {
+	if s := c.look(r); s.Phase != execphase.Lost {
 		t.Errorf("%v after the start", s.Phase)
 	}
 }
@@ -336,7 +337,7 @@ func TestContainerSupervisorKilled(t *testing.T) {
 	r := c.start(c.sh("(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &); echo up; sleep 1000"))
 	c.says(r, "up\n")
 	c.killSupervisor(r)
-	c.phase(r, execjournal.Lost)
+	c.phase(r, execphase.Lost)
 	if n := len(c.hostPids()); n != 1 {
 		t.Errorf("%d processes when the lock is free", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -59,7 +60,7 @@ func TestInboxIsStandardInput(t *testing.T) {
 			b.says(r, line)
 			b.acked(r)
 		}
-		if s := b.look(r); s.Phase != execjournal.Running {
+		if s := b.look(r); s.Phase != execphase.Running {
 			t.Errorf("%v before the close", s.Phase)
 		}
 		b.give(r, "last, without a newline")
@@ -182,7 +183,7 @@ func TestInboxOfADeadSupervisorIsReadByNobody(t *testing.T) {
 	b.give(r, "one\n")
 	b.says(r, "one\n")
 	must(t, syscall.Kill(b.supervisor(r), syscall.SIGKILL))
-	b.phase(r, execjournal.Lost)
+	b.phase(r, execphase.Lost)
 	b.give(r, "two\n")
 	next := b.agent("cat")
 	b.start(next)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -25,7 +26,7 @@ func TestKilledSupervisorLosesTheExecAndItsTree(t *testing.T) {
 	if err := syscall.Kill(b.supervisor(r), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	b.phase(r, execjournal.Lost)
+	b.phase(r, execphase.Lost)
 	if alive(pid) {
 		t.Error("the lock is free, but the command lives")
 	}
@@ -82,7 +83,7 @@ func TestCloseAndStartHaveOneOutcome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Phase != execjournal.Closed {
+		if s.Phase != execphase.Closed {
 			ran++
 			if j := b.ended(r); j.ExitCode != 0 {
 				t.Errorf("%+v", j)
@@ -108,7 +109,7 @@ func TestRequestsOutliveTheContainer(t *testing.T) {
 	b.ended(done)
 	b.stop()
 	b.start(pending)
-	if s := b.look(pending); s.Phase != execjournal.None {
+	if s := b.look(pending); s.Phase != execphase.NotStarted {
 		t.Fatalf("%v without init", s.Phase)
 	}
 	first := b.look(done).Journal
@@ -133,7 +134,7 @@ func TestSupervisorWithoutItsLockRunsNothing(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "lock") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if s := b.look(r); s.Phase != execjournal.None {
+	if s := b.look(r); s.Phase != execphase.NotStarted {
 		t.Errorf("%v", s.Phase)
 	}
 }
@@ -147,7 +148,7 @@ func TestLockHeldBySomebodyElseDelaysTheStart(t *testing.T) {
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB))
 	b.start(r)
 	b.ended(b.start(b.request("true"))) // init has tried the lock by then
-	if s := b.look(r); s.Phase != execjournal.None {
+	if s := b.look(r); s.Phase != execphase.NotStarted {
 		t.Errorf("%v while the lock was held", s.Phase)
 	}
 	must(t, f.Close())

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/testing/smalldisk"
 )
@@ -31,7 +32,7 @@ func TestFullDiskDelaysButLosesNothing(t *testing.T) {
 		must(t, unix.Statfs(b.paths.Logs, &st))
 		return st.Bfree == 0
 	})
-	if s := b.look(r); s.Phase != execjournal.Running {
+	if s := b.look(r); s.Phase != execphase.Running {
 		t.Fatalf("%v on a full disk", s.Phase)
 	}
 	must(t, unix.Mount("tmpfs", b.paths.Logs, "tmpfs", unix.MS_REMOUNT, "size=8m"))
@@ -79,7 +80,7 @@ func TestFullDiskStartsNothingUntilThereIsRoom(t *testing.T) {
 		_, err := os.Stat(filepath.Join(b.paths.Logs, execjournal.StdoutName(r.ExecID)))
 		return err == nil
 	})
-	if s := b.look(r); s.Phase != execjournal.None {
+	if s := b.look(r); s.Phase != execphase.NotStarted {
 		t.Fatalf("%v on a full disk", s.Phase)
 	}
 	if _, err := os.Stat(marker); err == nil {

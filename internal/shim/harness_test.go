@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -163,7 +164,7 @@ func (b *box) within(d time.Duration, what string, ok func() bool) {
 	}
 }
 
-func (b *box) phase(r execjournal.Request, want execjournal.Phase) execjournal.Journal {
+func (b *box) phase(r execjournal.Request, want execphase.Phase) execjournal.Journal {
 	b.Helper()
 	var s execjournal.Status
 	b.until(fmt.Sprintf("%s %v", r.ExecID, want), func() bool { s = b.look(r); return s.Phase == want })
@@ -172,7 +173,7 @@ func (b *box) phase(r execjournal.Request, want execjournal.Phase) execjournal.J
 
 func (b *box) ended(r execjournal.Request) execjournal.Journal {
 	b.Helper()
-	return b.phase(r, execjournal.Ended)
+	return b.phase(r, execphase.Ended)
 }
 
 func (b *box) cancel(r execjournal.Request) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // An engine that a shell started in the background ignores some signals, and its child processes inherit this.
@@ -22,7 +22,7 @@ func TestACommandIgnoresNoSignalWhateverItsEngineDid(t *testing.T) {
 	}
 	b.boot()
 	r := b.start(b.request("/bin/grep", "SigIgn", "/proc/self/status"))
-	b.until("the end", func() bool { return b.look(r).Phase == execjournal.Ended })
+	b.until("the end", func() bool { return b.look(r).Phase == execphase.Ended })
 	stdout, _ := b.dir.LogPaths(sandbox, r.ExecID)
 	out, err := os.ReadFile(stdout)
 	if err != nil || strings.TrimSpace(strings.TrimPrefix(string(out), "SigIgn:")) != "0000000000000000" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -123,7 +124,7 @@ func TestHostileFilesInTheWay(t *testing.T) {
 			t.Errorf("symlink as a temporary file: %+v", j)
 		}
 	}
-	if s := b.look(r); s.Phase != execjournal.Foreign {
+	if s := b.look(r); s.Phase != execphase.Foreign {
 		t.Errorf("symlink as a journal: %v", s.Phase)
 	}
 	if j := b.ended(r2); j.ExitCode != 0 {

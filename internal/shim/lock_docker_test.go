@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -59,7 +60,7 @@ func TestContainerCommandsWinNoLock(t *testing.T) {
 		}
 	}
 	c.killSupervisor(lost)
-	c.phase(lost, execjournal.Lost)
+	c.phase(lost, execphase.Lost)
 	if out, _ := c.logs(grabber); strings.Contains(out, "won") {
 		t.Errorf("of %d execs it won %d locks:\n%s", execs, strings.Count(out, "won"), out)
 	}

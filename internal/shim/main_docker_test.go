@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -168,7 +169,7 @@ func TestContainerMainProcessOutlivesADeadSupervisor(t *testing.T) {
 	r := c.start(c.sh("echo up; sleep 1000"))
 	c.says(r, "up\n")
 	c.killWhere(func(cmdline string) bool { return strings.HasSuffix(cmdline, "\x00"+r.ExecID+"\x00") })
-	c.phase(r, execjournal.Lost)
+	c.phase(r, execphase.Lost)
 	var sleeps []string
 	for line := range strings.Lines(docker(t, "top", c.name, "-eo", "pid,args")) {
 		if f := strings.Fields(line); len(f) == 3 && f[1] == "sleep" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -65,7 +66,7 @@ func TestAGatedInitStartsNothingBeforeItsRelease(t *testing.T) {
 	stdout, _ := b.dir.MainLogPaths(sandbox)
 	late := b.start(b.sh("exit 5"))
 	time.Sleep(100 * time.Millisecond) // time for an unwanted start; a shorter pause only makes the test easier
-	if exists(stdout) || b.look(early).Phase != execjournal.None || b.look(late).Phase != execjournal.None {
+	if exists(stdout) || b.look(early).Phase != execphase.NotStarted || b.look(late).Phase != execphase.NotStarted {
 		t.Error("something was started")
 	}
 	must(t, b.dir.Release(sandbox))

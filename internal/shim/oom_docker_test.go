@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/ipcbounds"
 )
@@ -56,10 +57,10 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 				var s execjournal.Status
 				c.within(3*time.Minute, "the hog to end", func() bool { // hundreds of processes that are killed again and again
 					s = c.look(r)
-					return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost // Lost if PID 1 is gone
+					return s.Phase == execphase.Ended || s.Phase == execphase.Lost // Lost if PID 1 is gone
 				})
 				t.Logf("hog: %v %+v", s.Phase, s.Journal)
-				if s.Phase != execjournal.Ended || hog.killed && !s.Journal.OOM {
+				if s.Phase != execphase.Ended || hog.killed && !s.Journal.OOM {
 					t.Errorf("the hog: %v, %+v", s.Phase, s.Journal)
 				}
 				if strings.HasPrefix(hog.name, "detached") {
@@ -67,7 +68,7 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 				}
 				is := c.look(innocent)
 				t.Logf("innocent: %v, OOM %v", is.Phase, is.Journal.OOM)
-				if is.Phase != execjournal.Running && (is.Phase != execjournal.Ended || !is.Journal.OOM) {
+				if is.Phase != execphase.Running && (is.Phase != execphase.Ended || !is.Journal.OOM) {
 					t.Errorf("the innocent exec: %v, %+v", is.Phase, is.Journal)
 				}
 				if running := c.inspect("{{.State.Running}}"); running != "true" {
@@ -128,10 +129,10 @@ func (c *container) manyStarts(n int) {
 		var s execjournal.Status
 		c.until("an end", func() bool {
 			s = c.look(r)
-			return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost || c.inspect("{{.State.Running}}") == "false"
+			return s.Phase == execphase.Ended || s.Phase == execphase.Lost || c.inspect("{{.State.Running}}") == "false"
 		})
 		ends[fmt.Sprintf("%v, OOM %v, %s", s.Phase, s.Journal.OOM, s.Journal.ErrorCode)]++
-		if s.Phase != execjournal.Ended || s.Journal.ExitCode != 0 && !s.Journal.OOM && s.Journal.ErrorCode == "" {
+		if s.Phase != execphase.Ended || s.Journal.ExitCode != 0 && !s.Journal.OOM && s.Journal.ErrorCode == "" {
 			c.Fail()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -21,7 +22,7 @@ func TestOnlyTheProofRunsBeforeTheRelease(t *testing.T) {
 	b.boot()
 	b.start(proof)
 	b.says(proof, "proof\n")
-	if s := b.look(early); s.Phase != execjournal.None {
+	if s := b.look(early); s.Phase != execphase.NotStarted {
 		t.Errorf("an exec is %s before the release", s.Phase)
 	}
 	b.cancel(proof)

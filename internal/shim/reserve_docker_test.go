@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -34,10 +35,10 @@ func TestContainerNothingOfOursIsKilledAfterAHog(t *testing.T) {
 			var s execjournal.Status
 			c.until("an end", func() bool {
 				s = c.look(r)
-				return s.Phase == execjournal.Ended || s.Phase == execjournal.Lost
+				return s.Phase == execphase.Ended || s.Phase == execphase.Lost
 			})
 			// While the memory is full, the kernel may kill any command; it kills that of the hog each time.
-			if s.Phase != execjournal.Ended || !s.Journal.OOM && (i == 0 || s.Journal.ExitCode != 0) {
+			if s.Phase != execphase.Ended || !s.Journal.OOM && (i == 0 || s.Journal.ExitCode != 0) {
 				t.Fatalf("round %d, exec %d: %v, %+v", round, i, s.Phase, s.Journal)
 			}
 		}

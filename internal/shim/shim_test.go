@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -203,8 +204,8 @@ func TestStopDuringTheStartOfAnExec(t *testing.T) {
 		time.Sleep(time.Duration(i) * time.Millisecond / 4) // spreads the stops over the start
 		b.stop()
 		switch s := b.look(r); s.Phase {
-		case execjournal.None:
-		case execjournal.Ended:
+		case execphase.NotStarted:
+		case execphase.Ended:
 			begun++
 			if !s.Journal.Stopped {
 				t.Errorf("%+v", s.Journal)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 func TestAppendInboxIsIdempotent(t *testing.T) {
@@ -176,7 +178,7 @@ func TestRefusalOfAnOldShimSaysWhatToDo(t *testing.T) {
 	const old = `{"version":1,"exec_id":"a.1","nonce":"%s","state":"ended","exit_code":126,"error_code":"EXEC_START_FAILED","error":%q}`
 	write(t, p.Logs, JournalName("a.1"), fmt.Sprintf(old, testNonce, "malformed: request version 2 is not supported"))
 	s, err := d.Look("box1", "a.1", testNonce)
-	if err != nil || s.Phase != Ended || !strings.Contains(s.Journal.Error, "agbox apply --replace") || s.Journal.ErrorCode != ErrorStartFailed {
+	if err != nil || s.Phase != execphase.Ended || !strings.Contains(s.Journal.Error, "agbox apply --replace") || s.Journal.ErrorCode != ErrorStartFailed {
 		t.Errorf("%+v, %v", s, err)
 	}
 	write(t, p.Logs, JournalName("a.1"), fmt.Sprintf(old, testNonce, "malformed: command is empty"))

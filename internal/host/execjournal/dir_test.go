@@ -15,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 func newDir(t testing.TB) (*Dir, Paths) {
@@ -104,44 +106,44 @@ func TestLook(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(t *testing.T, logs string)
-		want Phase
+		want execphase.Phase
 	}{
-		{"nothing", func(*testing.T, string) {}, None},
-		{"ended", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("ended", testNonce)) }, Ended},
-		{"closed", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("closed", testNonce)) }, Closed},
+		{"nothing", func(*testing.T, string) {}, execphase.NotStarted},
+		{"ended", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("ended", testNonce)) }, execphase.Ended},
+		{"closed", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("closed", testNonce)) }, execphase.Closed},
 		{"started, lock held", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", journal("started", testNonce))
 			hold(t, logs)
-		}, Running},
+		}, execphase.Running},
 		{"started, lock free", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", journal("started", testNonce))
 			write(t, logs, "e1.lock", "")
-		}, Lost},
-		{"started, no lock", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("started", testNonce)) }, Lost},
+		}, execphase.Lost},
+		{"started, no lock", func(t *testing.T, logs string) { write(t, logs, "e1.journal", journal("started", testNonce)) }, execphase.Lost},
 		{"started, lock is a FIFO", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", journal("started", testNonce))
 			must(t, syscall.Mkfifo(filepath.Join(logs, "e1.lock"), 0o644))
-		}, Lost},
+		}, execphase.Lost},
 		{"ended, lock held", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", journal("ended", testNonce))
 			hold(t, logs)
-		}, Ended},
+		}, execphase.Ended},
 		{"another nonce", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", journal("ended", strings.Repeat("f", 32)))
-		}, Foreign},
-		{"garbage", func(t *testing.T, logs string) { write(t, logs, "e1.journal", "{") }, Foreign},
-		{"empty: closed on a full disk", func(t *testing.T, logs string) { write(t, logs, "e1.journal", "") }, Closed},
+		}, execphase.Foreign},
+		{"garbage", func(t *testing.T, logs string) { write(t, logs, "e1.journal", "{") }, execphase.Foreign},
+		{"empty: closed on a full disk", func(t *testing.T, logs string) { write(t, logs, "e1.journal", "") }, execphase.Closed},
 		{"huge", func(t *testing.T, logs string) {
 			write(t, logs, "e1.journal", "")
 			must(t, os.Truncate(filepath.Join(logs, "e1.journal"), 1<<40))
-		}, Foreign},
+		}, execphase.Foreign},
 		{"symlink to a good one", func(t *testing.T, logs string) {
 			write(t, logs, "x", journal("ended", testNonce))
 			must(t, os.Symlink("x", filepath.Join(logs, "e1.journal")))
-		}, Foreign},
-		{"FIFO", func(t *testing.T, logs string) { must(t, syscall.Mkfifo(filepath.Join(logs, "e1.journal"), 0o644)) }, Foreign},
-		{"directory", func(t *testing.T, logs string) { must(t, os.Mkdir(filepath.Join(logs, "e1.journal"), 0o755)) }, Foreign},
-		{"no directory at all", func(t *testing.T, logs string) { must(t, os.Remove(logs)) }, None},
+		}, execphase.Foreign},
+		{"FIFO", func(t *testing.T, logs string) { must(t, syscall.Mkfifo(filepath.Join(logs, "e1.journal"), 0o644)) }, execphase.Foreign},
+		{"directory", func(t *testing.T, logs string) { must(t, os.Mkdir(filepath.Join(logs, "e1.journal"), 0o755)) }, execphase.Foreign},
+		{"no directory at all", func(t *testing.T, logs string) { must(t, os.Remove(logs)) }, execphase.NotStarted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, p := newDir(t)
@@ -150,10 +152,10 @@ func TestLook(t *testing.T) {
 			if err != nil || s.Phase != c.want {
 				t.Fatalf("%v %q, %v; want %v", s.Phase, s.Problem, err, c.want)
 			}
-			if (s.Phase == Foreign) != (s.Problem != "") {
+			if (s.Phase == execphase.Foreign) != (s.Problem != "") {
 				t.Errorf("problem %q", s.Problem)
 			}
-			if s.Phase == Ended && s.Journal.ExitCode != 3 {
+			if s.Phase == execphase.Ended && s.Journal.ExitCode != 3 {
 				t.Errorf("%+v", s.Journal)
 			}
 		})
@@ -183,10 +185,10 @@ func TestLookNeverReportsAnEndAsLost(t *testing.T) {
 			must(t, os.Rename(filepath.Join(p.Logs, "e1.new"), filepath.Join(p.Logs, "e1.journal")))
 			must(t, f.Close())
 		}()
-		for last := Running; last != Ended; {
+		for last := execphase.Running; last != execphase.Ended; {
 			s, err := d.Look("box1", "e1", testNonce)
 			must(t, err)
-			if last = s.Phase; last != Running && last != Ended {
+			if last = s.Phase; last != execphase.Running && last != execphase.Ended {
 				t.Fatalf("round %d: %v", i, last)
 			}
 		}
@@ -198,12 +200,12 @@ func TestCloseIsAFence(t *testing.T) {
 	d, p := newDir(t)
 	for range 2 {
 		s, err := d.Close("box1", "e1", testNonce, "cancelled\nbefore it began")
-		if err != nil || s.Phase != Closed || s.Journal.Error != "cancelled?before it began" || s.Journal.EndedAtNanos == 0 {
+		if err != nil || s.Phase != execphase.Closed || s.Journal.Error != "cancelled?before it began" || s.Journal.EndedAtNanos == 0 {
 			t.Fatalf("%+v, %v", s, err)
 		}
 	}
 	write(t, p.Logs, "e2.journal", strings.Replace(journal("ended", testNonce), "e1", "e2", 1))
-	if s, err := d.Close("box1", "e2", testNonce, "x"); err != nil || s.Phase != Ended || s.Journal.ExitCode != 3 {
+	if s, err := d.Close("box1", "e2", testNonce, "x"); err != nil || s.Phase != execphase.Ended || s.Journal.ExitCode != 3 {
 		t.Errorf("after an end: %+v, %v", s, err)
 	}
 	// A symlink in the way leads to no write outside, and to no result.
@@ -211,16 +213,16 @@ func TestCloseIsAFence(t *testing.T) {
 	must(t, os.WriteFile(victim, []byte("precious"), 0o600))
 	must(t, os.Symlink(victim, filepath.Join(p.Logs, "e3.journal")))
 	must(t, os.Symlink(victim, filepath.Join(p.Logs, TempName("e4", "close"))))
-	if s, err := d.Close("box1", "e3", testNonce, "x"); err != nil || s.Phase != Foreign {
+	if s, err := d.Close("box1", "e3", testNonce, "x"); err != nil || s.Phase != execphase.Foreign {
 		t.Errorf("symlink in its place: %+v, %v", s, err)
 	}
-	if s, err := d.Close("box1", "e4", testNonce, "x"); err != nil || s.Phase != Closed {
+	if s, err := d.Close("box1", "e4", testNonce, "x"); err != nil || s.Phase != execphase.Closed {
 		t.Errorf("symlink in the temporary file's place: %+v, %v", s, err)
 	}
 	if data, _ := os.ReadFile(victim); string(data) != "precious" {
 		t.Errorf("the victim is %q", data)
 	}
-	if s, err := d.Close("never-prepared", "e1", testNonce, "x"); err != nil || s.Phase != Closed {
+	if s, err := d.Close("never-prepared", "e1", testNonce, "x"); err != nil || s.Phase != execphase.Closed {
 		t.Errorf("without a directory: %+v, %v", s, err)
 	}
 	if names, _ := filepath.Glob(filepath.Join(p.Logs, ".*.tmp")); len(names) != 0 {

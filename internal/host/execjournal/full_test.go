@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/testing/smalldisk"
 )
 
@@ -65,13 +66,13 @@ func TestCloseNeedsNoSpace(t *testing.T) {
 	d, p, filler := onAFullDisk(t, func(d *Dir) { must(t, d.Start("box1", fullRequest(false))) })
 	for range 2 {
 		s, err := d.Close("box1", "e1", nonce1, "not wanted any more")
-		if err != nil || s.Phase != Closed {
+		if err != nil || s.Phase != execphase.Closed {
 			t.Fatalf("%v, %v", s, err)
 		}
 	}
 	must(t, os.Remove(filler))
 	s, err := d.Close("box1", "e1", nonce1, "not wanted any more")
-	if err != nil || s.Phase != Closed {
+	if err != nil || s.Phase != execphase.Closed {
 		t.Fatalf("with space again: %v, %v", s, err)
 	}
 	fd, err := openDir(p.Logs)
@@ -90,7 +91,7 @@ func TestCloseOnAFullDiskKeepsAStartedJournal(t *testing.T) {
 	d, _, _ := onAFullDisk(t, func(d *Dir) {
 		write(t, d.Paths("box1").Logs, JournalName("e1"), `{"version":1,"exec_id":"e1","nonce":"`+nonce1+`","state":"ended","exit_code":3}`)
 	})
-	if s, err := d.Close("box1", "e1", nonce1, "not wanted any more"); err != nil || s.Phase != Ended || s.Journal.ExitCode != 3 {
+	if s, err := d.Close("box1", "e1", nonce1, "not wanted any more"); err != nil || s.Phase != execphase.Ended || s.Journal.ExitCode != 3 {
 		t.Errorf("%v, %v", s, err)
 	}
 }

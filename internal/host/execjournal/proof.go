@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // ProofVerb is the shim's verb that execid.Runtime runs, the exec that proves that a runtime can run commands: it prints its argument and
@@ -76,14 +77,14 @@ func (d *Dir) Prove(sandboxID string, c Container) (Proof, error) {
 		return Proof{}, err
 	}
 	switch s.Phase {
-	case None:
+	case execphase.NotStarted:
 		err := d.Start(sandboxID, Request{
 			ExecID: execid.Runtime, Nonce: nonce, Command: []string{ContainerShim, ProofVerb, nonce}, Cwd: "/", User: "0:0", CancelGraceMillis: 1000,
 		})
 		return Proof{Awaited: "the host does not see that the probe command has started"}, err
-	case Running:
+	case execphase.Running:
 		return d.proveRunning(sandboxID, logs, s.Journal, proc, c)
-	case Ended:
+	case execphase.Ended:
 		return d.proveEnded(sandboxID, logs, nonce, s.Journal)
 	}
 	return Proof{Refused: "the journal that the host sees is not that of the probe command: " + cmp.Or(s.Problem, s.Phase.String())}, nil
@@ -123,7 +124,7 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 	}
 	if !held {
 		// It may also have ended since its journal was read, although it was not cancelled.
-		if s, err := readStatus(logs, execid.Runtime, nonce); err != nil || s.Phase != Running {
+		if s, err := readStatus(logs, execid.Runtime, nonce); err != nil || s.Phase != execphase.Running {
 			return Proof{Awaited: "the host does not see the end of the probe command"}, err
 		}
 		if proc.Pid == 0 || j.Run == "" {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // startedBy is a process that the test kills.
@@ -35,7 +36,7 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 		must(t, err)
 		write(t, p.Ctl, "exec/"+PrivateName, string(data))
 	}
-	want := func(when string, phase Phase) {
+	want := func(when string, phase execphase.Phase) {
 		t.Helper()
 		s, err := d.Look("box1", "e1", testNonce)
 		must(t, err)
@@ -44,11 +45,11 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 		}
 	}
 	write(t, p.Logs, LockName("e1"), "")
-	want("nothing", None)
+	want("nothing", execphase.NotStarted)
 	write(t, p.Logs, JournalName("e1"), strings.Replace(journal(StateStarted, testNonce), "{", `{"run":"r1",`, 1))
-	want("the host sees locks", Lost)
+	want("the host sees locks", execphase.Lost)
 	mark(l)
-	want("the process lives", Running)
+	want("the process lives", execphase.Running)
 	if list, _, err := d.Traces("box1"); err != nil || len(list) != 1 || !list[0].Running {
 		t.Errorf("traces: %+v, %v", list, err)
 	}
@@ -61,16 +62,16 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 		dead := l
 		other(&dead)
 		mark(dead)
-		want(what, Lost)
+		want(what, execphase.Lost)
 	}
 	mark(l)
 	write(t, p.Logs, LostName("e1"), "")
-	want("the .lost marker exists", Lost)
+	want("the .lost marker exists", execphase.Lost)
 	must(t, os.Remove(filepath.Join(p.Logs, LostName("e1"))))
 	must(t, cmd.Process.Kill())
 	var info unix.Siginfo
 	must(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil)) // dead, and not yet reaped
-	want("the process is a zombie", Lost)
+	want("the process is a zombie", execphase.Lost)
 	must(t, d.Withhold("box1"))
 	if _, err := os.Lstat(filepath.Join(p.Ctl, "exec", PrivateName)); err == nil {
 		t.Error("the next run inherits the file")
@@ -80,7 +81,7 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 		t.Errorf("a damaged file gives a verdict: %s", s.Phase)
 	}
 	write(t, p.Logs, JournalName("e1"), journal(StateEnded, testNonce))
-	want("ended", Ended)
+	want("ended", execphase.Ended)
 }
 
 // TestProveResumesFromTheFiles plays PID 1: every step of the proof is derived from the files, in any process.

@@ -7,40 +7,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/execphase"
 )
-
-// Phase is the state of an exec according to its files.
-type Phase int
-
-const (
-	// None means: there is no journal. The exec has not started; whether it may start is decided by who creates the journal first.
-	None Phase = iota
-	// Running means: started and alive.
-	Running
-	// Lost means: started, and its supervisor was killed before it could record the end. No process of its tree is left, whether or
-	// not the container still runs.
-	Lost
-	// Ended means: the result is final.
-	Ended
-	// Closed means: the daemon closed it; it never ran and never will.
-	Closed
-	// Foreign means: the journal's path holds something that is not a journal of this exec (another nonce, forged, unreadable).
-	// It is no result, and the exec can never start.
-	Foreign
-)
-
-// String returns the lower-case name of p.
-func (p Phase) String() string {
-	names := [...]string{"none", "running", "lost", "ended", "closed", "foreign"}
-	if p < None || p > Foreign {
-		return fmt.Sprintf("phase(%d)", int(p))
-	}
-	return names[p]
-}
 
 // Status is the state of an exec at the time of one Look.
 type Status struct {
-	Phase Phase
+	Phase execphase.Phase
 	// Journal is set for Running, Lost, Ended and Closed.
 	Journal Journal
 	// Problem is the reason, in one sentence, why Phase is Foreign.
@@ -48,14 +21,14 @@ type Status struct {
 }
 
 // Look derives an exec's status from its files, without the engine and without waiting. A missing directory means
-// None. An error means that the files could not be read now: no verdict.
+// NotStarted. An error means that the files could not be read now: no verdict.
 func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return Status{}, err
 	}
 	fd, err := openDir(d.Paths(sandboxID).Logs)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Status{Phase: None}, nil
+		return Status{Phase: execphase.NotStarted}, nil
 	}
 	if err != nil {
 		return Status{}, err
@@ -68,7 +41,7 @@ func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 // the second read sees an end that came in between.
 func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	s, err := readStatus(dirfd, execID, nonce)
-	if err != nil || s.Phase != Running {
+	if err != nil || s.Phase != execphase.Running {
 		return s, err
 	}
 	lives, err := lockHeld(dirfd, execID)
@@ -78,8 +51,8 @@ func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	if err != nil || lives {
 		return s, err
 	}
-	if s, err = readStatus(dirfd, execID, nonce); err == nil && s.Phase == Running {
-		s.Phase = Lost
+	if s, err = readStatus(dirfd, execID, nonce); err == nil && s.Phase == execphase.Running {
+		s.Phase = execphase.Lost
 	}
 	return s, err
 }
@@ -88,27 +61,27 @@ func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 func readStatus(dirfd int, execID, nonce string) (Status, error) {
 	data, err := ReadFile(dirfd, JournalName(execID), MaxJournalBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Status{Phase: None}, nil
+		return Status{Phase: execphase.NotStarted}, nil
 	}
 	var j Journal
 	if err == nil && len(data) == 0 {
-		return Status{Phase: Closed, Journal: emptyJournal(execID, nonce)}, nil
+		return Status{Phase: execphase.Closed, Journal: emptyJournal(execID, nonce)}, nil
 	}
 	if err == nil {
 		j, err = DecodeJournal(data, execID)
 	}
 	switch {
 	case errors.Is(err, ErrMalformed):
-		return Status{Phase: Foreign, Problem: err.Error()}, nil
+		return Status{Phase: execphase.Foreign, Problem: err.Error()}, nil
 	case err != nil:
 		return Status{}, err
 	case j.Nonce != nonce:
-		return Status{Phase: Foreign, Problem: "the journal has another nonce"}, nil
+		return Status{Phase: execphase.Foreign, Problem: "the journal has another nonce"}, nil
 	}
 	if TooOld(j) {
 		j.Error = tooOld
 	}
-	phases := map[string]Phase{StateStarted: Running, StateEnded: Ended, StateClosed: Closed}
+	phases := map[string]execphase.Phase{StateStarted: execphase.Running, StateEnded: execphase.Ended, StateClosed: execphase.Closed}
 	return Status{Phase: phases[j.State], Journal: j}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/execphase"
 )
 
 // Bounds of Traces per directory: a container can fill its own directory with names.
@@ -154,8 +155,8 @@ func (t *traces) output(dirfd int, name string) error {
 		return t.record(err)
 	}
 	s, err := t.dir.look(dirfd, t.sandboxID, id, j.Nonce)
-	if err == nil && s.Phase != None && s.Phase != Foreign {
-		one.Journal, one.Running = &s.Journal, s.Phase == Running
+	if err == nil && s.Phase != execphase.NotStarted && s.Phase != execphase.Foreign {
+		one.Journal, one.Running = &s.Journal, s.Phase == execphase.Running
 	}
 	return t.record(err)
 }
