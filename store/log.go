@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/agbox/agbox/internal/backoff"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -29,10 +30,10 @@ const (
 	minLogBytes = 8 << 20
 	// maxLogReserve limits the space kept allocated after the log.
 	maxLogReserve = 1 << 20
-	// The pause after a failed snapshot; it doubles with each failure.
-	logRetry    = time.Second
-	logRetryMax = time.Minute
 )
+
+// logRetry is the pause after failed snapshots.
+var logRetry = backoff.Backoff{Base: time.Second, Max: time.Minute}
 
 // LogDir returns the log directory of the database at path.
 func LogDir(path string) string { return filepath.Join(filepath.Dir(path), "log") }
@@ -152,18 +153,18 @@ func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	taken := k.snapshotTime()
 	var sync, retry, aged <-chan time.Time
-	pause := logRetry
+	failures := uint32(0)
 	for {
 		if retry == nil && k.due(taken) {
 			if err := k.snapshot(ctx); err == nil {
-				taken, pause = time.Now(), logRetry
+				taken, failures = time.Now(), 0
 			} else {
 				if ctx.Err() != nil {
 					return
 				}
 				k.failed("no snapshot of the database; it is tried again", err)
-				retry = time.After(pause)
-				pause = min(2*pause, logRetryMax)
+				failures++
+				retry = time.After(logRetry.After(failures))
 			}
 		}
 		if aged == nil && retry == nil {

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/internal/backoff"
 	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 
@@ -23,9 +23,6 @@ const (
 	// rebuildTry is the timeout of one attempt to gather and adopt, and rebuildPause the pause after a failed attempt.
 	rebuildTry   = 5 * time.Minute
 	rebuildPause = 2 * time.Second
-	// engineLook is the first pause between checks for an unavailable engine; it doubles up to engineLookMax.
-	engineLook    = 2 * time.Millisecond
-	engineLookMax = time.Second
 )
 
 // rebuilder completes the records after the database was lost and its log was also lost or incomplete.
@@ -97,9 +94,12 @@ func (r *rebuilder) finish(ctx context.Context) {
 	}
 }
 
+// engineLook is the pause between checks for an unavailable engine.
+var engineLook = backoff.Backoff{Base: 2 * time.Millisecond, Max: time.Second}
+
 func (r *rebuilder) awaitEngine(ctx context.Context) bool {
-	for pause := engineLook; r.engine() != ""; pause = min(2*pause, engineLookMax) {
-		if wait.For(ctx, pause) != nil {
+	for checks := uint32(1); r.engine() != ""; checks++ {
+		if wait.For(ctx, engineLook.After(checks)) != nil {
 			return false
 		}
 	}

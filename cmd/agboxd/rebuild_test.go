@@ -223,7 +223,7 @@ func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 		if records.RebuildPending() || r.sentence() != "" {
 			t.Error("it has not ended")
 		}
-		if took := time.Since(begun); took > engineLookMax+6*rebuildPause {
+		if took := time.Since(begun); took > engineLook.Max+6*rebuildPause {
 			t.Errorf("it took %s from the engine's return", took)
 		}
 		if n := fake.Calls(dockerx.OpListContainers); n != 7 {

@@ -6,14 +6,13 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/backoff"
 )
 
 // Bounds.
 const (
 	// MaxAttempts is how many starts in a row may fail.
 	MaxAttempts = 5
-	backOffBase = time.Second
-	backOffMax  = 5 * time.Minute
 	// HealthyAfter is how long an agent must be ready for its count of attempts to be reset.
 	HealthyAfter = 10 * time.Minute
 	// helperLook is the requeue delay while an agent waits for a helper command, in case the event of its end is lost.
@@ -235,13 +234,8 @@ func (r Record) pause() (d time.Duration, ok bool) {
 	case r.State == agboxv1.AgentState_AGENT_STATE_STOPPED && r.Restart != RestartAlways:
 		return 0, false
 	}
-	return BackOff(r.attempts(r.ChangedAt)), true
+	return backOff.After(r.attempts(r.ChangedAt)), true
 }
 
-// BackOff returns the delay after that many failed attempts in a row.
-func BackOff(attempts uint32) time.Duration {
-	if attempts == 0 {
-		return backOffBase
-	}
-	return min(backOffBase<<min(attempts-1, 20), backOffMax)
-}
+// backOff is the delay after failed attempts in a row.
+var backOff = backoff.Backoff{Base: time.Second, Max: 5 * time.Minute}

@@ -253,13 +253,3 @@ func TestDecide(t *testing.T) {
 		})
 	}
 }
-
-func TestBackOffIsBounded(t *testing.T) {
-	for attempts, want := range map[uint32]time.Duration{
-		0: time.Second, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: 256 * time.Second, 10: 5 * time.Minute, 1 << 31: 5 * time.Minute,
-	} {
-		if got := BackOff(attempts); got != want {
-			t.Errorf("after %d attempts: %s, want %s", attempts, got, want)
-		}
-	}
-}

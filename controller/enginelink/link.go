@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/backoff"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/metrics"
@@ -22,13 +23,11 @@ import (
 )
 
 // Bounds of the link to the engine.
-const (
-	// The delay between connection attempts doubles from linkBackoffBase to linkBackoffMax.
-	linkBackoffBase = 100 * time.Millisecond
-	linkBackoffMax  = 5 * time.Second
-	// probeInterval is the time between two probes of a connected engine.
-	probeInterval = 5 * time.Second
-)
+// probeInterval is the time between two probes of a connected engine.
+const probeInterval = 5 * time.Second
+
+// reconnect is the delay between connection attempts.
+var reconnect = backoff.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // Store is the part of the store that the link uses.
 type Store interface {
@@ -168,18 +167,18 @@ func (l *Link) set(s State) {
 
 // Run keeps a session with the engine until ctx ends.
 func (l *Link) Run(ctx context.Context) {
-	backoff := linkBackoffBase
+	failures := uint32(0)
 	for ctx.Err() == nil {
 		up, err := l.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if up {
-			backoff = linkBackoffBase
+			failures = 0
 		}
 		l.lost(err)
-		l.pause(ctx, backoff)
-		backoff = min(2*backoff, linkBackoffMax)
+		failures++
+		l.pause(ctx, reconnect.After(failures))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/backoff"
 )
 
 // The engine's verdicts.
@@ -185,12 +186,10 @@ func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container)
 	}, true
 }
 
-// Backoff of restart policies.
-const (
-	restartBase  = time.Second
-	restartMax   = 5 * time.Minute
-	restartReset = 10 * time.Minute
-)
+// restarts is the backoff of restart policies. A run of at least restartReset resets it.
+var restarts = backoff.Backoff{Base: time.Second, Max: 5 * time.Minute}
+
+const restartReset = 10 * time.Minute
 
 // backOff returns how long to wait before the policy restarts a container that ended on its own; not ok: the policy does not restart it.
 // The wait is at most twice the backoff, even if the clock was set back.
@@ -200,7 +199,7 @@ func backOff(policy RestartPolicy, c Container, r *storev1.Restarts, now time.Ti
 	default:
 		return 0, false
 	}
-	pause, since := min(restartBase<<min(row(c, r), 20), restartMax), c.FinishedAt
+	pause, since := restarts.After(row(c, r)+1), c.FinishedAt
 	if last := time.Unix(0, r.GetLastAt()); last.After(since) { // the last try did not start it
 		since = last
 	}
