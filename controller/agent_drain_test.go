@@ -106,7 +106,7 @@ func TestWhoeverIsInAHurryHasStragglersSavedAtOnce(t *testing.T) {
 		crew(t, p)
 		p.drain(t, store.DrainOptions{})
 		pass(2 * time.Second)
-		if err := p.daemon.HurryDrain(context.Background()); err != nil {
+		if err := p.daemon.SaveNow(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		pass(20 * time.Second)

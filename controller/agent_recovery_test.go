@@ -110,11 +110,11 @@ type blindExecs struct {
 	blind *atomic.Bool
 }
 
-func (b blindExecs) Look(sandboxID, execID, nonce string) (execjournal.Status, error) {
+func (b blindExecs) Status(sandboxID, execID, nonce string) (execjournal.Status, error) {
 	if b.blind.Load() {
 		return execjournal.Status{}, errors.New("input/output error")
 	}
-	return b.Execs.Look(sandboxID, execID, nonce)
+	return b.Execs.Status(sandboxID, execID, nonce)
 }
 
 // TestNoVerdictOnAnUnclearAnswer: an agent whose journal cannot be read keeps its state, and its status says why.

@@ -42,8 +42,8 @@ func (c *Controller) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.
 	return c.drainer.Drain(ctx, o)
 }
 
-// HurryDrain stops waiting for agents in a turn: their work is saved now.
-func (c *Controller) HurryDrain(ctx context.Context) error { return c.drainer.Hurry(ctx) }
+// SaveNow stops waiting for agents in a turn: their work is saved now.
+func (c *Controller) SaveNow(ctx context.Context) error { return c.drainer.SaveNow(ctx) }
 
 // Undrain opens the gates. changed is false if there was no drain.
 func (c *Controller) Undrain(ctx context.Context) (changed bool, err error) {

@@ -137,7 +137,7 @@ func (p *agentPlayer) do(a act) error {
 	case "undrain":
 		_, _ = p.daemon.Undrain(ctx)
 	case "hurry":
-		_ = p.daemon.HurryDrain(ctx)
+		_ = p.daemon.SaveNow(ctx)
 	default:
 		return p.player.do(a)
 	}

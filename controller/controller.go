@@ -135,7 +135,7 @@ func New(cfg Config) *Controller {
 		Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	c.absences = absence.New(absence.Options{
-		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Look,
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status,
 		Record:     func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
 		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
 		Enqueue: func(id string) { c.sandboxLoop.Add(id) }, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,

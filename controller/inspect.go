@@ -12,13 +12,13 @@ func (c *Controller) newExplainer() *inspect.Explainer {
 	return inspect.NewExplainer(inspect.ExplainOptions{
 		Sandbox:   c.cfg.Store.Sandbox,
 		Sandboxes: func() inspect.Sandboxes { return c.reader.With(c.link.Checker(), c.absences.Reader()) },
-		Engine:    c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Look, Queue: c.sandboxLoop, Status: c.Status,
+		Engine:    c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Read, Queue: c.sandboxLoop, Status: c.Status,
 	})
 }
 
 func (c *Controller) newAgentExplainer() *inspect.AgentExplainer {
 	return inspect.NewAgentExplainer(inspect.AgentOptions{
-		Agent: c.cfg.Store.Agent, Sandbox: c.cfg.Store.Sandbox, Agents: c.agents.Observer(), Engine: c.link.State, Clock: c.clock.Look,
+		Agent: c.cfg.Store.Agent, Sandbox: c.cfg.Store.Sandbox, Agents: c.agents.Observer(), Engine: c.link.State, Clock: c.clock.Read,
 		Queue: c.agentLoop, Status: c.AgentStatus,
 	})
 }
@@ -27,7 +27,7 @@ func (c *Controller) newAgentExplainer() *inspect.AgentExplainer {
 func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
 		Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
-		Life: c.link.Life, CheckMarker: c.link.Checker().CheckMarker, Clock: c.clock.Look, Remover: remover{c.cfg.Engine, c.cfg.Execs},
+		Life: c.link.Life, CheckMarker: c.link.Checker().CheckMarker, Clock: c.clock.Read, Remover: remover{c.cfg.Engine, c.cfg.Execs},
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }

@@ -30,9 +30,9 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 	return c.link.CheckMarker(ctx)
 }
 
-// TakeUp adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches journals and
-// enqueues everything. It ends the waits for a pending rebuild.
-func (c *Controller) TakeUp() {
+// AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
+// journals and enqueues everything. It ends the waits for a pending rebuild.
+func (c *Controller) AdoptRecords() {
 	c.execs.Adopt()
 	for _, id := range c.sandboxes.Parked() {
 		c.sandboxLoop.Add(id)

@@ -144,7 +144,7 @@ func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 		if err := errors.Join(p.store.RememberInstances(t.Context(), []string{former}), p.store.RebuildDone(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		p.daemon.TakeUp()
+		p.daemon.AdoptRecords()
 		pass(time.Minute)
 		p.wantState(t, kept, ready)
 		p.wantState(t, deleted, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
@@ -170,7 +170,7 @@ func TestEventsOfWhatIsRebuiltLaterAreFollowed(t *testing.T) {
 		if err := p.store.RebuildDone(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.daemon.TakeUp()
+		p.daemon.AdoptRecords()
 		pass(time.Minute)
 		p.wantState(t, id, ready)
 		p.must(t, act{"kill box", 0})

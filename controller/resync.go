@@ -97,7 +97,7 @@ func (c *Controller) resync(ctx context.Context) error {
 			worlds[id] = &plan.World{Run: run}
 		}
 	}
-	l, unknown := c.clock.Look(), 0
+	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
 		p, err := c.glance(ctx, id, w, l)
 		switch {
@@ -115,7 +115,7 @@ func (c *Controller) resync(ctx context.Context) error {
 }
 
 // glance decides from the lists alone. Next is short if only a pass can find out more.
-func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Look) (plan.Plan, error) {
+func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Reading) (plan.Plan, error) {
 	p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
 	if err != nil {
 		return plan.Plan{}, err
@@ -163,7 +163,7 @@ const purgeBatch = 100
 
 // purge drops the history of sandboxes whose deletion is older than EventRetention, unless the clock is in doubt. Their IDs stay reserved.
 func (c *Controller) purge(ctx context.Context) error {
-	retention, l := c.inForce().EventRetention, c.clock.Look()
+	retention, l := c.inForce().EventRetention, c.clock.Read()
 	if retention <= 0 || l.Hold > 0 {
 		return nil
 	}

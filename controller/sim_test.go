@@ -364,7 +364,7 @@ func (s *sim) toDaemon(c *controller.Controller, a act) {
 	case "undrain":
 		_, _ = c.Undrain(ctx)
 	case "hurry":
-		_ = c.HurryDrain(ctx)
+		_ = c.SaveNow(ctx)
 	}
 }
 

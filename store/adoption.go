@@ -42,7 +42,7 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 	a.defaulted(d.GetRehydrated().GetDefaulted()...) // a field defaulted in an earlier rebuild is still unknown
 	a.defaulted(r.Defaulted...)
 	for _, e := range r.Execs {
-		a.takeExec(e)
+		a.adoptExec(e)
 	}
 	return a, nil
 }
@@ -76,8 +76,8 @@ func timestampOf(nanos int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.Unix(0, nanos))
 }
 
-// takeExec copies the record of an exec if it belongs to this sandbox.
-func (a *adoption) takeExec(r *storev1.ExecRecord) {
+// adoptExec copies the record of an exec if it belongs to this sandbox.
+func (a *adoption) adoptExec(r *storev1.ExecRecord) {
 	r = proto.CloneOf(r)
 	e := Exec{ID: r.GetExecId(), SandboxID: a.sb.ID, Request: r.GetRequest(), Desired: r.GetDesired(), End: r.GetEnd()}
 	if e.Request == nil {

@@ -58,7 +58,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	p.Claims++
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
-	d.tellPrompt(n, p)
+	d.recordPrompt(n, p)
 	// An interrupt or nudge requested for the turn that was cut off does not apply to this one.
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	st.PromptId, st.Parked = p.GetPromptId(), false
@@ -71,8 +71,8 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	return p, d.save()
 }
 
-// tellPrompt appends the events of the user's message.
-func (d *agentDraft) tellPrompt(n uint64, p *storev1.AgentPrompt) {
+// recordPrompt appends the events of the user's message.
+func (d *agentDraft) recordPrompt(n uint64, p *storev1.AgentPrompt) {
 	m := &agboxv1.AgentMessage{
 		MessageId: fmt.Sprintf("%s%d.%d", promptMessage, n, p.GetClaims()), Role: roleUser, PromptId: p.GetPromptId(),
 	}

@@ -84,7 +84,7 @@ func orEmpty(p *storev1.AgentPosition) *storev1.AgentPosition {
 func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, events []*agboxv1.AgentEvent) error {
 	was := proto.CloneOf(d.Status)
 	for i, o := range out {
-		if err := d.take(o, events[i]); err != nil {
+		if err := d.apply(o, events[i]); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, 
 	return d.save()
 }
 
-func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
+func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) error {
 	st := d.Status
 	if o.SessionID != "" && o.SessionID != st.GetSessionId() && d.knowsPast() {
 		st.SessionId, st.SessionLost, d.wake = valid(o.SessionID), false, true
@@ -114,12 +114,12 @@ func (d *agentDraft) take(o AgentOutput, ev *agboxv1.AgentEvent) error {
 		d.append(ev)
 	}
 	if o.Ready {
-		if err := d.takeTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"}); err != nil {
+		if err := d.applyTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"}); err != nil {
 			return err
 		}
 	}
 	if o.Result {
-		return d.takeTrigger(Transition{
+		return d.applyTrigger(Transition{
 			Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED, Reason: "its turn has ended", outcome: ev.GetResult().GetOutcome(),
 		})
 	}
@@ -132,8 +132,8 @@ func (d *agentDraft) knowsPast() bool {
 	return d.Status.GetRung() != agboxv1.AgentRung_AGENT_RUNG_CONTEXT || d.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
-// takeTrigger applies a trigger if the state table allows it.
-func (d *agentDraft) takeTrigger(tr Transition) error {
+// applyTrigger makes the transition if the state table allows it.
+func (d *agentDraft) applyTrigger(tr Transition) error {
 	_, changed, err := agentstate.Next(d.Status.GetState(), tr.Trigger, d.tableOptions())
 	if err != nil || !changed {
 		return nil //nolint:nilerr // illegal: it came too late to mean anything

@@ -65,15 +65,15 @@ func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (agai
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
 		return false, d.hold(n, p)
 	}
-	d.tellAgain(p.GetPromptId())
+	d.recordRequeue(p.GetPromptId())
 	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
 	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
 	return true, d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 
-// tellAgain records in the result of a turn, which this request appended, that its prompt is delivered again.
-func (d *agentDraft) tellAgain(promptID string) {
+// recordRequeue records in the result of a turn, which this request appended, that its prompt is delivered again.
+func (d *agentDraft) recordRequeue(promptID string) {
 	for _, ev := range slices.Backward(d.events) {
 		if r := ev.GetResult(); r != nil && r.GetPromptId() == promptID {
 			r.Again = true

@@ -19,7 +19,7 @@ func SetAside(path string, now time.Time) (aside string, err error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	mark, err := takeMarker(context.Background(), path+markerSuffix, defaultLockTimeout)
+	mark, err := lockMarker(context.Background(), path+markerSuffix, defaultLockTimeout)
 	if err != nil {
 		return "", err
 	}

@@ -20,10 +20,10 @@ type Offline struct {
 	mark *marker
 }
 
-// TakeOffline keeps every daemon from opening the database at path until Close. The file need not exist; its directory must. Errors:
+// LockOffline keeps every daemon from opening the database at path until Close. The file need not exist; its directory must. Errors:
 // ErrUnavailable when a process has it open.
-func TakeOffline(ctx context.Context, path string) (*Offline, error) {
-	mark, err := takeMarker(ctx, path+markerSuffix, defaultLockTimeout)
+func LockOffline(ctx context.Context, path string) (*Offline, error) {
+	mark, err := lockMarker(ctx, path+markerSuffix, defaultLockTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +33,9 @@ func TakeOffline(ctx context.Context, path string) (*Offline, error) {
 // Close lets daemons open the database again.
 func (o *Offline) Close() error { return o.mark.release() }
 
-// Keep links the database to a second name, path.why-<UTC time>, which keeps it when another one replaces it, and returns that name.
+// SetAside links the database to a second name, path.why-<UTC time>, which keeps it when another one replaces it, and returns that name.
 // Without a database it returns "".
-func (o *Offline) Keep(why string, now time.Time) (string, error) {
+func (o *Offline) SetAside(why string, now time.Time) (string, error) {
 	if _, err := os.Lstat(o.path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}

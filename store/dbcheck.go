@@ -56,7 +56,7 @@ type checker struct {
 
 func (c *checker) corrupt(r Corrupt) { c.found(Finding{r.Bucket, r.Key, r.Err.Error()}) }
 
-func (c *checker) say(bucket, key, format string, args ...any) {
+func (c *checker) report(bucket, key, format string, args ...any) {
 	c.found(Finding{bucket, key, fmt.Sprintf(format, args...)})
 }
 
@@ -105,7 +105,7 @@ func (c *checker) meta() error {
 	var instance storev1.Instance
 	err = decode(get(c.tx, bucketMeta, []byte(keyInstance)), &instance)
 	if c.noted(bucketMeta, keyInstance, "", err) == nil && instance.GetUuid() == "" {
-		c.say(bucketMeta, keyInstance, "there is no UUID in it")
+		c.report(bucketMeta, keyInstance, "there is no UUID in it")
 	}
 	for _, key := range []string{keyEngineMarker, keyRebuild, keyLineage, keyEpoch} {
 		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
@@ -158,12 +158,12 @@ func (c *checker) name(name string, v []byte) {
 	err := decode(get(c.tx, bucketDesired, []byte(id)), &d)
 	switch {
 	case !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id):
-		c.say(bucketNames, name, "it is held by sandbox %q, which is not there", id)
+		c.report(bucketNames, name, "it is held by sandbox %q, which is not there", id)
 	case err != nil: // reported with the sandbox
 	case d.GetName() != name:
-		c.say(bucketNames, name, "it is held by sandbox %s, whose name is %q", id, d.GetName())
+		c.report(bucketNames, name, "it is held by sandbox %s, whose name is %q", id, d.GetName())
 	case d.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
-		c.say(bucketNames, name, "it is held by sandbox %s, which is to be deleted", id)
+		c.report(bucketNames, name, "it is held by sandbox %s, which is to be deleted", id)
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *checker) name(name string, v []byte) {
 func (c *checker) givenUp(id string, v []byte) {
 	_ = c.noted(bucketGivenUp, id, "", decode(v, &storev1.GivenUp{})) // noted reports it
 	if !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id) {
-		c.say(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
+		c.report(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
 	}
 }
 
@@ -182,6 +182,6 @@ func (c *checker) ref(execID string, v []byte) {
 		return
 	}
 	if !c.has(prefixExecConfig+ref.GetSandboxId(), execID) {
-		c.say(bucketExecRefs, execID, "sandbox %q has no such exec", ref.GetSandboxId())
+		c.report(bucketExecRefs, execID, "sandbox %q has no such exec", ref.GetSandboxId())
 	}
 }

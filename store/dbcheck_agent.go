@@ -15,7 +15,7 @@ func (c *checker) agents() {
 	names := map[string]string{}
 	for _, id := range c.agentIDs() {
 		if !c.has(bucketAgentID, id) {
-			c.say(bucketAgentID, id, "the ID is not reserved, and there are records of it")
+			c.report(bucketAgentID, id, "the ID is not reserved, and there are records of it")
 		}
 		a := c.loader.agent(id) // the loader reports records that do not decode
 		if a.Corrupt {
@@ -26,7 +26,7 @@ func (c *checker) agents() {
 			continue
 		}
 		if other := names[a.Name]; other != "" {
-			c.say(bucketAgentDesired, id, "agent %s holds the same name %q", other, a.Name)
+			c.report(bucketAgentDesired, id, "agent %s holds the same name %q", other, a.Name)
 		}
 		names[a.Name] = id
 	}
@@ -72,11 +72,11 @@ func (c *checker) agent(a *Agent) {
 func (c *checker) agentPlace(a *Agent) {
 	id := a.Desired.GetSandboxId()
 	if id != a.Spec.GetSandboxId() {
-		c.say(bucketAgentDesired, a.ID, "it is in sandbox %q, and its spec says %q", id, a.Spec.GetSandboxId())
+		c.report(bucketAgentDesired, a.ID, "it is in sandbox %q, and its spec says %q", id, a.Spec.GetSandboxId())
 	}
 	live := hasRecord(c.tx, id) && !c.has(bucketDeletedAt, id)
 	if !live && a.lives() {
-		c.say(bucketAgentDesired, a.ID, "its sandbox %q is not there", id)
+		c.report(bucketAgentDesired, a.ID, "its sandbox %q is not there", id)
 	}
 }
 
@@ -87,14 +87,14 @@ func (c *checker) agentProcess(a *Agent) {
 	configs := prefixExecConfig + a.SandboxID
 	switch {
 	case n == 0 && a.lives():
-		c.say(bucketAgentStatus, a.ID, "it is %s without a process", a.Status.GetState())
+		c.report(bucketAgentStatus, a.ID, "it is %s without a process", a.Status.GetState())
 	case n > 0 && a.lives() && !c.has(configs, a.ExecID(n)):
-		c.say(bucketAgentStatus, a.ID, "there is no exec %s", a.ExecID(n))
+		c.report(bucketAgentStatus, a.ID, "there is no exec %s", a.ExecID(n))
 	case c.has(configs, a.ExecID(n+1)):
-		c.say(bucketAgentStatus, a.ID, "its newest incarnation is %d, and there is exec %s", n, a.ExecID(n+1))
+		c.report(bucketAgentStatus, a.ID, "its newest incarnation is %d, and there is exec %s", n, a.ExecID(n+1))
 	}
 	if p, err := c.position(a.ID); err == nil && p.GetIncarnation() != n {
-		c.say(bucketAgentPosition, a.ID, "it is of incarnation %d, and the newest is %d", p.GetIncarnation(), n)
+		c.report(bucketAgentPosition, a.ID, "it is of incarnation %d, and the newest is %d", p.GetIncarnation(), n)
 	}
 }
 
@@ -102,27 +102,27 @@ func (c *checker) agentProcess(a *Agent) {
 func (c *checker) agentPrompts(a *Agent) {
 	st, bucket := a.Status, prefixAgentPrompts+a.ID
 	if busy := st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY; busy != (st.GetPromptId() != "") {
-		c.say(bucketAgentStatus, a.ID, "it is %s with prompt %q", st.GetState(), st.GetPromptId())
+		c.report(bucketAgentStatus, a.ID, "it is %s with prompt %q", st.GetState(), st.GetPromptId())
 	}
 	_, _, _ = c.claimedPrompt(a) // the loader reports errors
 	c.eachPrompt(a.ID, func(n uint64, p *storev1.AgentPrompt) bool {
 		var ref storev1.AgentPromptRef
 		err := decode(get(c.tx, prefixAgentPromptIDs+a.ID, []byte(p.GetPromptId())), &ref)
 		if err != nil || ref.GetNumber() != n || n == 0 || n > st.GetPrompts() {
-			c.say(bucket, fmt.Sprint(n), "prompt %s is number %d of %d by its ID: %v", p.GetPromptId(), ref.GetNumber(), st.GetPrompts(), err)
+			c.report(bucket, fmt.Sprint(n), "prompt %s is number %d of %d by its ID: %v", p.GetPromptId(), ref.GetNumber(), st.GetPrompts(), err)
 		} else if string(ref.GetTextSha256()) != string(hashOf(p.GetText())) {
-			c.say(bucket, fmt.Sprint(n), "its text is not the one of its ID")
+			c.report(bucket, fmt.Sprint(n), "its text is not the one of its ID")
 		}
 		return true
 	})
 	c.each(prefixAgentPromptIDs+a.ID, func(key string, v []byte) {
 		var ref storev1.AgentPromptRef
 		if err := decode(v, &ref); c.noted(prefixAgentPromptIDs+a.ID, key, "", err) == nil && ref.GetNumber() > st.GetPrompts() {
-			c.say(prefixAgentPromptIDs+a.ID, key, "it is number %d of %d", ref.GetNumber(), st.GetPrompts())
+			c.report(prefixAgentPromptIDs+a.ID, key, "it is number %d of %d", ref.GetNumber(), st.GetPrompts())
 		}
 	})
 	if n := c.countQueued(a); n > maxPrompts+1 { // one may have returned to a full queue
-		c.say(bucket, "", "%d prompts wait", n)
+		c.report(bucket, "", "%d prompts wait", n)
 	}
 }
 
@@ -139,12 +139,12 @@ func (c *checker) agentTransitions(a *Agent) {
 			return // the loader reported it
 		}
 		if tr.GetNumber() != next || last.GetNumber() != 0 && last.GetTo() != tr.GetFrom() || tr.GetFrom() == tr.GetTo() {
-			c.say(bucket, fmt.Sprint(tr.GetNumber()), "%s to %s comes after number %d, to %s", tr.GetFrom(), tr.GetTo(), next-1, last.GetTo())
+			c.report(bucket, fmt.Sprint(tr.GetNumber()), "%s to %s comes after number %d, to %s", tr.GetFrom(), tr.GetTo(), next-1, last.GetTo())
 		}
 		next, last = tr.GetNumber()+1, tr
 	})
 	if next != newest+1 || last.GetNumber() != 0 && last.GetTo() != a.Status.GetState() {
-		c.say(bucket, "", "they end with number %d, to %s, and the state is %s by number %d", next-1, last.GetTo(), a.Status.GetState(), newest)
+		c.report(bucket, "", "they end with number %d, to %s, and the state is %s by number %d", next-1, last.GetTo(), a.Status.GetState(), newest)
 	}
 }
 
@@ -165,17 +165,17 @@ func (c *checker) agentEvents(a *Agent) {
 			told = number
 		}
 		if ev.GetOccurredAt() == nil || ev.GetIncarnation() > st.GetIncarnation() {
-			c.say(bucket, fmt.Sprint(last), "it has no time, or is of incarnation %d", ev.GetIncarnation())
+			c.report(bucket, fmt.Sprint(last), "it has no time, or is of incarnation %d", ev.GetIncarnation())
 		}
 	})
 	if n != st.GetEvents() || bytes != st.GetEventBytes() || last != st.GetLastSequence() {
-		c.say(bucket, "", "there are %d of %d bytes up to %d, and counted are %d of %d up to %d",
+		c.report(bucket, "", "there are %d of %d bytes up to %d, and counted are %d of %d up to %d",
 			n, bytes, last, st.GetEvents(), st.GetEventBytes(), st.GetLastSequence())
 	}
 	if told != 0 && told != st.GetTransitions() {
-		c.say(bucket, "", "the newest transition that they tell of is %d of %d", told, st.GetTransitions())
+		c.report(bucket, "", "the newest transition that they tell of is %d of %d", told, st.GetTransitions())
 	}
 	if checkpoint != st.GetCheckpointSequence() {
-		c.say(bucket, fmt.Sprint(checkpoint), "it is the newest checkpoint, and known is %d", st.GetCheckpointSequence())
+		c.report(bucket, fmt.Sprint(checkpoint), "it is the newest checkpoint, and known is %d", st.GetCheckpointSequence())
 	}
 }

@@ -11,15 +11,15 @@ func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxS
 	run := d.GetRunState()
 	pause, stop := run == storev1.RunState_RUN_STATE_PAUSE, run == storev1.RunState_RUN_STATE_STOP
 	if d.GetDeadlineAt() < 0 || d.GetDeadlineFrom() < 0 || d.GetDemotedAt() < 0 {
-		c.say(bucketDesired, id, "it names a time before 1970")
+		c.report(bucketDesired, id, "it names a time before 1970")
 	}
 	if d.GetDemotedAt() != 0 && !pause {
-		c.say(bucketDesired, id, "it is demoted, and no pause is wanted but %s", run)
+		c.report(bucketDesired, id, "it is demoted, and no pause is wanted but %s", run)
 	}
 	if stop && (d.GetDeadlineAt() != 0 || d.GetDeadlineSet()) {
-		c.say(bucketDesired, id, "it is to be stopped, and a deadline is left")
+		c.report(bucketDesired, id, "it is to be stopped, and a deadline is left")
 	}
 	if !sandboxstate.Allows(state, run) {
-		c.say(bucketDesired, id, "it is %s, and the desired state is %s", state, run)
+		c.report(bucketDesired, id, "it is %s, and the desired state is %s", state, run)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // sandbox checks one sandbox, live or deleted.
 func (c *checker) sandbox(id string) {
 	if !c.has(bucketSandboxID, id) {
-		c.say(bucketSandboxID, id, "the ID is not reserved, and there are records of it")
+		c.report(bucketSandboxID, id, "the ID is not reserved, and there are records of it")
 	}
 	isDeleted := c.has(bucketDeletedAt, id)
 	if isDeleted && !c.has(bucketConfig, id) && !c.has(bucketDesired, id) {
@@ -23,14 +23,14 @@ func (c *checker) sandbox(id string) {
 	e := c.events(id)
 	c.state(id, e)
 	if told := desired.GetRehydrated() != nil; desired != nil && e.last > 0 && told != e.rebuilt {
-		c.say(bucketDesired, id, "that the record was rebuilt is %v, and the events say %v", told, e.rebuilt)
+		c.report(bucketDesired, id, "that the record was rebuilt is %v, and the events say %v", told, e.rebuilt)
 	}
 	if desired != nil && e.last > 0 {
 		c.lifetime(id, desired, e.state)
 	}
 	last := e.state
 	if isDeleted != (last == agboxv1.SandboxState_SANDBOX_STATE_DELETED) && e.last > 0 {
-		c.say(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)
+		c.report(bucketDeletedAt, id, "deleted is %v, and the last state is %s", isDeleted, last)
 	}
 	c.execs(id, e, isDeleted)
 }
@@ -48,12 +48,12 @@ func (c *checker) holdsName(id string, d *storev1.Desired, isDeleted bool) {
 	var ref storev1.NameRef
 	if err := decode(get(c.tx, bucketNames, []byte(d.GetName())), &ref); err != nil {
 		if !c.has(bucketNames, d.GetName()) {
-			c.say(bucketNames, d.GetName(), "sandbox %s has this name and does not hold it", id)
+			c.report(bucketNames, d.GetName(), "sandbox %s has this name and does not hold it", id)
 		}
 		return // a reference that does not decode is reported with the names
 	}
 	if ref.GetSandboxId() != id {
-		c.say(bucketNames, d.GetName(), "sandbox %s has this name, and %q holds it", id, ref.GetSandboxId())
+		c.report(bucketNames, d.GetName(), "sandbox %s has this name, and %q holds it", id, ref.GetSandboxId())
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *checker) events(id string) checkedEvents {
 	c.each(bucket, func(key string, v []byte) {
 		seq, err := decodeInt([]byte(key))
 		if err != nil {
-			c.say(bucket, fmt.Sprintf("%x", key), "the key is no sequence")
+			c.report(bucket, fmt.Sprintf("%x", key), "the key is no sequence")
 			return
 		}
 		ev, err := c.event(id, []byte(key), v) // the loader reports errors
@@ -98,9 +98,9 @@ func (c *checker) events(id string) checkedEvents {
 	})
 	switch {
 	case e.last == 0:
-		c.say(bucket, "", "there is no event")
+		c.report(bucket, "", "there is no event")
 	case e.trimmed >= e.last:
-		c.say(bucketTrimmed, id, "everything up to %d went, and the newest event is %d", e.trimmed, e.last)
+		c.report(bucketTrimmed, id, "everything up to %d went, and the newest event is %d", e.trimmed, e.last)
 	}
 	return e
 }
@@ -110,13 +110,13 @@ func (c *checker) gap(bucket string, e checkedEvents, seq uint64, rebuilt bool) 
 	missing := seq - e.last - 1
 	switch {
 	case rebuilt && e.last != 0:
-		c.say(bucket, fmt.Sprint(seq), "a rebuilt record begins with it, and there are events before it")
+		c.report(bucket, fmt.Sprint(seq), "a rebuilt record begins with it, and there are events before it")
 	case e.last == 0 && seq > 1 && !rebuilt:
-		c.say(bucket, "1", "the first event is missing; the oldest is %d", seq)
+		c.report(bucket, "1", "the first event is missing; the oldest is %d", seq)
 	case missing > 0 && seq-1 > e.trimmed:
-		c.say(bucket, fmt.Sprint(max(e.last, e.trimmed)+1), "events up to %d are missing, and it is recorded that those up to %d went", seq-1, e.trimmed)
+		c.report(bucket, fmt.Sprint(max(e.last, e.trimmed)+1), "events up to %d are missing, and it is recorded that those up to %d went", seq-1, e.trimmed)
 	case seq == e.trimmed:
-		c.say(bucketTrimmed, bucket[len(prefixEvents):], "event %d went, it says, and it is there", seq)
+		c.report(bucketTrimmed, bucket[len(prefixEvents):], "event %d went, it says, and it is there", seq)
 	}
 }
 
@@ -124,7 +124,7 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 	seq, state := ev.GetSequence(), ev.GetSandboxState()
 	key := fmt.Sprint(seq)
 	if ev.GetEventId() != fmt.Sprintf("%s-%d", ev.GetSandboxId(), seq) || ev.GetOccurredAt() == nil {
-		c.say(bucket, key, "it has the ID %q, or no time", ev.GetEventId())
+		c.report(bucket, key, "it has the ID %q, or no time", ev.GetEventId())
 	}
 	if beginsRun(ev, e.state) {
 		e.state, e.run = state, seq
@@ -132,7 +132,7 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 	e.rebuilt = e.rebuilt || isRebuilt(ev)
 	execID := ev.GetExec().GetExecId()
 	if isExecEvent(ev.GetEventType()) != (execID != "") {
-		c.say(bucket, key, "%s about exec %q", ev.GetEventType(), execID)
+		c.report(bucket, key, "%s about exec %q", ev.GetEventType(), execID)
 	}
 	if execID == "" {
 		return
@@ -142,7 +142,7 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 	if !twice {
 		known[0] = this
 	} else if known[1] != known[0] {
-		c.say(bucket, key, "exec %s has more than two events", execID)
+		c.report(bucket, key, "exec %s has more than two events", execID)
 	}
 	known[1] = this
 	e.execs[execID] = known
@@ -152,6 +152,6 @@ func (c *checker) oneEvent(bucket string, ev *agboxv1.SandboxEvent, e *checkedEv
 func (c *checker) state(id string, e checkedEvents) {
 	seq, err := decodeInt(get(c.tx, bucketState, []byte(id)))
 	if c.noted(bucketState, id, id, err) == nil && e.last > 0 && seq != e.run {
-		c.say(bucketState, id, "it names event %d, and the present run of the state %s began at %d", seq, e.state, e.run)
+		c.report(bucketState, id, "it names event %d, and the present run of the state %s began at %d", seq, e.state, e.run)
 	}
 }

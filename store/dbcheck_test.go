@@ -192,7 +192,7 @@ func TestCompacting(t *testing.T) {
 	change(t, path, "ballast", "x", make([]byte, 8<<20))
 	change(t, path, "ballast", "x", nil)
 	want := contents(t, path)
-	o, err := TakeOffline(ctx, path)
+	o, err := LockOffline(ctx, path)
 	must(t, err)
 	to := path + ".compact"
 	must(t, os.WriteFile(to, []byte("left by a crash"), 0o600))
@@ -235,21 +235,21 @@ func contents(t testing.TB, path string) map[string]string {
 func TestOfflineKeepsOthersOut(t *testing.T) {
 	t.Parallel() // it waits for a lock
 	path := sound(t)
-	o, err := TakeOffline(ctx, path)
+	o, err := LockOffline(ctx, path)
 	must(t, err)
 	if _, err := Open(ctx, Options{Path: path, LockTimeout: time.Millisecond}); !errdefs.IsUnavailable(err) {
 		t.Errorf("a daemon got in: %v", err)
 	}
 	now := time.Unix(1_700_000_000, 0)
 	for _, want := range []string{".why-20231114T221320Z", ".why-20231114T221320Z-2"} {
-		if as, err := o.Keep("why", now); err != nil || as != path+want {
+		if as, err := o.SetAside("why", now); err != nil || as != path+want {
 			t.Errorf("kept as %s, %v", as, err)
 		}
 	}
 	must(t, o.Close())
 	s, err := Open(ctx, Options{Path: path, InitialMmapSize: 64 << 20})
 	must(t, err)
-	if _, err := TakeOffline(ctx, path); !errdefs.IsUnavailable(err) {
+	if _, err := LockOffline(ctx, path); !errdefs.IsUnavailable(err) {
 		t.Errorf("beside a daemon: %v", err)
 	}
 	must(t, s.Close())

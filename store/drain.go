@@ -51,7 +51,7 @@ func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
 		if err := errors.Join(t.putInt(bucketMeta, keyEpoch, epoch), t.setDrain(nil)); err != nil || rec == nil {
 			return err
 		}
-		return t.tellDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
+		return t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
 	})
 	return epoch, err
 }
@@ -136,7 +136,7 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 		if o.Mode == agboxv1.DrainMode_DRAIN_MODE_DETACH {
 			marks = leaveMarks
 		}
-		return t.tellDrain(rec, rec.GetPhase(), marks)
+		return t.recordDrain(rec, rec.GetPhase(), marks)
 	})
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 		if err := t.setDrain(rec); err != nil {
 			return false, err
 		}
-		return true, t.tellDrain(rec, phase, leaveMarks)
+		return true, t.recordDrain(rec, phase, leaveMarks)
 	})
 }
 
@@ -176,7 +176,7 @@ func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
 		if err := t.setDrain(nil); err != nil {
 			return false, err
 		}
-		return true, t.tellDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, takeMarks)
+		return true, t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, takeMarks)
 	})
 }
 

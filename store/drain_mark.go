@@ -14,8 +14,8 @@ const (
 	takeMarks
 )
 
-// tellDrain records a drain phase in the histories of the agents that it concerns, and changes their restart marks.
-func (t *txn) tellDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) error {
+// recordDrain records a drain phase in the histories of the agents that it concerns, and changes their restart marks.
+func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) error {
 	for _, id := range t.agentIDs() {
 		a := t.agentBefore(id)
 		if a.Corrupt || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN || !a.lives() && !a.Status.GetParked() {

@@ -55,7 +55,7 @@ func (t *txn) createExec(e Exec) error {
 	if err != nil {
 		return err
 	}
-	taken, wakes := sb.takesExec()
+	taken, wakes := sb.acceptsExec()
 	switch {
 	case !taken:
 		return notReadyToExec(sb.ID)
@@ -90,8 +90,8 @@ func (t *txn) startExec(sb *Sandbox, e Exec) error {
 	)
 }
 
-// takesExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.
-func (sb *Sandbox) takesExec() (taken, wakes bool) {
+// acceptsExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.
+func (sb *Sandbox) acceptsExec() (taken, wakes bool) {
 	switch {
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN:
 		return true, false

@@ -34,8 +34,8 @@ const (
 	lockPoll = 10 * time.Millisecond
 )
 
-// takeMarker locks the marker. Errors: ErrUnavailable when another process holds it for longer than timeout.
-func takeMarker(ctx context.Context, path string, timeout time.Duration) (*marker, error) {
+// lockMarker locks the marker. Errors: ErrUnavailable when another process holds it for longer than timeout.
+func lockMarker(ctx context.Context, path string, timeout time.Duration) (*marker, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open store marker: %w", err)

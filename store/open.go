@@ -60,7 +60,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("make store directory: %w", err)
 	}
-	mark, err := takeMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
+	mark, err := lockMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
 		return r, fmt.Errorf("make store directory: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	mark, err := takeMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
+	mark, err := lockMarker(ctx, o.Path+markerSuffix, o.LockTimeout)
 	if err != nil {
 		return r, err
 	}

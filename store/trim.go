@@ -76,7 +76,7 @@ func (w *trimWalk) run(c *bolt.Cursor) error {
 		}
 		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)
 		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
-			if err := w.look(ev); err != nil {
+			if err := w.visit(ev); err != nil {
 				return err
 			}
 		}
@@ -86,8 +86,8 @@ func (w *trimWalk) run(c *bolt.Cursor) error {
 	return nil
 }
 
-// look drops the exec event ev. If the OOM killer caused this end of an exec, look keeps ev and drops the previous such end instead.
-func (w *trimWalk) look(ev *agboxv1.SandboxEvent) error {
+// visit drops the exec event ev. If the OOM killer caused this end of an exec, visit keeps ev and drops the previous such end instead.
+func (w *trimWalk) visit(ev *agboxv1.SandboxEvent) error {
 	h := &w.sb.history
 	seq := ev.GetSequence()
 	if !(loader{w.tx, w.note}).endedByOOM(w.sb.ID, ev) {

@@ -75,12 +75,12 @@ func errClosed() error { return fmt.Errorf("store is closed: %w", errdefs.ErrUna
 func (s *Store) write() {
 	defer close(s.written)
 	for first := range s.queue {
-		s.commitGroup(s.takeGroup(first))
+		s.commitGroup(s.collectGroup(first))
 	}
 }
 
-// takeGroup takes the queued requests without waiting for more.
-func (s *Store) takeGroup(first *request) []*request {
+// collectGroup takes the queued requests without waiting for more.
+func (s *Store) collectGroup(first *request) []*request {
 	group := make([]*request, 0, len(s.queue)+1)
 	add := func(r *request) {
 		if r.state.CompareAndSwap(stateQueued, stateTaken) {

@@ -238,7 +238,7 @@ func TestAFailedSyncIsFatal(t *testing.T) {
 		t.Fatalf("what was there is not readable: %v", err)
 	}
 	must(t, s.Close())
-	if m, err := takeMarker(ctx, o.Path+".running", 0); err != nil || m.clean {
+	if m, err := lockMarker(ctx, o.Path+".running", 0); err != nil || m.clean {
 		t.Fatalf("a fatal error counts as a clean end: %v", err)
 	} else {
 		must(t, m.release())

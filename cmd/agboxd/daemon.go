@@ -290,7 +290,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	}
 	served := make(chan error, 1)
 	wg.Go(func() { served <- d.api.Serve(d.socket) })
-	d.tell("READY=1")
+	d.notifySystemd("READY=1")
 	d.log.Info("agboxd serves", "version", version, "socket", d.socket.Addr().String(), "instance", d.store.InstanceID())
 
 	var err error
@@ -303,7 +303,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	case err = <-served:
 		err = fmt.Errorf("serve: %w", err)
 	}
-	d.tell("STOPPING=1")
+	d.notifySystemd("STOPPING=1")
 	d.shutdownAPI()
 	stopLoops()
 	wg.Wait()
@@ -316,7 +316,7 @@ func (d *daemon) finishRebuild(ctx context.Context) {
 		return
 	}
 	d.rebuild.finish(ctx)
-	d.ctl.TakeUp()
+	d.ctl.AdoptRecords()
 }
 
 // awaitRebuild waits for a rebuild, up to d.patience, before agboxd serves. With an engine that answers, a rebuild takes a moment.
@@ -431,7 +431,7 @@ func home() string {
 	return dir
 }
 
-func (d *daemon) tell(state string) {
+func (d *daemon) notifySystemd(state string) {
 	if err := sdnotify.Notify(state); err != nil {
 		d.log.Warn("the service manager was not told", "state", state, "err", err)
 	}

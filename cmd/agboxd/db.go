@@ -82,7 +82,7 @@ func compactDatabase(cmd *cobra.Command, _ []string) error {
 	if _, err := os.Stat(paths.Database); err != nil {
 		return err
 	}
-	offline, release, err := takeDatabase(cmd.Context(), paths)
+	offline, release, err := lockDatabase(cmd.Context(), paths)
 	if err != nil {
 		return err
 	}

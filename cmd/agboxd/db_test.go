@@ -60,7 +60,7 @@ func TestACompactionThatDiesAnywhere(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			p := newPlace(t)
 			p.add("one1")
-			offline, release, err := takeDatabase(t.Context(), p.paths)
+			offline, release, err := lockDatabase(t.Context(), p.paths)
 			p.must(err)
 			c := &compaction{offline: offline, database: p.paths.Database, check: backup.CheckInChild}
 			c.after = func(step string) error {

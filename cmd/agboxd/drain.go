@@ -124,7 +124,7 @@ func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
 				return
 			}
 			d.log.Warn("what still works is saved now; another signal ends agboxd at once")
-			if err := d.ctl.HurryDrain(ctx); err != nil {
+			if err := d.ctl.SaveNow(ctx); err != nil {
 				d.log.Error("it can't be recorded that agents save their work now", "err", err)
 			}
 			hurried = true

@@ -142,12 +142,12 @@ func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, e
 		r.log.Error("records can't be taken; they are left as they are", "err", err)
 		err = nil
 	}
-	r.tell(ctx, out.Sandboxes, adopted)
-	return r.tellSkipped(ctx, out.Skipped), err
+	r.logAdopted(ctx, out.Sandboxes, adopted)
+	return r.logSkipped(ctx, out.Skipped), err
 }
 
-// tell logs and counts the adopted sandboxes.
-func (r *rebuilder) tell(ctx context.Context, list []recovery.Sandbox, adopted []string) {
+// logAdopted logs and counts the adopted sandboxes.
+func (r *rebuilder) logAdopted(ctx context.Context, list []recovery.Sandbox, adopted []string) {
 	for _, s := range list {
 		id := s.Record.GetSandboxId()
 		if !slices.Contains(adopted, id) {
@@ -162,9 +162,9 @@ func (r *rebuilder) tell(ctx context.Context, list []recovery.Sandbox, adopted [
 	}
 }
 
-// tellSkipped logs each skipped object, and returns how many could not be read. Containers and networks of other daemons, of which there
+// logSkipped logs each skipped object, and returns how many could not be read. Containers and networks of other daemons, of which there
 // may be many, are logged at debug level and summarized in one line.
-func (r *rebuilder) tellSkipped(ctx context.Context, list []recovery.Skipped) (unread int) {
+func (r *rebuilder) logSkipped(ctx context.Context, list []recovery.Skipped) (unread int) {
 	others := 0
 	for _, s := range list {
 		level := slog.LevelWarn

@@ -46,7 +46,7 @@ func restore(cmd *cobra.Command, from, configFile string) error {
 	if err != nil {
 		return err
 	}
-	offline, release, err := takeDatabase(cmd.Context(), paths)
+	offline, release, err := lockDatabase(cmd.Context(), paths)
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,11 @@ func restore(cmd *cobra.Command, from, configFile string) error {
 	if err := r.run(cmd.Context()); err != nil {
 		return &exitError{exitRuntime, errors.Join(fmt.Errorf("restore %s: %w", from, err), r.removeRest())}
 	}
-	return r.tell(cmd.OutOrStdout(), from)
+	return r.print(cmd.OutOrStdout(), from)
 }
 
-// takeDatabase prevents agboxd from using the database until release. It acquires both the lock of agboxd and the lock beside the database.
-func takeDatabase(ctx context.Context, paths config.Paths) (o *store.Offline, release func(), err error) {
+// lockDatabase prevents agboxd from using the database until release. It acquires both the lock of agboxd and the lock beside the database.
+func lockDatabase(ctx context.Context, paths config.Paths) (o *store.Offline, release func(), err error) {
 	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -74,7 +74,7 @@ func takeDatabase(ctx context.Context, paths config.Paths) (o *store.Offline, re
 	if err != nil {
 		return nil, nil, err
 	}
-	if o, err = store.TakeOffline(ctx, paths.Database); err != nil {
+	if o, err = store.LockOffline(ctx, paths.Database); err != nil {
 		if errdefs.IsUnavailable(err) {
 			err = fmt.Errorf("%w: it has %s open; stop it first", errRunning, paths.Database)
 		}
@@ -105,7 +105,7 @@ func (r *restoration) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"extract", r.extract}, {"check", r.verify}, {"logs", r.restoreLogs}, {"keep", r.keep}, {"install", r.install}, {"instance", r.instance},
+		{"extract", r.extract}, {"check", r.verify}, {"logs", r.restoreLogs}, {"keep", r.setAside}, {"install", r.install}, {"instance", r.instance},
 	} {
 		if err := step.do(ctx); err != nil {
 			return err
@@ -154,8 +154,8 @@ func (r *restoration) restoreLogs(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *restoration) keep(context.Context) (err error) {
-	r.keptAs, err = r.offline.Keep("before-restore", r.now())
+func (r *restoration) setAside(context.Context) (err error) {
+	r.keptAs, err = r.offline.SetAside("before-restore", r.now())
 	return err
 }
 
@@ -165,8 +165,8 @@ func (r *restoration) instance(context.Context) error {
 	return writeFile(filepath.Join(r.paths.DataDir, "instance"), []byte(r.backup.Instance+"\n"), 0o600)
 }
 
-// tell prints the result and what the next start of agboxd does.
-func (r *restoration) tell(w io.Writer, from string) error {
+// print writes the result and what the next start of agboxd does.
+func (r *restoration) print(w io.Writer, from string) error {
 	kept := "There was no database before."
 	if r.keptAs != "" {
 		kept = "The database before is " + r.keptAs + "; remove it when you do not need it any more."

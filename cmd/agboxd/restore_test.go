@@ -282,7 +282,7 @@ func TestARestoreThatDiesAnywhere(t *testing.T) {
 // dies runs a restore that stops after a step, as in a crash: only what the kernel releases is cleaned up.
 func (p *place) dies(file, at string) {
 	p.t.Helper()
-	offline, release, err := takeDatabase(p.t.Context(), p.paths)
+	offline, release, err := lockDatabase(p.t.Context(), p.paths)
 	p.must(err)
 	defer release()
 	b, closeFile, err := backup.OpenPath(p.t.Context(), file)

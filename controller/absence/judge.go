@@ -131,7 +131,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		return nil
 	}
 	proof := r.memory.isDestroyed(removedIDs(rec.Objects, *w)...)
-	if left := r.memory.look(rec.ID, what, w.Run, proof); left > 0 {
+	if left := r.memory.observe(rec.ID, what, w.Run, proof); left > 0 {
 		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
 		return nil
 	}

@@ -105,8 +105,8 @@ func (a *memory) doubts(id string) bool {
 	return ok
 }
 
-// look records one look at an absence and returns the time until the look that proves it; 0: this look proves it.
-func (a *memory) look(id, what string, run *storev1.EngineRun, destroyed bool) time.Duration {
+// observe records that something is absent and returns the time until the observation that proves it; 0: this one proves it.
+func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f, ok := a.first[id]

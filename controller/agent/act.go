@@ -26,7 +26,7 @@ type pass struct {
 
 // observe observes an agent for a pass. It adds a watch on the output of a live process before it reads that output, and settles helper
 // commands whose outcome is known.
-func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Look) (*pass, error) {
+func (r *Reconciler) observe(ctx context.Context, a store.Agent, at clock.Reading) (*pass, error) {
 	v, err := r.observer.observe(ctx, a, at, func(ex store.Exec) { r.follow(a.ID, ex) })
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (r *Reconciler) Observer() *Observer { return &r.observer }
 
 // Reconcile makes one pass over one agent.
 func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
-	at := r.cfg.Clock.Look()
+	at := r.cfg.Clock.Read()
 	a, err := r.cfg.Store.Agent(ctx, id)
 	if errdefs.IsNotFound(err) {
 		r.scratch.Forget(id)
@@ -134,7 +134,7 @@ const (
 func retrying(err error) string { return "retrying: " + message.Of(err) }
 
 // recordOf returns the part of an agent's record that decisions depend on.
-func recordOf(a store.Agent, at clock.Look) agentplan.Record {
+func recordOf(a store.Agent, at clock.Reading) agentplan.Record {
 	return agentplan.Record{
 		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
 		Attempts: a.Status.GetAttempts(), LastStart: at.Began(clock.FromNanos(a.Status.GetLastStartAt())),

@@ -25,7 +25,7 @@ func (p *pass) claim(ctx context.Context) error {
 		return err
 	}
 	claim := store.Claim{InboxOffset: size}
-	if p.tellsPast(size) {
+	if p.givesPast(size) {
 		if claim.Past, err = p.past(ctx, p.a.Status.GetLastSequence(), p.summary); err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (v *Observation) first() []byte {
 	return first
 }
 
-// tellsPast reports whether the next prompt is the first of an incarnation that receives its past with it.
-func (v *Observation) tellsPast(inbox int64) bool {
+// givesPast reports whether the next prompt is the first of an incarnation that receives its past with it.
+func (v *Observation) givesPast(inbox int64) bool {
 	return v.a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_CONTEXT && inbox == int64(len(v.first()))
 }
 

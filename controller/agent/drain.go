@@ -47,8 +47,8 @@ func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.Dra
 	return d.Status(), nil
 }
 
-// Hurry stops waiting for agents in a turn: their work is saved now. Without a drain that waits for agents it does nothing.
-func (d *Drainer) Hurry(ctx context.Context) error {
+// SaveNow stops waiting for agents in a turn: their work is saved now. Without a drain that waits for agents it does nothing.
+func (d *Drainer) SaveNow(ctx context.Context) error {
 	rec := d.cfg.Store.Drain()
 	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK || rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
 		return nil
@@ -112,7 +112,7 @@ func (d *Drainer) Reconcile(ctx context.Context, _ string) (queue.Result, error)
 	if rec == nil || rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE {
 		return queue.Result{}, nil
 	}
-	at := d.cfg.Clock.Look()
+	at := d.cfg.Clock.Read()
 	next, left := agentplan.Drain{
 		Mode: rec.GetMode(), Phase: rec.GetPhase(), WaitLeft: waitLeft(rec, at), SaveLeft: saveLeft(rec, at),
 		Alive: len(d.agentsIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY)) > 0,
@@ -124,17 +124,17 @@ func (d *Drainer) Reconcile(ctx context.Context, _ string) (queue.Result, error)
 }
 
 // waitLeft returns the rest of the time that turns may take in a drain.
-func waitLeft(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+func waitLeft(rec *storev1.DrainRecord, at clock.Reading) time.Duration {
 	return time.Duration(rec.GetWaitUntil()-rec.GetStartedAt()) - at.Now.Sub(at.Began(clock.FromNanos(rec.GetStartedAt())))
 }
 
 // saveLeft returns the rest of the time that saving may take in a drain; negative: it is over.
-func saveLeft(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+func saveLeft(rec *storev1.DrainRecord, at clock.Reading) time.Duration {
 	return orDuration(rec.GetSaveAll(), defaultSaveAll) - sinceSaving(rec, at)
 }
 
 // sinceSaving returns how long a drain has been in phase SAVING.
-func sinceSaving(rec *storev1.DrainRecord, at clock.Look) time.Duration {
+func sinceSaving(rec *storev1.DrainRecord, at clock.Reading) time.Duration {
 	return at.Now.Sub(at.Began(clock.FromNanos(rec.GetSavingAt())))
 }
 

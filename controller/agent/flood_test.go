@@ -76,7 +76,7 @@ func TestAFloodOfOutputCostsLittleMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := c.observe(t.Context(), a, c.cfg.Clock.Look())
+				v, err := c.observe(t.Context(), a, c.cfg.Clock.Read())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -53,10 +53,10 @@ type settledHelper struct {
 	failed *execjournal.Journal
 }
 
-// look reads the state of a helper. settle is nil while there is nothing to settle.
-func (o *Observer) look(h helper) (end helperEnd, settle *settledHelper, err error) {
+// observeHelper reads the state of a helper. settle is nil while there is nothing to settle.
+func (o *Observer) observeHelper(h helper) (end helperEnd, settle *settledHelper, err error) {
 	execID, nonce := h.name(o.store.InstanceID())
-	status, err := o.files.Look(h.sandboxID, execID, nonce)
+	status, err := o.files.Status(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
 		return helperNowhere, nil, nil
 	}
@@ -88,9 +88,9 @@ func (h helper) judge(j execjournal.Journal) (helperEnd, *settledHelper) {
 	return helperFailed, &settledHelper{helper: h, failed: &j}
 }
 
-// lookHelper calls Observer.look and leaves the settling to the pass.
-func (v *Observation) lookHelper(h helper) (helperEnd, error) {
-	end, settle, err := v.o.look(h)
+// observeEnd calls Observer.observeHelper and leaves the settling to the pass.
+func (v *Observation) observeEnd(h helper) (helperEnd, error) {
+	end, settle, err := v.o.observeHelper(h)
 	if settle != nil {
 		v.settled = append(v.settled, *settle)
 	}

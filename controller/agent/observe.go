@@ -42,7 +42,7 @@ type Observation struct {
 
 	o  *Observer
 	a  store.Agent
-	at clock.Look
+	at clock.Reading
 	// unread is the output that follows the position, and next the position after it; end: that is the end of the output.
 	unread []outputLine
 	next   *storev1.AgentPosition
@@ -76,7 +76,7 @@ type damage struct {
 const readBytes = 1 << 20
 
 // Observe observes an agent, by the clock reading at.
-func (o *Observer) Observe(ctx context.Context, a store.Agent, at clock.Look) (*Observation, error) {
+func (o *Observer) Observe(ctx context.Context, a store.Agent, at clock.Reading) (*Observation, error) {
 	return o.observe(ctx, a, at, func(store.Exec) {})
 }
 
@@ -86,7 +86,7 @@ func (v *Observation) Plan() agentplan.Plan {
 }
 
 // observe calls alive with the exec of a live process before it reads the output, so a watch that alive adds misses nothing.
-func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Look, alive func(store.Exec)) (*Observation, error) {
+func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading, alive func(store.Exec)) (*Observation, error) {
 	v := &Observation{o: o, a: a, at: at, ExecID: execOf(a)}
 	rec, sb, err := o.sandbox(ctx, a.SandboxID)
 	if v.Sandbox = rec; err != nil {
@@ -174,7 +174,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 		}
 		return nil
 	}
-	status, err := v.o.files.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	status, err := v.o.files.Status(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	if err != nil {
 		return fmt.Errorf("look at its journal: %w", err)
 	}

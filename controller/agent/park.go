@@ -26,12 +26,12 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 }
 
 // hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or unsaved work of a turn that was interrupted for it.
-func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) bool {
+func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Reading) bool {
 	return rec.Ending() && !plan.IsDeath(rec.Reason) && o.works(ctx, a, at)
 }
 
 // works reports whether an agent is in a turn, or has unsaved work of a turn that was interrupted to save it.
-func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Look) bool {
+func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) bool {
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at)
 }
 
@@ -41,7 +41,7 @@ func isFrozen(a store.Agent) bool {
 }
 
 // turnLeft returns how long the turn of an agent may still run although its sandbox is ending; 0: no longer.
-func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at clock.Look) time.Duration {
+func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent, at clock.Reading) time.Duration {
 	if !o.hasTurn(ctx, rec, a, at) {
 		return 0
 	}
@@ -54,7 +54,7 @@ func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 	if !rec.Ending() {
 		return 0
 	}
-	at := o.clock.Look()
+	at := o.clock.Read()
 	for _, id := range o.store.AgentsOf(rec.ID) {
 		if a, err := o.store.Agent(ctx, id); err == nil && o.hasTurn(ctx, rec, a, at) {
 			n++
@@ -65,12 +65,12 @@ func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 
 // finishing reports whether an IDLE agent may still act on a nudge of its last turn, as a turn without a prompt that has started or may
 // start shortly. The bound is that of a turn.
-func (o *Observer) finishing(ctx context.Context, a store.Agent, at clock.Look) bool {
+func (o *Observer) finishing(ctx context.Context, a store.Agent, at clock.Reading) bool {
 	return o.settles(ctx, a, at) > 0
 }
 
 // settles returns how long an agent may still be finishing if it prints nothing more; 0: it is not finishing.
-func (o *Observer) settles(ctx context.Context, a store.Agent, at clock.Look) time.Duration {
+func (o *Observer) settles(ctx context.Context, a store.Agent, at clock.Reading) time.Duration {
 	settle := dialect.Settles(format(a.Spec))
 	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
 		return 0
@@ -112,7 +112,7 @@ func (o *Observer) TurnLeft(ctx context.Context, execID string, rec plan.Record)
 	if err != nil || a.Status.GetIncarnation() != n {
 		return 0
 	}
-	return o.turnLeft(ctx, rec, a, o.clock.Look())
+	return o.turnLeft(ctx, rec, a, o.clock.Read())
 }
 
 // observePark checks whether the process must end although it should run, and how much time its turn has left.

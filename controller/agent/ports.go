@@ -50,7 +50,7 @@ type DrainStore interface {
 
 // FileReader is the part of the files of processes that an Observer reads.
 type FileReader interface {
-	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
+	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 	InboxSize(sandboxID, execID string) (int64, error)
 	ReadRest(sandboxID, execID string, src execjournal.Source, from int64) (line execjournal.Line, ok bool, next int64, err error)

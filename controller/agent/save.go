@@ -44,7 +44,7 @@ func (v *Observation) observeSave() error {
 	if !recordOf(v.a, v.at).Lives() || v.World.Process != agentplan.Ended || !v.World.Cancelled || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
 		return nil
 	}
-	end, err := v.lookHelper(v.saveHelper())
+	end, err := v.observeEnd(v.saveHelper())
 	if err != nil {
 		return fmt.Errorf("look at its save command: %w", err)
 	}

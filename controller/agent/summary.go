@@ -41,11 +41,11 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 		return nil
 	}
 	size, err := v.o.files.InboxSize(v.a.SandboxID, v.ExecID)
-	if err != nil || !v.tellsPast(size) {
+	if err != nil || !v.givesPast(size) {
 		return err
 	}
 	h := v.summaryHelper(nil)
-	end, err := v.lookHelper(h)
+	end, err := v.observeEnd(h)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at its summary command: %w", err)

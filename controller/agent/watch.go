@@ -100,7 +100,7 @@ func (r *Reconciler) readBacklog(ctx context.Context, id string) error {
 		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
 			return err
 		}
-		p, err := r.observe(ctx, a, r.cfg.Clock.Look())
+		p, err := r.observe(ctx, a, r.cfg.Clock.Read())
 		if err != nil || !p.World.Unread || r.cfg.NoRoom() != "" {
 			return err
 		}

@@ -55,7 +55,7 @@ func lastLine(tail []byte, envs ...map[string]string) string {
 	text := message.Redact(message.Printable(escapes.ReplaceAll(tail, nil)), envs...)
 	for text != "" {
 		at := strings.LastIndexByte(text, '\n')
-		if line := strings.Join(strings.Fields(text[at+1:]), " "); saysSomething(line) {
+		if line := strings.Join(strings.Fields(text[at+1:]), " "); isInformative(line) {
 			return shortWords(line)
 		}
 		text = text[:max(at, 0)]
@@ -63,8 +63,8 @@ func lastLine(tail []byte, envs ...map[string]string) string {
 	return ""
 }
 
-// saysSomething reports whether a line has a letter or a digit.
-func saysSomething(line string) bool {
+// isInformative reports whether a line has a letter or a digit.
+func isInformative(line string) bool {
 	return strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }
 

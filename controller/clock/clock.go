@@ -34,8 +34,8 @@ type Clock struct {
 	events []clockjump.Event // not returned by take yet
 }
 
-// Look is one reading of the clock. A pass decides everything by one reading.
-type Look struct {
+// Reading is one reading of the clock. A pass decides everything by one reading.
+type Reading struct {
 	Now    time.Time
 	Moment clockjump.Moment
 	// Awake is when the clock last jumped, or when this daemon started.
@@ -45,14 +45,14 @@ type Look struct {
 }
 
 // Dated returns the record with its times as the present clock would have recorded them; see clockjump.Moment.
-func (l Look) Dated(rec plan.Record, sb store.Sandbox) plan.Record {
+func (l Reading) Dated(rec plan.Record, sb store.Sandbox) plan.Record {
 	rec.StateChangedAt, rec.IdleSince = l.Moment.Began(rec.StateChangedAt), l.Moment.Began(rec.IdleSince)
 	rec.DemotedAt, rec.DeadlineAt = l.Moment.Began(rec.DemotedAt), sb.DeadlineBy(l.Moment)
 	return rec
 }
 
 // Began is plan.Policy.Began by this reading.
-func (l Look) Began(t time.Time) time.Time {
+func (l Reading) Began(t time.Time) time.Time {
 	return plan.Policy{AwakeSince: l.Awake, Hold: l.Hold}.Began(t, l.Now)
 }
 
@@ -65,7 +65,7 @@ func New(source func() clockjump.Reading, grace func() time.Duration, known cloc
 	c := &Clock{source: source, grace: grace, state: known}
 	c.last = source()
 	c.awake = c.last.Wall
-	c.Look()
+	c.Read()
 	return c
 }
 
@@ -76,8 +76,8 @@ func wallAlone() clockjump.Reading {
 	return clockjump.Reading{Wall: wall, SinceBoot: up, Awake: up, BootID: "unknown", Synced: true}
 }
 
-// Look reads the clock and notices a jump.
-func (c *Clock) Look() Look {
+// Read reads the clock and notices a jump.
+func (c *Clock) Read() Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, grace := c.source(), c.grace()
@@ -88,13 +88,13 @@ func (c *Clock) Look() Look {
 	}
 	c.last = r
 	var events []clockjump.Event
-	c.state, events = c.state.Look(r, grace)
+	c.state, events = c.state.Observe(r, grace)
 	c.events = append(c.events, events...)
-	return Look{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace)}
+	return Reading{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace)}
 }
 
 // Now reads the clock and returns the wall clock's time.
-func (c *Clock) Now() time.Time { return c.Look().Now }
+func (c *Clock) Now() time.Time { return c.Read().Now }
 
 // jumped counts the jumps in either direction.
 func (c *Clock) jumped() int {
@@ -110,8 +110,8 @@ func (c *Clock) known() clockjump.State {
 	return c.state
 }
 
-// take returns the state of the clock, its last reading, and the events since the previous take.
-func (c *Clock) take() (clockjump.State, clockjump.Reading, []clockjump.Event) {
+// drain returns the state of the clock, its last reading, and the events since the previous call.
+func (c *Clock) drain() (clockjump.State, clockjump.Reading, []clockjump.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	events := c.events

@@ -20,8 +20,8 @@ func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {
 			time.Sleep(time.Minute)
 			skew += step
 			now := c.Now()
-			if c.Look().Awake.After(now) {
-				t.Errorf("after a step of %s: awake since %s, now is %s", step, c.Look().Awake, now)
+			if c.Read().Awake.After(now) {
+				t.Errorf("after a step of %s: awake since %s, now is %s", step, c.Read().Awake, now)
 			}
 			time.Sleep(time.Minute)
 			if c.Now(); jumps == 3 && c.jumped() != 3 {

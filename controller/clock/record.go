@@ -32,9 +32,9 @@ type keeper struct {
 	failed  bool
 }
 
-// keep writes the record if something happened, or the last write is long ago. A daemon that dies before this write hides no jump: the
+// write stores the record if something happened, or the last write is long ago. A daemon that dies before this write hides no jump: the
 // next one compares with the previous record, and starts the grace period over.
-func (k *keeper) keep(ctx context.Context, s clockjump.State, r clockjump.Reading, happened bool) {
+func (k *keeper) write(ctx context.Context, s clockjump.State, r clockjump.Reading, happened bool) {
 	every := recordEvery
 	if s.Doubt != nil || s.Woke != nil || k.failed {
 		every = recordSoon

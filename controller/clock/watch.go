@@ -24,19 +24,19 @@ type Watcher struct {
 func (c *Clock) Watch(ctx context.Context, o Watcher) {
 	seen, record := c.jumped(), keeper{store: o.Store, log: o.Logger}
 	for alive := true; alive; alive = wait.For(ctx, readEvery) == nil {
-		l := c.Look()
-		state, reading, events := c.take()
-		o.tell(l, events)
+		l := c.Read()
+		state, reading, events := c.drain()
+		o.report(l, events)
 		if n := c.jumped(); n != seen || len(events) > 0 {
 			seen = n
 			o.Changed()
 		}
-		record.keep(ctx, state, reading, len(events) > 0)
+		record.write(ctx, state, reading, len(events) > 0)
 	}
 }
 
-// tell logs and counts what happened to the clock.
-func (o Watcher) tell(l Look, events []clockjump.Event) {
+// report logs and counts what happened to the clock.
+func (o Watcher) report(l Reading, events []clockjump.Event) {
 	var until time.Time
 	if l.Hold > 0 {
 		until = l.Now.Add(l.Hold)
@@ -57,7 +57,7 @@ func (o Watcher) tell(l Look, events []clockjump.Event) {
 
 // Warning says in one sentence until when deadlines wait, and why; empty when they don't.
 func (c *Clock) Warning() string {
-	l := c.Look()
+	l := c.Read()
 	if l.Hold <= 0 {
 		return ""
 	}

@@ -77,7 +77,7 @@ type Store interface {
 // Files are the files of execs: *execjournal.Dir. They need no engine.
 type Files interface {
 	AddWatch(sandboxID string) error
-	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
+	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Start(sandboxID string, r execjournal.Request) error
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	if err != nil {
 		return queue.Result{}, err
 	}
-	status, err := r.cfg.Files.Look(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
+	status, err := r.cfg.Files.Status(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("look at the journal: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 
 // Agents observes agents and decides about them as their passes do: *agent.Observer, whose ports only read.
 type Agents interface {
-	Observe(ctx context.Context, a store.Agent, at clock.Look) (*agent.Observation, error)
+	Observe(ctx context.Context, a store.Agent, at clock.Reading) (*agent.Observation, error)
 }
 
 // AgentOptions are the dependencies of an AgentExplainer. All are required.
@@ -34,7 +34,7 @@ type AgentOptions struct {
 	// Engine returns the link's state of the engine.
 	Engine func() enginelink.State
 	// Clock reads the clock that deadlines use.
-	Clock func() clock.Look
+	Clock func() clock.Reading
 	// Queue is the queue of agents.
 	Queue Queue
 	// Status returns what an agent waits for; unverified: no pass has judged it since the daemon started.
@@ -67,7 +67,7 @@ func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.Explain
 type agentExplanation struct {
 	o  AgentOptions
 	a  store.Agent
-	at clock.Look
+	at clock.Reading
 
 	blind error             // why there is no decision
 	box   string            // its sandbox, for humans

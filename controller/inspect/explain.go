@@ -29,8 +29,8 @@ const timeout = 10 * time.Second
 type Sandboxes interface {
 	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
 	Observe(ctx context.Context, v sandbox.View, run *storev1.EngineRun) (sandbox.Sight, error)
-	Decide(rec plan.Record, sb store.Sandbox, w plan.World, at clock.Look) plan.Plan
-	Policy(sb store.Sandbox, at clock.Look) plan.Policy
+	Decide(rec plan.Record, sb store.Sandbox, w plan.World, at clock.Reading) plan.Plan
+	Policy(sb store.Sandbox, at clock.Reading) plan.Policy
 }
 
 // Queue returns why the last pass over a key failed: *queue.Loop.
@@ -49,7 +49,7 @@ type ExplainOptions struct {
 	Engine func() enginelink.State
 	RunOf  func(info dockerx.Info) *storev1.EngineRun
 	// Clock reads the clock that deadlines use.
-	Clock func() clock.Look
+	Clock func() clock.Reading
 	// Queue is the queue of sandboxes.
 	Queue Queue
 	// Status returns in one sentence what a sandbox waits for.
@@ -90,7 +90,7 @@ type explanation struct {
 	reader Sandboxes
 	rec    plan.Record
 	sb     store.Sandbox
-	at     clock.Look
+	at     clock.Reading
 
 	link  enginelink.State // as it was before the observation
 	blind error            // why there is no observation of a usable engine

@@ -44,7 +44,7 @@ type Records interface {
 // Decisions are a Collector's questions about one sandbox: *sandbox.Reader.
 type Decisions interface {
 	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	Glance(ctx context.Context, id string, w *plan.World, at clock.Look) (plan.Plan, plan.Record, store.Sandbox, error)
+	Glance(ctx context.Context, id string, w *plan.World, at clock.Reading) (plan.Plan, plan.Record, store.Sandbox, error)
 }
 
 // Remover removes garbage. Removing an item that is already gone succeeds.
@@ -68,7 +68,7 @@ type CollectOptions struct {
 	// CheckMarker checks that the engine is ours.
 	CheckMarker func(ctx context.Context) error
 	// Clock reads the clock that deadlines use.
-	Clock   func() clock.Look
+	Clock   func() clock.Reading
 	Remover Remover
 
 	Logger  *slog.Logger
@@ -92,7 +92,7 @@ type lister struct {
 	dirs       func() ([]execjournal.SandboxDir, error)
 	life       func() (run *storev1.EngineRun, problem string)
 	marker     func(ctx context.Context) error
-	clock      func() clock.Look
+	clock      func() clock.Reading
 }
 
 // NewCollector returns a Collector.

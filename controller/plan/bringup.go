@@ -52,7 +52,7 @@ func create(r Record, w World, pol Policy, now time.Time) Plan {
 	} else if pol.FailInterruptedCreate && r.RequestedAt.Before(pol.Started) {
 		return b.fail(CodeCreateFailed, "the daemon restarted during the create")
 	}
-	b.takenByDeath()
+	b.clearDeadStarts()
 	b.thaw(b.reason)
 	b.materials()
 	b.reconnect()
@@ -76,7 +76,7 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	if b.mine.network == nil {
 		b.p.add(Step{Kind: CreateNetwork, Reason: b.reason})
 	}
-	b.takenByDeath()
+	b.clearDeadStarts()
 	b.thaw(b.reason)
 	b.reconnect()
 	return b.run()
@@ -121,9 +121,9 @@ func (b *bringUp) diedWithEngine() bool {
 	return last == engineDeath || last == hostDeath
 }
 
-// takenByDeath clears the starts of the parts that a death of the engine or the host ended. It clears all of them at once: the first part
+// clearDeadStarts clears the starts of the parts that a death of the engine or the host ended. It clears all of them at once: the first part
 // that is started again records the new life, in which the others have not been started.
-func (b *bringUp) takenByDeath() {
+func (b *bringUp) clearDeadStarts() {
 	if b.diedWithEngine() {
 		b.forgetStarts()
 		b.recordForgotten()

@@ -76,7 +76,7 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 	case c == nil && b.mayCreate(s, sp):
 		return b.createAside(s, sp), true
 	case c == nil:
-		return b.tellFall(s, sp, fall{CodeServiceFailed, "its container is missing"})
+		return b.recordFailure(s, sp, fall{CodeServiceFailed, "its container is missing"})
 	case !c.Alive() && !sp.GetStarted():
 		return b.startAside(s, sp, c.ID), true
 	case s.well(*c):
@@ -88,7 +88,7 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 	case !c.Alive() && told == storev1.ServiceMark_SERVICE_MARK_FAILED:
 		return b.bringBack(s, sp, *c)
 	case !c.Alive(), c.Health == verdictBad:
-		return b.tellFall(s, sp, serviceFall(*c))
+		return b.recordFailure(s, sp, serviceFall(*c))
 	}
 	return b.awaitHealth(s, sp, *c)
 }
@@ -128,8 +128,8 @@ func (b *bringUp) startAside(s Service, sp *storev1.ServiceProgress, id string) 
 	}
 }
 
-// tellFall records the event of a failure, once.
-func (b *bringUp) tellFall(s Service, sp *storev1.ServiceProgress, f fall) (Aside, bool) {
+// recordFailure records the event of a failure, once.
+func (b *bringUp) recordFailure(s Service, sp *storev1.ServiceProgress, f fall) (Aside, bool) {
 	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
 		return Aside{}, false
 	}
@@ -162,7 +162,7 @@ func (b *bringUp) awaitHealth(s Service, sp *storev1.ServiceProgress, c Containe
 	}
 	left := b.since(c.StartedAt).Add(s.HealthWait).Sub(b.now)
 	if left <= 0 {
-		return b.tellFall(s, sp, notHealthyInTime(s, c))
+		return b.recordFailure(s, sp, notHealthyInTime(s, c))
 	}
 	b.p.soonest(left)
 	return Aside{}, false

@@ -46,7 +46,7 @@ type pass struct {
 	networkID string
 }
 
-func newPass(r *Reconciler, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) *pass {
+func newPass(r *Reconciler, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Reading) *pass {
 	return &pass{
 		Reconciler: r, rec: rec, sb: sb, w: w, set: r.o.Settings(), at: l.Moment, progress: rec.Progress,
 		images: map[string]dockerx.Image{}, made: map[string]string{},
@@ -83,7 +83,7 @@ func (p *pass) act(ctx context.Context, steps []plan.Step) error {
 // once runs one step, counts it in a metric and, if it acts on the engine, writes an audit line.
 func (p *pass) once(ctx context.Context, s plan.Step) error {
 	begun := time.Now()
-	err := p.take(ctx, s)
+	err := p.run(ctx, s)
 	if waits(err) {
 		return err // the background operation writes the audit line when it ends
 	}

@@ -65,7 +65,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	}
 	h := &plan.Hook{Index: index, Service: hook.Service.GetName(), Number: hook.Number}
 	saw.World.Hook = h
-	status, err := r.o.Files.Look(sb.ID, execid.ForHook(index), HookNonce(r.o.Store.InstanceID(), sb, index))
+	status, err := r.o.Files.Status(sb.ID, execid.ForHook(index), HookNonce(r.o.Store.InstanceID(), sb, index))
 	if errdefs.IsNotFound(err) {
 		return nil // its directories do not exist yet
 	}

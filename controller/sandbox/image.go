@@ -55,7 +55,7 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 }
 
 func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
-	teller := &pullTeller{p: p, ref: key.Subject, service: s.Service}
+	teller := &pullReporter{p: p, ref: key.Subject, service: s.Service}
 	p.ops.Start(ctx, key, func(ctx context.Context) error {
 		begun := time.Now()
 		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
@@ -72,9 +72,9 @@ func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.K
 // pullEventInterval is the minimum time between the events of a pull; the status shows its progress more often.
 const pullEventInterval = 10 * time.Second
 
-// pullTeller reports the progress of one pull for one sandbox, in its status and in its events. The engine port calls it from one
+// pullReporter reports the progress of one pull for one sandbox, in its status and in its events. The engine port calls it from one
 // goroutine.
-type pullTeller struct {
+type pullReporter struct {
 	p            *pass
 	ref, service string
 
@@ -83,7 +83,7 @@ type pullTeller struct {
 	last dockerx.PullProgress
 }
 
-func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress) {
+func (t *pullReporter) progress(ctx context.Context, progress dockerx.PullProgress) {
 	t.mu.Lock()
 	t.last = progress
 	// While the registry has sent nothing, only the status shows the pull. An event would also enqueue a pass, and so immediately retry a
@@ -97,7 +97,7 @@ func (t *pullTeller) progress(ctx context.Context, progress dockerx.PullProgress
 		t.p.scratch.setStatus(t.p.rec.ID, fmt.Sprintf("pulling image %s%s", t.ref, share(progress)))
 	}
 	if due {
-		t.tell(ctx, "pulling", progress)
+		t.report(ctx, "pulling", progress)
 	}
 }
 
@@ -110,18 +110,18 @@ func share(p dockerx.PullProgress) string {
 }
 
 // done records the end of a pull, if an event of its progress was recorded.
-func (t *pullTeller) done(ctx context.Context) {
+func (t *pullReporter) done(ctx context.Context) {
 	t.mu.Lock()
 	told, last := !t.told.IsZero(), t.last
 	t.mu.Unlock()
 	if told {
-		t.tell(ctx, "pulled", last)
+		t.report(ctx, "pulled", last)
 	}
 }
 
-// tell records an event against the present intent: an update does not end a pull. It drops errors: a pull does not fail because its event
+// report records an event against the present intent: an update does not end a pull. It drops errors: a pull does not fail because its event
 // cannot be recorded. An error of the store appears elsewhere, and a sandbox that is being deleted needs no more events.
-func (t *pullTeller) tell(ctx context.Context, status string, p dockerx.PullProgress) {
+func (t *pullReporter) report(ctx context.Context, status string, p dockerx.PullProgress) {
 	e := &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_IMAGE_PULLING,
 		Details: &agboxv1.SandboxEvent_ImagePull{ImagePull: &agboxv1.ImagePullDetails{

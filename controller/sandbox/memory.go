@@ -65,8 +65,8 @@ func (p scratchpad) park(id string, parked bool) {
 	p.Change(id, func(m *memory) { m.parked = parked })
 }
 
-// takeParked returns the parked sandboxes and unparks them.
-func (p scratchpad) takeParked() (ids []string) {
+// unpark releases the parked sandboxes and returns their IDs.
+func (p scratchpad) unpark() (ids []string) {
 	p.ChangeAll(func(id string, m *memory) {
 		if m.parked {
 			ids = append(ids, id)

@@ -27,7 +27,7 @@ const unproven = "looking by ID and by name for what the engine's lists do not s
 type View struct {
 	Record  *plan.Record
 	Sandbox store.Sandbox
-	At      clock.Look
+	At      clock.Reading
 }
 
 // Sight is the result of one observation of a sandbox.

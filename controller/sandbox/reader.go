@@ -41,7 +41,7 @@ type Engine interface {
 type Files interface {
 	Prepared(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
-	Look(sandboxID, execID, nonce string) (execjournal.Status, error)
+	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 }
 
@@ -98,7 +98,7 @@ func (r *Reader) With(l Link, a Absences) *Reader {
 }
 
 // Glance decides about a sandbox from the engine's lists alone, as given in w, and completes w.
-func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.Look) (plan.Plan, plan.Record, store.Sandbox, error) {
+func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.Reading) (plan.Plan, plan.Record, store.Sandbox, error) {
 	rec, sb, err := r.Record(ctx, id)
 	if err != nil {
 		return plan.Plan{}, rec, sb, err

@@ -23,7 +23,7 @@ const engineAway = "waiting for the engine"
 
 // Reconcile makes one pass over one sandbox.
 func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, error) {
-	l := r.o.Clock.Look() // once per pass: two reads can disagree about expiry
+	l := r.o.Clock.Read() // once per pass: two reads can disagree about expiry
 	rec, sb, err := r.reader.Record(ctx, id)
 	if err != nil {
 		return queue.Result{}, err
@@ -88,7 +88,7 @@ func ended(rec plan.Record) bool {
 }
 
 // carryOut runs a plan and reports it. The status shows any error; only a TerminalError makes the sandbox FAILED.
-func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l clock.Look) (queue.Result, error) {
+func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l clock.Reading) (queue.Result, error) {
 	r.scratch.setStatus(rec.ID, p.Waiting)
 	ps := newPass(r, rec, sb, w, l)
 	if err := ps.report(ctx, p.Before); err != nil {

@@ -178,4 +178,4 @@ func (r *Reconciler) Recorded(sandboxID string) (status string) {
 }
 
 // Parked returns the sandboxes whose pass found no usable engine, and clears the list.
-func (r *Reconciler) Parked() []string { return r.scratch.takeParked() }
+func (r *Reconciler) Parked() []string { return r.scratch.unpark() }

@@ -94,13 +94,13 @@ func (r *Reader) standingOfGone(ctx context.Context, id string) (plan.Standing, 
 	return plan.Gone, nil
 }
 
-// Decide calls plan.Decide with the times that the present clock would have recorded; see clock.Look.Dated.
-func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock.Look) plan.Plan {
+// Decide calls plan.Decide with the times that the present clock would have recorded; see clock.Reading.Dated.
+func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock.Reading) plan.Plan {
 	return plan.Decide(l.Dated(rec, sb), w, r.Policy(sb, l), l.Now)
 }
 
 // Policy returns what the configuration and the spec prescribe for a sandbox.
-func (r *Reader) Policy(sb store.Sandbox, l clock.Look) plan.Policy {
+func (r *Reader) Policy(sb store.Sandbox, l clock.Reading) plan.Policy {
 	s := r.o.Settings()
 	return plan.Policy{
 		IdleTTL: IdleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,

@@ -17,8 +17,8 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-// take runs one step. Each step may be repeated, also after a crash.
-func (p *pass) take(ctx context.Context, s plan.Step) error {
+// run executes one step. Each step may be repeated, also after a crash.
+func (p *pass) run(ctx context.Context, s plan.Step) error {
 	id := p.rec.ID
 	switch s.Kind {
 	case plan.MakeInputs:
@@ -99,7 +99,7 @@ func (p *pass) createNetwork(ctx context.Context) error {
 	}
 	n, err := p.o.Engine.CreateNetwork(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
-		return taken("network", spec.Name)
+		return nameTaken("network", spec.Name)
 	}
 	p.networkID = n.ID
 	return err
@@ -153,9 +153,9 @@ func prefixBits(services int) int {
 	return bits
 }
 
-// taken returns the error for a name that is taken by an object not known to be ours. Either our own create made it and the reply was lost;
-// then the next pass finds it by its labels. Or it belongs to others; then it is not touched.
-func taken(what, name string) error {
+// nameTaken returns the error for a name that belongs to an object which is not known to be ours. Either our own create made it and the
+// reply was lost; then the next pass finds it by its labels. Or it belongs to others; then it is not touched.
+func nameTaken(what, name string) error {
 	return fmt.Errorf("the name %s is taken by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
 }
 
@@ -173,7 +173,7 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 	}
 	p.made[s.Service], err = p.o.Engine.CreateContainer(ctx, spec)
 	if errdefs.IsAlreadyExists(err) {
-		return taken("container", spec.Name)
+		return nameTaken("container", spec.Name)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func judge(f *facts) []Finding {
 	a := &auditor{facts: f}
 	a.list = append(a.list, f.records.list...)
 	if len(f.records.instance.GetUuid()) == 0 {
-		a.say(hard, "I1", "instance", "", "the database has no UUID")
+		a.report(hard, "I1", "instance", "", "the database has no UUID")
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
 		if f.records.hidden[id] {
@@ -77,13 +77,13 @@ func (a *auditor) whileRebuilding() {
 
 func (a *auditor) sandbox(sb *sandbox) {
 	if !a.records.sandboxIDs[sb.id] {
-		a.say(hard, "I2", sandboxName(sb), "", "its ID is not reserved")
+		a.report(hard, "I2", sandboxName(sb), "", "its ID is not reserved")
 	}
 	if sb.gone() && sb.spec == nil && sb.desired == nil {
 		return // its history is being purged, which the next start would finish
 	}
 	if sb.spec == nil || sb.desired == nil || len(sb.events) == 0 {
-		a.say(hard, "I1", sandboxName(sb), "", "its record is incomplete: spec %t, intent %t, %d events", sb.spec != nil, sb.desired != nil, len(sb.events))
+		a.report(hard, "I1", sandboxName(sb), "", "its record is incomplete: spec %t, intent %t, %d events", sb.spec != nil, sb.desired != nil, len(sb.events))
 		return
 	}
 	a.sequence(sb)

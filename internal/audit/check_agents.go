@@ -39,13 +39,13 @@ func agentName(a *agent) string { return "agent " + a.id }
 
 func (a *auditor) agent(ag *agent) {
 	if !a.records.agentIDs[ag.id] {
-		a.say(hard, "I2", agentName(ag), "", "its ID is not reserved")
+		a.report(hard, "I2", agentName(ag), "", "its ID is not reserved")
 	}
 	if ag.desired.GetRun() == agentDelete {
 		return // parts of it may be removed already
 	}
 	if ag.spec == nil || ag.desired == nil || ag.status == nil {
-		a.say(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
+		a.report(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
 		return
 	}
 	a.incarnations(ag)
@@ -70,7 +70,7 @@ func incarnationOf(agentID, execID string) (n uint64, ok bool) {
 // incarnations checks I20: at most one process of an agent lives, the newest.
 func (a *auditor) incarnations(ag *agent) {
 	say := func(sev severity, format string, args ...any) {
-		a.say(sev, "I20", agentName(ag), ag.stamp(), format, args...)
+		a.report(sev, "I20", agentName(ag), ag.stamp(), format, args...)
 	}
 	st := ag.status
 	active := false
@@ -107,7 +107,7 @@ func (a *auditor) incarnations(ag *agent) {
 func (a *auditor) offsets(ag *agent) {
 	st, execID := ag.status, fmt.Sprintf("%s.%d", ag.id, ag.status.GetIncarnation())
 	say := func(sev severity, format string, args ...any) {
-		a.say(sev, "I21", agentName(ag), ag.stamp(), format, args...)
+		a.report(sev, "I21", agentName(ag), ag.stamp(), format, args...)
 	}
 	p := ag.position
 	if p != nil && p.GetIncarnation() != st.GetIncarnation() {
@@ -136,7 +136,7 @@ func (a *auditor) offsets(ag *agent) {
 
 // agentTransitions checks I22: the newest 1,000 exist without a gap, each is legal, and the last one leads to the state.
 func (a *auditor) agentTransitions(ag *agent) {
-	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I22", agentName(ag), "", format, args...) }
 	newest := ag.status.GetTransitions()
 	next := newest - min(newest, maxTransitions) + 1
 	at := agboxv1.AgentState(0)
@@ -157,7 +157,7 @@ func (a *auditor) agentTransitions(ag *agent) {
 
 // conversation checks I22: the events are in order, match the count, and end with the newest.
 func (a *auditor) conversation(ag *agent) {
-	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I22", agentName(ag), "", format, args...) }
 	st := ag.status
 	var n, last uint64
 	for _, ev := range ag.events {
@@ -175,7 +175,7 @@ func (a *auditor) conversation(ag *agent) {
 
 // prompts checks I22: each prompt is referenced by its ID, and none has a number beyond the count.
 func (a *auditor) prompts(ag *agent) {
-	say := func(format string, args ...any) { a.say(hard, "I22", agentName(ag), "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I22", agentName(ag), "", format, args...) }
 	for n, p := range ag.prompts {
 		if ref := ag.promptIDs[p.GetPromptId()]; ref.GetNumber() != n || n > ag.status.GetPrompts() {
 			say("prompt %q is number %d of %d, and %d by its ID", p.GetPromptId(), n, ag.status.GetPrompts(), ref.GetNumber())
@@ -192,7 +192,7 @@ func (a *auditor) agentNames() {
 			continue
 		}
 		if other := holders[name]; other != "" {
-			a.say(hard, "I3", "agent name "+name, "", "agents %s and %s both hold it", min(id, other), max(id, other))
+			a.report(hard, "I3", "agent name "+name, "", "agents %s and %s both hold it", min(id, other), max(id, other))
 		}
 		holders[name] = id
 	}

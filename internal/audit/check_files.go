@@ -42,7 +42,7 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 
 // activeExec checks I8.
 func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there bool) {
-	say := func(format string, args ...any) { a.say(flux, "I8", "exec "+e.id, sb.stamp(), format, args...) }
+	say := func(format string, args ...any) { a.report(flux, "I8", "exec "+e.id, sb.stamp(), format, args...) }
 	state := sb.state()
 	switch {
 	case there && !j.of(e.desired.GetNonce()):
@@ -65,13 +65,13 @@ func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there boo
 func (a *auditor) endWithoutJournal(e *execution) {
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
 	if state == agboxv1.ExecState_EXEC_STATE_FINISHED || code == codeRunFailed || e.end.GetStartedAt() != 0 {
-		a.say(flux, "I7", "exec "+e.id, "", "it ended %s %s, and there is no journal of it", state, code)
+		a.report(flux, "I7", "exec "+e.id, "", "it ended %s %s, and there is no journal of it", state, code)
 	}
 }
 
 // endWithJournal checks I7: the record matches the journal.
 func (a *auditor) endWithJournal(e *execution, j journalFile) {
-	say := func(format string, args ...any) { a.say(flux, "I7", "exec "+e.id, "", format, args...) }
+	say := func(format string, args ...any) { a.report(flux, "I7", "exec "+e.id, "", format, args...) }
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
 	finished, cancelled := state == agboxv1.ExecState_EXEC_STATE_FINISHED, state == agboxv1.ExecState_EXEC_STATE_CANCELLED
 	if !j.of(e.desired.GetNonce()) {
@@ -106,7 +106,7 @@ func (a *auditor) trueEnd(e *execution, j journalFile, say func(format string, a
 		say("it is recorded to run from %d to %d, and its journal says from %d to %d", e.end.GetStartedAt(), e.end.GetEndedAt(), j.StartedAt, j.EndedAt)
 	}
 	if e.end.GetStdoutDroppedBytes() != j.StdoutDropped || e.end.GetStderrDroppedBytes() != j.StderrDropped {
-		a.say(flux, "I10", "exec "+e.id, "", "%d and %d dropped bytes are on record, and its journal says %d and %d",
+		a.report(flux, "I10", "exec "+e.id, "", "%d and %d dropped bytes are on record, and its journal says %d and %d",
 			e.end.GetStdoutDroppedBytes(), e.end.GetStderrDroppedBytes(), j.StdoutDropped, j.StderrDropped)
 	}
 	finished := state == agboxv1.ExecState_EXEC_STATE_FINISHED
@@ -134,10 +134,10 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 	} {
 		size := d.sizes[l.file]
 		if size < l.bytes {
-			a.say(flux, "I10", "exec "+e.id, "", "%s has %d bytes, and its journal says %d", l.file, size, l.bytes)
+			a.report(flux, "I10", "exec "+e.id, "", "%s has %d bytes, and its journal says %d", l.file, size, l.bytes)
 		}
 		if l.dropped > 0 && !d.marked[l.file] {
-			a.say(flux, "I10", "exec "+e.id, "", "%d bytes of %s were dropped, and it does not end with the marker", l.dropped, l.file)
+			a.report(flux, "I10", "exec "+e.id, "", "%d bytes of %s were dropped, and it does not end with the marker", l.dropped, l.file)
 		}
 		res, isStream := d.streams[l.file]
 		if !isStream {
@@ -146,9 +146,9 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 		byItself := !j.Cancelled && !j.Stopped && j.ExitCode == 0 && !j.LogLimit && !j.LogLost
 		switch {
 		case len(res.Rest) > 0 && (l.dropped == 0 || !strings.HasPrefix(string(res.Rest), markerText)):
-			a.say(flux, "I11", "exec "+e.id, "", "%s differs from its program's output after byte %d: %.40q", l.file, res.Bytes, res.Rest)
+			a.report(flux, "I11", "exec "+e.id, "", "%s differs from its program's output after byte %d: %.40q", l.file, res.Bytes, res.Rest)
 		case byItself && !res.Complete && l.dropped == 0:
-			a.say(flux, "I11", "exec "+e.id, "", "%s ends after %d bytes, but its program wrote more and exited with code 0", l.file, res.Bytes)
+			a.report(flux, "I11", "exec "+e.id, "", "%s ends after %d bytes, but its program wrote more and exited with code 0", l.file, res.Bytes)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (a *auditor) directories() {
 	for name := range a.files.runs {
 		id, known := runs[name]
 		if !known {
-			a.say(flux, "I19", "record directory "+name, "", "it belongs to no sandbox on record")
+			a.report(flux, "I19", "record directory "+name, "", "it belongs to no sandbox on record")
 			continue
 		}
 		a.directory("record directory "+name, id)
@@ -182,9 +182,9 @@ func (a *auditor) directory(object, id string) {
 	sb := a.records.sandboxes[id]
 	switch {
 	case sb == nil && a.records.sandboxIDs[id], sb != nil && sb.gone():
-		a.say(flux, "I18", object, "", "its sandbox %s is deleted", id)
+		a.report(flux, "I18", object, "", "its sandbox %s is deleted", id)
 	case sb == nil:
-		a.say(flux, "I19", object, "", "sandbox %s is not on record", id)
+		a.report(flux, "I19", object, "", "sandbox %s is not on record", id)
 	}
 }
 
@@ -196,12 +196,12 @@ func (a *auditor) strangers(id string, d *logDir) {
 	}
 	for execID, j := range d.journals {
 		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
-			a.say(flux, "I9", "exec "+execID, "", "sandbox %s has a journal of it that says %q, and it is not on record", id, j.State)
+			a.report(flux, "I9", "exec "+execID, "", "sandbox %s has a journal of it that says %q, and it is not on record", id, j.State)
 		}
 	}
 	for execID := range d.locks {
 		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
-			a.say(flux, "I9", "exec "+execID, "", "sandbox %s has a lock of it, and it is not on record", id)
+			a.report(flux, "I9", "exec "+execID, "", "sandbox %s has a lock of it, and it is not on record", id)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (a *auditor) ledgerEntries() {
 	}
 	for id := range a.ledger {
 		if a.records.execRefs[id] == "" && !a.records.execIDs[id] {
-			a.say(flux, "I12", "exec "+id, "", "its program ran, and it is not on record")
+			a.report(flux, "I12", "exec "+id, "", "its program ran, and it is not on record")
 		}
 	}
 	for _, sb := range a.records.sandboxes {
@@ -229,7 +229,9 @@ func (a *auditor) ledgerEntries() {
 const LedgerPrefix = "led-"
 
 func (a *auditor) ledgerEntry(e *execution, l ledgerEntry) {
-	say := func(sev severity, format string, args ...any) { a.say(sev, "I12", "exec "+e.id, "", format, args...) }
+	say := func(sev severity, format string, args ...any) {
+		a.report(sev, "I12", "exec "+e.id, "", format, args...)
+	}
 	if l.starts > 1 {
 		say(hard, "its program was started %d times", l.starts)
 	}

@@ -21,7 +21,7 @@ func isExec(t agboxv1.EventType) bool { return t >= eventStarted && t <= eventCa
 
 // sequence checks I4: there is no gap except events dropped by the bound, and each event matches its key.
 func (a *auditor) sequence(sb *sandbox) {
-	say := func(format string, args ...any) { a.say(hard, "I4", sandboxName(sb), "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I4", sandboxName(sb), "", format, args...) }
 	next, before := uint64(1), int64(0)
 	for i, ev := range sb.events {
 		rebuilt := ev.GetEventType() == eventRebuilt
@@ -44,7 +44,7 @@ func (a *auditor) sequence(sb *sandbox) {
 		} else {
 			at := ev.GetOccurredAt().AsTime().UnixNano()
 			if at < before {
-				a.say(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
+				a.report(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
 			}
 			before = at
 		}
@@ -77,7 +77,7 @@ var moves = map[agboxv1.EventType]struct {
 
 // transitions checks I5: every event is legal after the previous ones, and the other records agree with the events.
 func (a *auditor) transitions(sb *sandbox) {
-	say := func(format string, args ...any) { a.say(hard, "I5", sandboxName(sb), "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I5", sandboxName(sb), "", format, args...) }
 	var at, before agboxv1.SandboxState // before: the state before the last failure
 	var run uint64                      // first event since which the state has not changed
 	for _, ev := range sb.events {
@@ -133,7 +133,7 @@ func (a *auditor) execs(sb *sandbox) {
 	for _, ev := range sb.events {
 		id := ev.GetExec().GetExecId()
 		if isExec(ev.GetEventType()) != (id != "") {
-			a.say(hard, "I6", sandboxName(sb), "", "event %d, %s, is about exec %q", ev.key, ev.GetEventType(), id)
+			a.report(hard, "I6", sandboxName(sb), "", "event %d, %s, is about exec %q", ev.key, ev.GetEventType(), id)
 		}
 		if id == "" {
 			continue
@@ -146,7 +146,7 @@ func (a *auditor) execs(sb *sandbox) {
 		t.n++
 		a.oneOfTwo(sb, t, ev)
 		if sb.execs[id] == nil {
-			a.say(hard, "I6", "exec "+id, "", "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
+			a.report(hard, "I6", "exec "+id, "", "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
 		}
 	}
 	for id, e := range sb.execs {
@@ -162,13 +162,13 @@ func (a *auditor) oneOfTwo(sb *sandbox, t *history, ev event) {
 	object := "exec " + ev.GetExec().GetExecId()
 	if ev.GetEventType() == eventStarted {
 		if t.start.SandboxEvent != nil || t.end.SandboxEvent != nil {
-			a.say(hard, "I6", object, "", "event %d of sandbox %s starts it, and it is not its first", ev.key, sb.id)
+			a.report(hard, "I6", object, "", "event %d of sandbox %s starts it, and it is not its first", ev.key, sb.id)
 		}
 		t.start = ev
 		return
 	}
 	if t.end.SandboxEvent != nil {
-		a.say(hard, "I6", object, "", "event %d of sandbox %s ends it again", ev.key, sb.id)
+		a.report(hard, "I6", object, "", "event %d of sandbox %s ends it again", ev.key, sb.id)
 	}
 	t.end = ev
 }
@@ -176,13 +176,13 @@ func (a *auditor) oneOfTwo(sb *sandbox, t *history, ev event) {
 // exec checks the records of one exec against its events, as far as the history is kept.
 func (a *auditor) exec(sb *sandbox, e *execution, t history) {
 	object := "exec " + e.id
-	say := func(format string, args ...any) { a.say(hard, "I6", object, "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I6", object, "", format, args...) }
 	if e.request == nil || e.desired == nil {
-		a.say(hard, "I1", object, "", "its record is incomplete: request %t, intent %t", e.request != nil, e.desired != nil)
+		a.report(hard, "I1", object, "", "its record is incomplete: request %t, intent %t", e.request != nil, e.desired != nil)
 		return
 	}
 	if !a.records.execIDs[e.id] {
-		a.say(hard, "I2", object, "", "its ID is not reserved")
+		a.report(hard, "I2", object, "", "its ID is not reserved")
 	}
 	if ref := a.records.execRefs[e.id]; ref != sb.id {
 		say("it is referred to as of sandbox %q, and is in sandbox %s", ref, sb.id)
@@ -221,7 +221,7 @@ var endStates = map[agboxv1.EventType]agboxv1.ExecState{
 }
 
 func (a *auditor) execEnd(e *execution, t history, forgotten uint64) {
-	say := func(format string, args ...any) { a.say(hard, "I6", "exec "+e.id, "", format, args...) }
+	say := func(format string, args ...any) { a.report(hard, "I6", "exec "+e.id, "", format, args...) }
 	state := agboxv1.ExecState(e.end.GetState())
 	if t.end.SandboxEvent == nil {
 		if e.end.GetSequence() > forgotten {
@@ -251,11 +251,11 @@ func (a *auditor) nameHolders() {
 		sb := a.records.sandboxes[id]
 		switch {
 		case sb == nil || sb.desired == nil || sb.gone():
-			a.say(hard, "I3", "name "+name, "", "sandbox %q holds it, which is not live", id)
+			a.report(hard, "I3", "name "+name, "", "sandbox %q holds it, which is not live", id)
 		case sb.desired.GetName() != name:
-			a.say(hard, "I3", "name "+name, "", "sandbox %s holds it, whose name is %q", id, sb.desired.GetName())
+			a.report(hard, "I3", "name "+name, "", "sandbox %s holds it, whose name is %q", id, sb.desired.GetName())
 		case sb.desired.GetRunState() == wantDelete:
-			a.say(hard, "I3", "name "+name, "", "sandbox %s holds it, which is being deleted", id)
+			a.report(hard, "I3", "name "+name, "", "sandbox %s holds it, which is being deleted", id)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (a *auditor) holdsName(sb *sandbox) {
 		return
 	}
 	if holder := a.records.names[name]; holder != sb.id {
-		a.say(hard, "I3", sandboxName(sb), "", "its name %q is held by %q", name, holder)
+		a.report(hard, "I3", sandboxName(sb), "", "its name %q is held by %q", name, holder)
 	}
 }
 
@@ -276,7 +276,7 @@ func (a *auditor) execReferences() {
 	for id, sandboxID := range a.records.execRefs {
 		sb := a.records.sandboxes[sandboxID]
 		if sb == nil || sb.execs[id] == nil {
-			a.say(hard, "I6", "exec "+id, "", "it is referred to as of sandbox %s, which has no such exec", sandboxID)
+			a.report(hard, "I6", "exec "+id, "", "it is referred to as of sandbox %s, which has no such exec", sandboxID)
 		}
 	}
 }

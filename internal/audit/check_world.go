@@ -69,7 +69,7 @@ func (a *auditor) readyInDocker(sb *sandbox, p parts) {
 	if restarts(sb.spec.GetRestartPolicy()) || sb.progress.GetRestartRun() != nil {
 		sev = note
 	}
-	say := func(format string, args ...any) { a.say(sev, "I14", sandboxName(sb), sb.stamp(), format, args...) }
+	say := func(format string, args ...any) { a.report(sev, "I14", sandboxName(sb), sb.stamp(), format, args...) }
 	if len(p.primaries) != 1 {
 		say("it is READY and has %d primary containers", len(p.primaries))
 		return
@@ -97,18 +97,18 @@ func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) 
 			return
 		}
 	}
-	a.say(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is reported READY, and its container does not run", s.GetName())
+	a.report(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is reported READY, and its container does not run", s.GetName())
 }
 
 // stoppedInDocker checks I15.
 func (a *auditor) stoppedInDocker(sb *sandbox, p parts) {
 	for _, c := range p.containers() {
 		if c.alive() {
-			a.say(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and container %s is %s", c.name(), c.State)
+			a.report(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and container %s is %s", c.name(), c.State)
 		}
 	}
 	if len(p.primaries) == 0 {
-		a.say(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and its primary container is gone")
+		a.report(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and its primary container is gone")
 	}
 }
 
@@ -116,11 +116,11 @@ func (a *auditor) stoppedInDocker(sb *sandbox, p parts) {
 func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
 	for _, c := range p.containers() {
 		if c.alive() && (!c.frozen() || sb.desired.GetDemotedAt() != 0) {
-			a.say(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED (demoted: %t), and container %s is %s", sb.desired.GetDemotedAt() != 0, c.name(), c.State)
+			a.report(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED (demoted: %t), and container %s is %s", sb.desired.GetDemotedAt() != 0, c.name(), c.State)
 		}
 	}
 	if len(p.primaries) == 0 {
-		a.say(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED, and its primary container is gone")
+		a.report(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED, and its primary container is gone")
 	}
 }
 
@@ -132,7 +132,7 @@ func (a *auditor) failedInDocker(sb *sandbox, p parts) {
 	}
 	for _, c := range p.containers() {
 		if c.alive() {
-			a.say(flux, "I17", sandboxName(sb), sb.stamp(), "it is FAILED, and container %s is %s", c.name(), c.State)
+			a.report(flux, "I17", sandboxName(sb), sb.stamp(), "it is FAILED, and container %s is %s", c.name(), c.State)
 		}
 	}
 }
@@ -149,10 +149,10 @@ func failedByCreate(sb *sandbox) bool {
 func (a *auditor) nothingInDocker(sb *sandbox, invariant, why string, p parts) {
 	sev := a.leftover(sb.id)
 	for _, c := range p.containers() {
-		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s exists", why, c.name())
+		a.report(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and container %s exists", why, c.name())
 	}
 	for _, n := range p.networks {
-		a.say(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s exists", why, n.Name)
+		a.report(sev, invariant, sandboxName(sb), sb.stamp(), "%s, and network %s exists", why, n.Name)
 	}
 }
 
@@ -170,7 +170,7 @@ func (a *auditor) withinSpec(sb *sandbox, p parts) {
 	if sb.gone() {
 		return
 	}
-	say := func(format string, args ...any) { a.say(flux, "I19", sandboxName(sb), sb.stamp(), format, args...) }
+	say := func(format string, args ...any) { a.report(flux, "I19", sandboxName(sb), sb.stamp(), format, args...) }
 	if len(p.primaries) > 1 || len(p.networks) > 1 {
 		say("it has %d primary containers and %d networks", len(p.primaries), len(p.networks))
 	}
@@ -192,9 +192,9 @@ func (a *auditor) objects() {
 		switch {
 		case a.records.sandboxes[id] != nil && a.records.sandboxes[id].desired != nil: // checked with it
 		case a.records.sandboxIDs[id]:
-			a.say(a.leftover(id), "I18", object, "", "its sandbox %s is deleted", id)
+			a.report(a.leftover(id), "I18", object, "", "its sandbox %s is deleted", id)
 		default:
-			a.say(flux, "I19", object, "", "its sandbox %q is not on record", id)
+			a.report(flux, "I19", object, "", "its sandbox %q is not on record", id)
 		}
 	}
 	for _, c := range a.world.containers {

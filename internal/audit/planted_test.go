@@ -360,7 +360,7 @@ func TestADifferenceMustPersist(t *testing.T) {
 		at = at.Add(after)
 		var s findings
 		if stamp != "" {
-			s.say(flux, "I14", "sandbox x", stamp, "it is dead")
+			s.report(flux, "I14", "sandbox x", stamp, "it is dead")
 		}
 		return settle(s.list, seen, at, 10*time.Second, true)
 	}

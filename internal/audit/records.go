@@ -148,7 +148,7 @@ func readRecords(path string) (r *records, err error) {
 }
 
 func (r *records) bad(object, format string, args ...any) {
-	r.say(hard, "I1", object, "", format, args...)
+	r.report(hard, "I1", object, "", format, args...)
 }
 
 func (r *records) sandbox(id string) *sandbox {
@@ -173,7 +173,7 @@ func (sb *sandbox) exec(id string) *execution {
 func (r *records) bucket(name string, b *bolt.Bucket) error {
 	read, id := r.reader(name)
 	if read == nil {
-		r.say(note, "I1", "bucket "+name, "", "this auditor does not check it")
+		r.report(note, "I1", "bucket "+name, "", "this auditor does not check it")
 		return nil
 	}
 	return b.ForEach(func(k, v []byte) error {

@@ -71,8 +71,8 @@ func (r Report) Write(w io.Writer) {
 // findings collects the findings of one round.
 type findings struct{ list []Finding }
 
-// say adds a finding. Two findings of one invariant, object and format are the same difference.
-func (s *findings) say(sev severity, invariant, object, stamp, format string, args ...any) {
+// report adds a finding. Two findings of one invariant, object and format are the same difference.
+func (s *findings) report(sev severity, invariant, object, stamp, format string, args ...any) {
 	s.list = append(s.list, Finding{
 		Invariant: invariant, Object: object, Problem: fmt.Sprintf(format, args...),
 		severity: sev, key: invariant + "\x00" + object + "\x00" + format, stamp: stamp,

@@ -201,7 +201,7 @@ func (r *replayed) apply(p []byte) error {
 // log checks I13: the log gives the content of the database. A snapshot newer than the copy of the database proves nothing.
 func (a *auditor) log() {
 	say := func(format string, args ...any) {
-		a.say(flux, "I13", "log", fmt.Sprint(a.records.txid), format, args...)
+		a.report(flux, "I13", "log", fmt.Sprint(a.records.txid), format, args...)
 	}
 	r := a.files.log
 	switch {

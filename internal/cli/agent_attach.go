@@ -89,11 +89,11 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 				}
 				continue
 			}
-			if err := at.say(ctx, line); err != nil {
+			if err := at.prompt(ctx, line); err != nil {
 				return err
 			}
 		case n := <-events:
-			if err := at.take(ctx, n); err != nil {
+			if err := at.handle(ctx, n); err != nil {
 				return err
 			}
 		case err := <-failed:
@@ -132,8 +132,8 @@ func (at *attached) typed() bool {
 	return ok && isTerminal(f)
 }
 
-// say queues a prompt. It prints a refusal and returns no error, so that the user can send another prompt.
-func (at *attached) say(ctx context.Context, text string) error {
+// prompt queues a prompt. It prints a refusal and returns no error, so that the user can send another prompt.
+func (at *attached) prompt(ctx context.Context, text string) error {
 	req := &agboxv1.PromptAgentRequest{AgentId: at.agent.GetAgentId(), Text: text, PromptId: uuid.NewString()}
 	at.asked, at.open[req.PromptId] = true, true
 	if at.typed() && isTerminal(at.Out) {

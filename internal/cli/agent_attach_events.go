@@ -49,7 +49,7 @@ func (at *attached) events(ctx context.Context, from uint64) (<-chan agentNews, 
 	return all, failed
 }
 
-func (at *attached) take(ctx context.Context, n agentNews) error {
+func (at *attached) handle(ctx context.Context, n agentNews) error {
 	if n.event == nil {
 		return at.aside(n.aside)
 	}

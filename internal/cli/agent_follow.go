@@ -39,7 +39,7 @@ func (f *followed) events(ctx context.Context, from uint64, lost func(one *agbox
 				return
 			}
 			if client.IsOutOfRange(err) {
-				err = f.look(ctx, lost)
+				err = f.refresh(ctx, lost)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -72,7 +72,7 @@ func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.
 			}
 			fallthrough
 		default:
-			lost, told = true, f.tellAway(ctx)
+			lost, told = true, f.printAway(ctx)
 		}
 	}
 }
@@ -101,8 +101,8 @@ func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool
 	return nil
 }
 
-// tellAway notifies the user unless the daemon answers.
-func (f *followed) tellAway(ctx context.Context) (told bool) {
+// printAway notifies the user unless the daemon answers.
+func (f *followed) printAway(ctx context.Context) (told bool) {
 	moment, cancel := context.WithTimeout(ctx, awayAfter)
 	defer cancel()
 	if _, err := f.conn.Ping(moment); err == nil || ctx.Err() != nil {
@@ -117,8 +117,8 @@ func awayText(one *agboxv1.AgentHandle) string {
 	return fmt.Sprintf("agboxd does not answer; agent %s continues, and its output is shown when agboxd answers again", agentName(one))
 }
 
-// look reads which turns have ended.
-func (f *followed) look(ctx context.Context, lost func(*agboxv1.AgentHandle)) error {
+// refresh reads which turns have ended.
+func (f *followed) refresh(ctx context.Context, lost func(*agboxv1.AgentHandle)) error {
 	one, err := f.conn.GetAgent(ctx, f.agentID)
 	if err != nil {
 		return err

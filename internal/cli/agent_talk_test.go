@@ -89,7 +89,7 @@ func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
 		created("m.2", "assistant", ""), part("m.2", 0, "text", "yes"), result("other", "end_turn", ""), result("mine", "end_turn", ""),
 	}
 	for i, e := range all {
-		if took := turn.takes(e); took != (i >= 2) {
+		if took := turn.accepts(e); took != (i >= 2) {
 			t.Errorf("event %d: takes %v", i, took)
 		}
 		done, err := turn.observe(e)

@@ -24,7 +24,7 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 		defer stop()
 	}
 	t := &turn{talk: newTalk(a.Out, a.Err), prompt: p.GetPromptId()}
-	quiet := a.tellTurn(waiting, cancel, one, t)
+	quiet := a.showWait(waiting, cancel, one, t)
 	err := a.followTurn(waiting, one, p.GetLastEventSequence(), t)
 	quiet()
 	if endErr := t.end(); err == nil {
@@ -66,8 +66,8 @@ type turn struct {
 	result *agboxv1.AgentResult
 }
 
-// takes reports whether an event belongs to the turn, which starts with the message of its prompt.
-func (t *turn) takes(e *agboxv1.AgentEvent) bool {
+// accepts reports whether an event belongs to the turn, which starts with the message of its prompt.
+func (t *turn) accepts(e *agboxv1.AgentEvent) bool {
 	if e.GetEventType() == agboxv1.AgentEventType_AGENT_MESSAGE_CREATED && e.GetMessage().GetPromptId() == t.prompt {
 		t.begun.Store(true)
 	}
@@ -78,7 +78,7 @@ func (t *turn) takes(e *agboxv1.AgentEvent) bool {
 // given again.
 func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
 	switch r := e.GetResult(); {
-	case !t.takes(e):
+	case !t.accepts(e):
 		return false, nil
 	case r == nil || r.GetPromptId() != t.prompt:
 		return false, t.show(e)
@@ -108,7 +108,7 @@ func (a *app) followTurn(ctx context.Context, one *agboxv1.AgentHandle, from uin
 		if err != nil {
 			return err
 		}
-		if t.takes(e) {
+		if t.accepts(e) {
 			a.notes.clear() // other turns are not shown: keep the note
 		}
 		if done, err := t.observe(e); done || err != nil {
@@ -127,9 +127,9 @@ const outputDropped = "some of the output was dropped before it was read: the ag
 // a prompt that is given arrive sooner.
 const looksIdle = 3
 
-// tellTurn regularly shows what the prompt waits for until the agent gets it, and ends the wait if the agent never will. The returned
+// showWait regularly shows what the prompt waits for until the agent gets it, and ends the wait if the agent never will. The returned
 // function stops it.
-func (a *app) tellTurn(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
+func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {

@@ -132,7 +132,7 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 		if err != nil {
 			sb = &agboxv1.SandboxHandle{SandboxId: id} // the delete was accepted; only the name is unknown
 		}
-		a.sayDeleting(sb, housed[id], o)
+		a.printDeleting(sb, housed[id], o)
 		gone = append(gone, sb)
 	}
 	return gone, err
@@ -176,7 +176,7 @@ func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string,
 		}
 		switch {
 		case err == nil:
-			a.sayDeleting(sb, housed[sb.GetSandboxId()], o)
+			a.printDeleting(sb, housed[sb.GetSandboxId()], o)
 			gone = append(gone, sb)
 		case o.ignore && a.sandboxKind().isNotFound(err):
 		case client.IsUnavailable(err) || ctx.Err() != nil:
@@ -189,8 +189,8 @@ func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string,
 	return gone, failed, nil
 }
 
-// sayDeleting prints what happens to the agents, and that the delete was accepted unless the command waits for its end.
-func (a *app) sayDeleting(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle, o deleteOptions) {
+// printDeleting prints what happens to the agents, and that the delete was accepted unless the command waits for its end.
+func (a *app) printDeleting(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle, o deleteOptions) {
 	if len(agents) > 0 {
 		fmt.Fprintf(a.Err, "sandbox/%s: %s\n", nameOrID(sb), fateOf(agents, sb, o.keepAgents))
 	}

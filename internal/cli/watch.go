@@ -118,7 +118,7 @@ func (w *tableWatch) follow(ctx context.Context, due <-chan time.Time) (done boo
 				w.unsubscribe(n.id)
 				continue
 			}
-			if w.look(ctx, n.id) != nil {
+			if w.refresh(ctx, n.id) != nil {
 				return false, nil // the next list returns the error
 			}
 			w.flush()
@@ -141,7 +141,7 @@ func (w *tableWatch) list(ctx context.Context) error {
 	}
 	for id := range w.ids {
 		if !listed[id] {
-			if err := w.look(ctx, id); err != nil {
+			if err := w.refresh(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -149,8 +149,8 @@ func (w *tableWatch) list(ctx context.Context) error {
 	return nil
 }
 
-// look reads one sandbox again, and ignores a purged one.
-func (w *tableWatch) look(ctx context.Context, id string) error {
+// refresh reads one sandbox again, and ignores a purged one.
+func (w *tableWatch) refresh(ctx context.Context, id string) error {
 	sb, err := w.c.GetSandbox(ctx, id)
 	if client.IsNotFound(err) {
 		w.unsubscribe(id)

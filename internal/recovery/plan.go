@@ -144,7 +144,7 @@ func (in Input) fromLog(k Known, now time.Time) Sandbox {
 		s.Record = in.stale(k.Record, now)
 		s.guess("record", "last_sequence", "state_changed_at", "deadline_at", "execs")
 	}
-	if k.leaves() {
+	if k.isDeleted() {
 		return s
 	}
 	have := map[string]bool{}

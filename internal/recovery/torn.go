@@ -15,9 +15,9 @@ import (
 
 // NeedsEngine reports whether the record alone must not be trusted: later changes of its sandbox, such as a stop, may be lost. A
 // requested delete is final and needs no engine.
-func (k Known) NeedsEngine() bool { return k.Torn && !k.leaves() }
+func (k Known) NeedsEngine() bool { return k.Torn && !k.isDeleted() }
 
-func (k Known) leaves() bool {
+func (k Known) isDeleted() bool {
 	return k.Record.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
@@ -27,7 +27,7 @@ func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
 	old := in.fromLog(k, now)
 	r := in.begin(f, p, now)
 	r.wasUp = wasUp(k.Record)
-	r.takeSpec(k.Record)
+	r.useSpec(k.Record)
 	rec := old.Record
 	rec.Spec, rec.Desired.ToolMounts = r.spec, r.tools
 	r.source = FromLog
@@ -44,8 +44,8 @@ func wasUp(rec *storev1.SandboxRecord) bool {
 	return rec.GetState() != int32(agboxv1.SandboxState_SANDBOX_STATE_PENDING) || rec.GetDesired().GetAttempt() == storev1.Attempt_ATTEMPT_RESUME
 }
 
-// takeSpec uses the record's spec if the containers were created from it, or if that is unknown.
-func (r *rebuild) takeSpec(rec *storev1.SandboxRecord) {
+// useSpec uses the record's spec if the containers were created from it, or if that is unknown.
+func (r *rebuild) useSpec(rec *storev1.SandboxRecord) {
 	r.spec, r.tools = proto.CloneOf(rec.GetSpec()), rec.GetDesired().GetToolMounts()
 	c := r.p.primary
 	if c == nil {

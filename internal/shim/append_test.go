@@ -82,7 +82,6 @@ func (b *box) tornAppends(rounds int) {
 	}
 	b.closeInbox(r)
 	b.ended(r)
-	b.acked(r)
 	if out, _ := b.logs(r); !strings.HasPrefix(out, fmt.Sprintf("%x", sum.Sum(nil))) {
 		b.Errorf("the command read something else: %s", out)
 	}

@@ -124,7 +124,7 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 			return err
 		}
 	}
-	if s.sig.take(sandboxStops) {
+	if s.sig.consume(sandboxStops) {
 		return errSettled // no command starts after the container has started to stop
 	}
 	err := s.rec.begin(time.Now().UnixNano())
@@ -162,7 +162,7 @@ func (s *supervisor) refuse(why error) error {
 func (s *supervisor) launch(at places, o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
-	s.stopping = s.sig.take(sandboxStops)
+	s.stopping = s.sig.consume(sandboxStops)
 	if s.stopping {
 		s.kill.why = byStop
 	} else if cancelled(s.ctl, s.request) {

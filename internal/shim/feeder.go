@@ -3,7 +3,6 @@ package shim
 import (
 	"errors"
 	"io/fs"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,16 +13,14 @@ import (
 // feeder copies the inbox of an exec into the standard input of its command, once, from start to end. It holds one piece at a time and
 // never blocks: data that the command has not read stays in the inbox. The methods of a nil feeder do nothing.
 type feeder struct {
-	ctl, logs int // directories
-	id        string
-	pipe      int // write end, non-blocking; -1 once it is closed
-	inbox     int // -1 while it does not exist
-	offset    int64
-	size      int64 // last observed size of the inbox, in bytes
-	closed    bool  // the inbox ends at size
-	acked     int64
-	ackAt     time.Time // next attempt to record the offset, after a full disk; zero: none
-	buf       []byte
+	ctl    int // directory
+	id     string
+	pipe   int // write end, non-blocking; -1 once it is closed
+	inbox  int // -1 while it does not exist
+	offset int64
+	size   int64 // last observed size of the inbox, in bytes
+	closed bool  // the inbox ends at size
+	buf    []byte
 }
 
 // feedPiece is the default capacity of a pipe, in bytes.
@@ -39,9 +36,9 @@ func (f *feeder) open(who passwd.Identity) (int, error) {
 	return p[0], nil
 }
 
-// look observes the size of the inbox and whether it is closed. It checks for the close first: data appended before a close is then
+// observe reads the size of the inbox and whether it is closed. It checks for the close first: data appended before a close is then
 // observed together with it.
-func (f *feeder) look() {
+func (f *feeder) observe() {
 	if f == nil || f.pipe < 0 {
 		return
 	}
@@ -109,7 +106,6 @@ func (f *feeder) feed(events int16) {
 		return
 	}
 	f.offset += int64(given)
-	f.ack(time.Now())
 	f.settle()
 }
 
@@ -118,34 +114,6 @@ func (f *feeder) settle() {
 	if f.closed && f.offset == f.size {
 		f.hangUp()
 	}
-}
-
-// ack records the number of bytes written to the command. On a full disk it schedules a retry.
-func (f *feeder) ack(now time.Time) {
-	f.ackAt = time.Time{}
-	if f.acked == f.offset {
-		return
-	}
-	if execjournal.Ack(f.logs, f.id, f.offset) != nil {
-		f.ackAt = now.Add(retryEvery)
-		return
-	}
-	f.acked = f.offset
-}
-
-// retry calls ack again once ackAt has passed.
-func (f *feeder) retry(now time.Time) {
-	if f != nil && !f.ackAt.IsZero() && !now.Before(f.ackAt) {
-		f.ack(now)
-	}
-}
-
-// due returns the time for the next call of retry; zero: none.
-func (f *feeder) due() time.Time {
-	if f == nil {
-		return time.Time{}
-	}
-	return f.ackAt
 }
 
 // hangUp closes standard input.

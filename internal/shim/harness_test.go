@@ -141,7 +141,7 @@ func (b *box) start(r execjournal.Request) execjournal.Request {
 
 func (b *box) look(r execjournal.Request) execjournal.Status {
 	b.Helper()
-	s, err := b.dir.Look(sandbox, r.ExecID, r.Nonce)
+	s, err := b.dir.Status(sandbox, r.ExecID, r.Nonce)
 	if err != nil {
 		b.Fatal(err)
 	}

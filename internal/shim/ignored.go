@@ -17,10 +17,10 @@ const (
 	lastSignal = 64
 )
 
-// heedSignals resets every ignored signal to its default action. Ignored signals are inherited from the engine, which a shell may have
+// handleSignals resets every ignored signal to its default action. Ignored signals are inherited from the engine, which a shell may have
 // started in the background, by every command, which would then not react to ^C. Package signal cannot reset signals that were ignored when
 // the runtime started, nor those that the runtime does not handle.
-func heedSignals() {
+func handleSignals() {
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		var now, byDefault sigaction
 		size := unsafe.Sizeof(now.mask)

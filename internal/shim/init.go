@@ -68,7 +68,7 @@ func runInit(at places, o options) int {
 	// A runtime may have left descriptors open; commands must not inherit them. Kernels before 5.11 lack CLOSE_RANGE_CLOEXEC, so there they
 	// stay open.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	heedSignals()
+	handleSignals()
 	sig, err := catch()
 	var stop int
 	if err == nil {
@@ -113,7 +113,7 @@ func (p *initProcess) loop() int {
 	for {
 		p.reap()
 		p.purge()
-		if p.sig.take(askedToEnd) || p.sig.take(interrupted) {
+		if p.sig.consume(askedToEnd) || p.sig.consume(interrupted) {
 			p.noteTerm()
 			p.drain()
 		}

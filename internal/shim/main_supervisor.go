@@ -38,7 +38,7 @@ func runMain(at places, o options) int {
 		say("start the main process: %v", err)
 		return exitCannotRun
 	}
-	if s.sig.take(sandboxStops) {
+	if s.sig.consume(sandboxStops) {
 		return stoppedEarly
 	}
 	if why := s.launch(); why != nil {
@@ -124,7 +124,7 @@ func (s *mainSupervisor) loop() int {
 	buf := make([]byte, 64<<10)
 	for {
 		s.reap()
-		if s.sig.take(sandboxStops) {
+		if s.sig.consume(sandboxStops) {
 			s.stopping, s.retryAt = true, time.Time{}
 			tree{root: os.Getpid()}.terminate()
 		}

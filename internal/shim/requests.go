@@ -47,7 +47,7 @@ func (p *initProcess) consider(name string) {
 	}
 	if name == execjournal.FullName {
 		for _, c := range p.children {
-			p.rouse(c)
+			p.signal(c)
 		}
 		return
 	}
@@ -70,7 +70,7 @@ func (p *initProcess) consider(name string) {
 // cancel after it has created the journal. Without a supervisor there is nothing to cancel: agboxd closes the fence.
 func (p *initProcess) cancel(id string) {
 	if c := p.children[id]; c != nil {
-		p.rouse(c)
+		p.signal(c)
 	}
 }
 
@@ -81,13 +81,13 @@ func (p *initProcess) feed(id string) {
 	if c == nil {
 		return
 	}
-	if now := p.inbox.filled(id); now != c.fed && p.rouse(c) {
+	if now := p.inbox.filled(id); now != c.fed && p.signal(c) {
 		c.fed = now
 	}
 }
 
-// rouse signals a supervisor to check its files, if the journal exists. It reports whether it sent the signal.
-func (p *initProcess) rouse(c *child) bool {
+// signal asks a supervisor to check its files, if the journal exists. It reports whether it sent the signal.
+func (p *initProcess) signal(c *child) bool {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	return err == nil && begun && unix.Kill(c.pid, unix.SIGTERM) == nil
 }

@@ -75,8 +75,8 @@ func (s *signals) clear() {
 	_, _ = unix.Read(s.fd, b[:])
 }
 
-// take reports whether a signal of the given index arrived since the last call.
-func (s *signals) take(kind int) bool { return s.flags[kind].Swap(false) }
+// consume reports whether a signal of the given index arrived since the last call.
+func (s *signals) consume(kind int) bool { return s.flags[kind].Swap(false) }
 
 // idleThreads is the number of threads that a loop needs besides its own, that of the signal receiver, which exists already, and that of
 // the runtime's monitor: one to run Go code while the loop polls, and one while the forwarder is in its write.

@@ -33,12 +33,12 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 		defer unix.Close(end)
 		s.streams[i], files[i+1] = st, end
 	}
-	s.heedQuota()
+	s.applyQuota()
 	if s.in != nil {
 		env = withShim(env)
 	}
 	s.pid, why = start(s.request.Command, s.request.Cwd, who, env, files)
-	s.in.look()
+	s.in.observe()
 	return why
 }
 
@@ -52,7 +52,7 @@ func (s *supervisor) input(at places, who passwd.Identity) (int, *startError) {
 		return -1, cannotRun("%v", err)
 	}
 	s.words = words
-	s.in = &feeder{ctl: s.ctl, logs: s.logDir, id: s.request.ExecID, pipe: -1, inbox: -1}
+	s.in = &feeder{ctl: s.ctl, id: s.request.ExecID, pipe: -1, inbox: -1}
 	fd, err := s.in.open(who)
 	if err != nil {
 		return -1, cannotRun("%v", err)

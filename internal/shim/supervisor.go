@@ -54,7 +54,6 @@ func (s *supervisor) loop() {
 			s.kill.step(now)
 		}
 		s.retry(now)
-		s.in.retry(now)
 		if !s.recorded && s.endable() {
 			s.finish(buf)
 		}
@@ -88,14 +87,14 @@ func (s *supervisor) reap() {
 
 // obey handles the signals from init and an exceeded log limit.
 func (s *supervisor) obey(now time.Time) {
-	if s.sig.take(askedToEnd) {
-		s.in.look()
-		s.heedQuota()
+	if s.sig.consume(askedToEnd) {
+		s.in.observe()
+		s.applyQuota()
 		if cancelled(s.ctl, s.request) {
 			s.end(byCancel, now)
 		}
 	}
-	if s.sig.take(sandboxStops) {
+	if s.sig.consume(sandboxStops) {
 		s.stopping = true
 		s.end(byStop, now)
 		if s.recorded && !s.alone {
@@ -129,9 +128,9 @@ func (s *supervisor) over() bool {
 	return false
 }
 
-// heedQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation and is kept; its outbox is
+// applyQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation and is kept; its outbox is
 // closed instead.
-func (s *supervisor) heedQuota() {
+func (s *supervisor) applyQuota() {
 	if full, err := execjournal.Exists(s.ctl, execjournal.FullName); err != nil || !full {
 		return
 	}
@@ -153,7 +152,7 @@ func (s *supervisor) wait(buf []byte) {
 	if s.retryAt.IsZero() && anyPending(s.copied()) {
 		s.later()
 	}
-	due := earlier(s.retryAt, s.in.due())
+	due := s.retryAt
 	if s.kill.why != notEnding && !s.alone {
 		due = earlier(due, s.kill.due)
 	}

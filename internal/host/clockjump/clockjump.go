@@ -36,7 +36,7 @@ type Reading struct {
 
 func (r Reading) bootedAt() time.Time { return r.Wall.Add(-r.SinceBoot) }
 
-// State is the verdict on the wall clock and its history. It is a value: Look returns the next State. The zero State has no history
+// State is the verdict on the wall clock and its history. It is a value: Observe returns the next State. The zero State has no history
 // and accepts the first reading; see Unrecorded.
 type State struct {
 	BootID string
@@ -126,8 +126,8 @@ type Event struct {
 // as uncertain as after a reboot.
 func Unrecorded() State { return State{BootID: "unrecorded"} }
 
-// Look processes a reading and returns the next State.
-func (s State) Look(r Reading, grace time.Duration) (State, []Event) {
+// Observe processes a reading and returns the next State.
+func (s State) Observe(r Reading, grace time.Duration) (State, []Event) {
 	var events []Event
 	switch s.BootID {
 	case "":

@@ -34,7 +34,7 @@ func newHost() *host {
 
 func (h *host) look() {
 	var events []Event
-	h.state, events = h.state.Look(h.Reading, grace)
+	h.state, events = h.state.Observe(h.Reading, grace)
 	for _, e := range events {
 		word := string(e.Kind)
 		if e.By != 0 {
@@ -210,14 +210,14 @@ func TestWhenDeadlinesWait(t *testing.T) {
 }
 
 func TestNoGraceIsNoWait(t *testing.T) {
-	s, _ := State{}.Look(Reading{Wall: start, BootID: "b"}, 0)
+	s, _ := State{}.Observe(Reading{Wall: start, BootID: "b"}, 0)
 	r := Reading{Wall: start.Add(2 * day), SinceBoot: time.Minute, Awake: time.Second, BootID: "b"}
-	s, events := s.Look(r, 0)
+	s, events := s.Observe(r, 0)
 	if want := []Kind{Suspend, Forward, Believed}; !slices.EqualFunc(events, want, func(e Event, k Kind) bool { return e.Kind == k }) || s.Left(r, 0) != 0 {
 		t.Errorf("%v, %v", events, s.Left(r, 0))
 	}
 	r.BootID = "c"
-	s, events = s.Look(r, 0)
+	s, events = s.Observe(r, 0)
 	if len(events) != 2 || s.Left(r, 0) != 0 {
 		t.Errorf("%v, %v", events, s.Left(r, 0))
 	}

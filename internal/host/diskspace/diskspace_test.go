@@ -90,7 +90,7 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 		t.Fatalf("%q, the ballast holds %d", why, w.ballast.held())
 	}
 	filler := smalldisk.Fill(t, dir)
-	w.Look()
+	w.Check()
 	if why := w.NoRoom(); !strings.Contains(why, "of the data directory has 0B left, less than disk.low_water (1.6MiB)") {
 		t.Fatal(why)
 	}
@@ -103,12 +103,12 @@ func TestADiskFillsAndEmpties(t *testing.T) {
 		t.Fatal("more was released than existed")
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib), 0o600))
-	w.Look()
+	w.Check()
 	if w.NoRoom() == "" || w.ballast.held() != 0 {
 		t.Fatal("there is no room yet")
 	}
 	must(t, os.Remove(filler))
-	w.Look()
+	w.Check()
 	if why := w.NoRoom(); why != "" || w.ballast.held() < mib {
 		t.Fatalf("with room again: %q, the ballast holds %d", why, w.ballast.held())
 	}
@@ -169,7 +169,7 @@ func TestFullDiskAtTheStartIsLow(t *testing.T) {
 		t.Error("an unfinished ballast takes the rest of the disk")
 	}
 	must(t, os.Remove(filler))
-	w.Look()
+	w.Check()
 	if why := w.NoRoom(); why != "" {
 		t.Error(why)
 	}
@@ -190,7 +190,7 @@ func TestTheBallastOfAnEarlierVersionIsReleased(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib/2), 0o600))
 	must(t, os.Remove(filler))
-	w.Look()
+	w.Check()
 	if info, err := os.Lstat(old); err != nil || !info.IsDir() || w.NoRoom() != "" {
 		t.Errorf("with room again the ballast is %v, %v: %s", info, err, w.NoRoom())
 	}

@@ -76,7 +76,7 @@ func New(o Options) *Watcher {
 		o.Logger = slog.Default()
 	}
 	w := &Watcher{o: o, ballast: ballast{path: o.Ballast}, lowWater: o.LowWater, noRoom: map[string]string{}}
-	w.Look()
+	w.Check()
 	return w
 }
 
@@ -89,7 +89,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			w.Look()
+			w.Check()
 		}
 	}
 }
@@ -158,8 +158,8 @@ func (w *Watcher) reserve(r Reading) int64 {
 	return Reserve(r.Total)
 }
 
-// Look reads and judges every place once. It must not be called concurrently.
-func (w *Watcher) Look() {
+// Check reads and judges every place once. It must not be called concurrently.
+func (w *Watcher) Check() {
 	before := w.NoRoom()
 	seen := map[uint64]bool{}
 	for i, p := range w.o.Places {

@@ -19,7 +19,6 @@ import (
 //	├──<exec_id>.ndjson                                                 shim: a FIFO that any process in the container may write lines to
 //	└──<exec_id>.words                                                  shim: the lines read from the FIFO, up to Request.OutboxLimitBytes
 //	<outputRoot>/<sandbox_id>/             /var/log/agents-sandbox/     (rw)
-//	└──<exec_id>.ack                                                    shim; decimal: bytes of the inbox written to the command's standard input
 //
 // The shim reads an inbox once, from start to end, into a pipe. When the supervisor dies, the pipe is closed and the process
 // tree is killed; the inbox is not read again. So an inbox need not survive a crash of the host, and is never flushed.
@@ -38,11 +37,8 @@ const (
 const (
 	inboxSuffix  = ".inbox"
 	closedSuffix = ".inbox.closed"
-	ackSuffix    = ".ack"
 	outboxSuffix = ".ndjson"
 	wordsSuffix  = ".words"
-	// maxAckBytes exceeds the length of any decimal number of bytes.
-	maxAckBytes = 32
 )
 
 // InboxName is the file in ctl/exec with the content of standard input.
@@ -50,9 +46,6 @@ func InboxName(execID string) string { return execID + inboxSuffix }
 
 // ClosedName is the file in ctl/exec that marks the inbox as complete.
 func ClosedName(execID string) string { return execID + closedSuffix }
-
-// AckName is the file in the log directory with the number of inbox bytes written to standard input.
-func AckName(execID string) string { return execID + ackSuffix }
 
 // OutboxName is the file in out/agents that programs write to.
 func OutboxName(execID string) string { return execID + outboxSuffix }

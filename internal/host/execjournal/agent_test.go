@@ -106,27 +106,6 @@ func TestForgetRemovesTheInbox(t *testing.T) {
 	}
 }
 
-func TestInboxAcked(t *testing.T) {
-	d, p := newDir(t)
-	if n, err := d.InboxAcked("box1", "a.1"); n != 0 || err != nil {
-		t.Errorf("none: %d, %v", n, err)
-	}
-	dir, err := openDir(p.Logs)
-	must(t, err)
-	for _, want := range []int64{0, 7, 1 << 40} {
-		must(t, Ack(dir, "a.1", want))
-		if n, err := d.InboxAcked("box1", "a.1"); n != want || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-	}
-	for _, bad := range []string{"", "-1", "1.5", "x", strings.Repeat("9", 20), strings.Repeat(" ", 100)} {
-		write(t, p.Logs, AckName("a.1"), bad)
-		if _, err := d.InboxAcked("box1", "a.1"); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-}
-
 func TestInboxNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.1.inbox": "a.1", "a.1.inbox.closed": "a.1", "a.1.json": "", "a.1.cancel": "", ".a.1.closed.tmp": "", ".inbox": "",
@@ -177,12 +156,12 @@ func TestRefusalOfAnOldShimSaysWhatToDo(t *testing.T) {
 	d, p := newDir(t)
 	const old = `{"version":1,"exec_id":"a.1","nonce":"%s","state":"ended","exit_code":126,"error_code":"EXEC_START_FAILED","error":%q}`
 	write(t, p.Logs, JournalName("a.1"), fmt.Sprintf(old, testNonce, "malformed: request version 2 is not supported"))
-	s, err := d.Look("box1", "a.1", testNonce)
+	s, err := d.Status("box1", "a.1", testNonce)
 	if err != nil || s.Phase != execphase.Ended || !strings.Contains(s.Journal.Error, "agbox apply --replace") || s.Journal.ErrorCode != ErrorStartFailed {
 		t.Errorf("%+v, %v", s, err)
 	}
 	write(t, p.Logs, JournalName("a.1"), fmt.Sprintf(old, testNonce, "malformed: command is empty"))
-	if s, err := d.Look("box1", "a.1", testNonce); err != nil || TooOld(s.Journal) || s.Journal.Error != "malformed: command is empty" {
+	if s, err := d.Status("box1", "a.1", testNonce); err != nil || TooOld(s.Journal) || s.Journal.Error != "malformed: command is empty" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -96,9 +96,9 @@ func (w *agentWatcher) lookup(ev event) (k agentKey, created bool) {
 	return agentKey{sandboxID, id}, ok
 }
 
-// agentOwner returns the exec whose output, outbox or acknowledged offset a file of that name is.
+// agentOwner returns the exec whose output or outbox a file of that name is.
 func agentOwner(name string) (string, bool) {
-	for _, suffix := range []string{StdoutName(""), wordsSuffix, outboxSuffix, ackSuffix} {
+	for _, suffix := range []string{StdoutName(""), wordsSuffix, outboxSuffix} {
 		if id, ok := strings.CutSuffix(name, suffix); ok {
 			return id, ValidExecID(id)
 		}

@@ -148,7 +148,7 @@ func TestLook(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d, p := newDir(t)
 			c.make(t, p.Logs)
-			s, err := d.Look("box1", "e1", testNonce)
+			s, err := d.Status("box1", "e1", testNonce)
 			if err != nil || s.Phase != c.want {
 				t.Fatalf("%v %q, %v; want %v", s.Phase, s.Problem, err, c.want)
 			}
@@ -186,7 +186,7 @@ func TestLookNeverReportsAnEndAsLost(t *testing.T) {
 			must(t, f.Close())
 		}()
 		for last := execphase.Running; last != execphase.Ended; {
-			s, err := d.Look("box1", "e1", testNonce)
+			s, err := d.Status("box1", "e1", testNonce)
 			must(t, err)
 			if last = s.Phase; last != execphase.Running && last != execphase.Ended {
 				t.Fatalf("round %d: %v", i, last)

@@ -43,7 +43,7 @@ func ProofFile(word string) string { return path.Join(path.Dir(ContainerCtl), wo
 
 // Proof is the progress of the proof of a runtime.
 type Proof struct {
-	// Proven: the runtime can run commands, and Look can determine whether they live.
+	// Proven: the runtime can run commands, and Status can determine whether they live.
 	Proven bool
 	// Awaited is what the host has not observed yet, while the proof continues.
 	Awaited string

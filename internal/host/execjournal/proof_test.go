@@ -38,7 +38,7 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 	}
 	want := func(when string, phase execphase.Phase) {
 		t.Helper()
-		s, err := d.Look("box1", "e1", testNonce)
+		s, err := d.Status("box1", "e1", testNonce)
 		must(t, err)
 		if s.Phase != phase {
 			t.Errorf("%s: %s, want %s", when, s.Phase, phase)
@@ -77,7 +77,7 @@ func TestLookWhereLocksAreNotSeen(t *testing.T) {
 		t.Error("the next run inherits the file")
 	}
 	write(t, p.Ctl, "exec/"+PrivateName, "{")
-	if s, err := d.Look("box1", "e1", testNonce); err == nil {
+	if s, err := d.Status("box1", "e1", testNonce); err == nil {
 		t.Errorf("a damaged file gives a verdict: %s", s.Phase)
 	}
 	write(t, p.Logs, JournalName("e1"), journal(StateEnded, testNonce))

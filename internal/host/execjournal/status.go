@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/execphase"
 )
 
-// Status is the state of an exec at the time of one Look.
+// Status is the state of an exec at the time of one call of Dir.Status.
 type Status struct {
 	Phase execphase.Phase
 	// Journal is set for Running, Lost, Ended and Closed.
@@ -20,9 +20,9 @@ type Status struct {
 	Problem string
 }
 
-// Look derives an exec's status from its files, without the engine and without waiting. A missing directory means
+// Status derives an exec's status from its files, without the engine and without waiting. A missing directory means
 // NotStarted. An error means that the files could not be read now: no verdict.
-func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
+func (d *Dir) Status(sandboxID, execID, nonce string) (Status, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return Status{}, err
 	}
@@ -34,12 +34,12 @@ func (d *Dir) Look(sandboxID, execID, nonce string) (Status, error) {
 		return Status{}, err
 	}
 	defer unix.Close(fd)
-	return d.look(fd, sandboxID, execID, nonce)
+	return d.statusIn(fd, sandboxID, execID, nonce)
 }
 
-// look reads the journal, probes for life, and reads the journal again. The supervisor records the end before it exits, so
+// statusIn reads the journal, probes for life, and reads the journal again. The supervisor records the end before it exits, so
 // the second read sees an end that came in between.
-func (d *Dir) look(dirfd int, sandboxID, execID, nonce string) (Status, error) {
+func (d *Dir) statusIn(dirfd int, sandboxID, execID, nonce string) (Status, error) {
 	s, err := readStatus(dirfd, execID, nonce)
 	if err != nil || s.Phase != execphase.Running {
 		return s, err
@@ -145,7 +145,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 	if err != nil {
 		return Status{}, unavailablef("close exec %s: %w", execID, err)
 	}
-	return d.look(fd, sandboxID, execID, nonce)
+	return d.statusIn(fd, sandboxID, execID, nonce)
 }
 
 // openLogs opens the log directory, and creates it if no container ever had it.

@@ -146,7 +146,7 @@ func (t *traces) output(dirfd int, name string) error {
 	data, err := ReadFile(dirfd, name, MaxJournalBytes)
 	var j Journal
 	if err == nil && len(data) == 0 {
-		return nil // closed on a full disk; Look returns Closed for it
+		return nil // closed on a full disk; Status returns Closed for it
 	}
 	if err == nil {
 		j, err = DecodeJournal(data, id)
@@ -154,7 +154,7 @@ func (t *traces) output(dirfd int, name string) error {
 	if err != nil {
 		return t.record(err)
 	}
-	s, err := t.dir.look(dirfd, t.sandboxID, id, j.Nonce)
+	s, err := t.dir.statusIn(dirfd, t.sandboxID, id, j.Nonce)
 	if err == nil && s.Phase != execphase.NotStarted && s.Phase != execphase.Foreign {
 		one.Journal, one.Running = &s.Journal, s.Phase == execphase.Running
 	}

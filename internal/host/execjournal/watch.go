@@ -28,7 +28,7 @@ type watcher struct {
 
 // Watch calls notify, from at most two goroutines, whenever a journal or a .lost marker was created in a watched log
 // directory, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec:
-// once at the start, and after an overflow. A notification only means that Look should be called: the exec may not exist.
+// once at the start, and after an overflow. A notification only means that Status should be called: the exec may not exist.
 // notify must not block. A directory for which no inotify instance or watch is available is polled ten times a second, and
 // more often while execs start and end; see Unwatched. At most one Watch may run.
 func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
@@ -79,7 +79,7 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	})
 }
 
-// AddWatch starts watching the log directory of sandboxID. Idempotent. Call Look after it: earlier changes are not
+// AddWatch starts watching the log directory of sandboxID. Idempotent. Call Status after it: earlier changes are not
 // reported. Without a running Watch the directory is watched when the next one starts. Errors: not found.
 func (d *Dir) AddWatch(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {

@@ -40,8 +40,8 @@ type meter struct {
 	texts       map[protoreflect.FullName]func([]byte) int64
 }
 
-// take subtracts the cost of a field.
-func (m *meter) take(cost int64, field string) error {
+// charge subtracts the cost of a field.
+func (m *meter) charge(cost int64, field string) error {
 	if m.left -= cost; m.left < 0 {
 		return &TooCostly{Field: field, Limit: m.limit}
 	}
@@ -73,28 +73,28 @@ func (m *meter) message(desc protoreflect.MessageDescriptor, b []byte, depth int
 func (m *meter) field(field protoreflect.FieldDescriptor, typ protowire.Type, value []byte, depth int) error {
 	cost := costOfValue + costOfByte*int64(len(value))
 	if field == nil { // kept as it is
-		return m.take(cost, "a field that this agboxd does not know")
+		return m.charge(cost, "a field that this agboxd does not know")
 	}
 	name := string(field.Name())
 	if typ != protowire.BytesType {
-		return m.take(cost, name)
+		return m.charge(cost, name)
 	}
 	inner, _ := protowire.ConsumeBytes(value)
 	if weigh := m.texts[field.FullName()]; weigh != nil {
-		return m.take(cost+weigh(inner), name)
+		return m.charge(cost+weigh(inner), name)
 	}
 	switch kind := field.Kind(); {
 	case field.IsMap():
-		return m.take(costOfMapEntry+cost, name)
+		return m.charge(costOfMapEntry+cost, name)
 	case kind == protoreflect.MessageKind:
-		if err := m.take(costOfMessage, name); err != nil {
+		if err := m.charge(costOfMessage, name); err != nil {
 			return err
 		}
 		return within(name, m.message(field.Message(), inner, depth+1))
 	case field.IsList() && kind != protoreflect.StringKind && kind != protoreflect.BytesKind: // packed: one byte may decode to a word
-		return m.take(costOfValue+costOfByte*8*int64(len(inner)), name)
+		return m.charge(costOfValue+costOfByte*8*int64(len(inner)), name)
 	}
-	return m.take(cost, name)
+	return m.charge(cost, name)
 }
 
 // within names the outer field of an error.

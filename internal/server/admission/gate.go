@@ -119,7 +119,7 @@ func (in *incoming) read(data []byte) error {
 		return err
 	}
 	if cost := l.Request - m.left; cost > l.Free {
-		if err := in.gate.take(in.ctx, cost, int64(len(data))); err != nil {
+		if err := in.gate.acquire(in.ctx, cost, int64(len(data))); err != nil {
 			return err
 		}
 		in.held = cost
@@ -127,7 +127,7 @@ func (in *incoming) read(data []byte) error {
 	return proto.Unmarshal(data, in.message)
 }
 
-func (g *Gate) take(ctx context.Context, cost, encoded int64) error {
+func (g *Gate) acquire(ctx context.Context, cost, encoded int64) error {
 	if g.memory.TryAcquire(cost) {
 		return nil
 	}

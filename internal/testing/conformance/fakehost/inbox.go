@@ -5,16 +5,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // inbox hands a command's inbox over to its standard input as it grows.
 type inbox struct {
-	file, closed, ack string
-	grown             chan struct{} // of size 1: look again
-	gone              chan struct{} // closed when the command has ended
+	file, closed string
+	grown        chan struct{} // of size 1: look again
+	gone         chan struct{} // closed when the command has ended
 }
 
 // openInbox returns the end that the command reads from, which is to be closed once the command has it.
@@ -25,7 +24,7 @@ func (b *box) openInbox(req execjournal.Request) (*inbox, *os.File, error) {
 	}
 	in := &inbox{
 		file: filepath.Join(b.ctl, execjournal.InboxName(req.ExecID)), closed: filepath.Join(b.ctl, execjournal.ClosedName(req.ExecID)),
-		ack: filepath.Join(b.logs, execjournal.AckName(req.ExecID)), grown: make(chan struct{}, 1), gone: make(chan struct{}),
+		grown: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	b.work.Go(func() {
 		defer func() { _ = w.Close() }() // the command's standard input ends
@@ -48,7 +47,7 @@ func (in *inbox) run(w io.Writer) {
 		last := err == nil
 		n, err := in.copy(w, offset)
 		offset += n
-		if err != nil || last || os.WriteFile(in.ack, []byte(strconv.FormatInt(offset, 10)), 0o600) != nil {
+		if err != nil || last {
 			return
 		}
 		select {
