@@ -33,6 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	fakehost.RunShim()
 	testscript.Main(m, map[string]func(){"agbox": func() { os.Exit(withSignals()) }})
 }
 
@@ -98,7 +99,7 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	engine.AddRemoteImage("remote:1", dockerx.Image{})
 	engine.PullDelay = 50 * time.Millisecond
 	engine.PullSteps = []dockerx.PullProgress{{Layers: 1, Current: 3 << 20, Total: 12 << 20}, {Layers: 1, Current: 12 << 20, Total: 12 << 20}}
-	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: fakehost.New(t, engine)}
+	w := &world{t: t, dir: dir, socket: filepath.Join(short, "s"), engine: engine, host: fakehost.New(engine)}
 	return w, w.start()
 }
 

@@ -31,7 +31,7 @@ const (
 var errSettled = errors.New("nothing to do")
 
 // runExec is the main function of an exec's supervisor. It returns settled or tryAgain.
-func runExec(at places, o options) int {
+func runExec(at Places, o options) int {
 	id := o.execID
 	score := startingOOMScore()
 	unix.CloseOnExec(lockFd)
@@ -74,13 +74,13 @@ func becomeSupervisor() (*signals, error) {
 }
 
 // prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
-func prepare(at places, o options, sig *signals) (*supervisor, error) {
+func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 	id := o.execID
-	ctl, err := openDir(at.ctl + "/" + execjournal.ExecDir)
+	ctl, err := openDir(at.Ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
 	}
-	logs, err := openDir(at.logs)
+	logs, err := openDir(at.Logs)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *supervisor) refuse(why error) error {
 //
 // launch reads the cancel file after the journal exists, and init signals the supervisor only if the journal exists. So launch or the
 // signal finds a cancel, whenever it is written.
-func (s *supervisor) launch(at places, o options) {
+func (s *supervisor) launch(at Places, o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
 	s.stopping = s.sig.consume(sandboxStops)

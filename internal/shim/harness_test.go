@@ -29,7 +29,7 @@ var verbs = []string{"init", "exec", "main", reserveVerb, "acp", "checkpoint", "
 func TestMain(m *testing.M) {
 	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains(verbs, os.Args[1]) {
 		dirs := strings.Split(at, ":")
-		os.Exit(run(os.Args[1:], places{ctl: dirs[0], logs: dirs[1], out: dirs[2]}))
+		os.Exit(Run(os.Args[1:], Places{Ctl: dirs[0], Logs: dirs[1], Out: dirs[2]}))
 	}
 	if os.Getenv(appenderEnv) != "" {
 		runAppender()

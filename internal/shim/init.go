@@ -29,7 +29,7 @@ const (
 //
 // All state in memory may be lost: it is derived from the files and from child processes, which die with PID 1.
 type initProcess struct {
-	places
+	places Places
 	options
 	logs  int // the log directory; -1 until it is open
 	stop  int // eventfd that all supervisors inherit; readable once the container stops
@@ -64,7 +64,7 @@ type child struct {
 	fed     fill // the inbox as last announced to the supervisor
 }
 
-func runInit(at places, o options) int {
+func runInit(at Places, o options) int {
 	// A runtime may have left descriptors open; commands must not inherit them. Kernels before 5.11 lack CLOSE_RANGE_CLOEXEC, so there they
 	// stay open.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
@@ -88,10 +88,10 @@ func runInit(at places, o options) int {
 	if err != nil {
 		say("read the OOM score: %v", err)
 	}
-	_ = unix.Unlink(filepath.Join(at.logs, execjournal.TerminatedName)) // left by an earlier run of the container, if any
+	_ = unix.Unlink(filepath.Join(at.Logs, execjournal.TerminatedName)) // left by an earlier run of the container, if any
 	p := &initProcess{
 		score:  score,
-		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.ctl),
+		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.Ctl),
 		children: make(map[string]*child), settled: make(map[string]fileID),
 		failures: make(map[string]int), busy: make(map[string]int), starting: starting{since: make(map[string]time.Time)},
 	}
@@ -131,7 +131,7 @@ func (p *initProcess) loop() int {
 // noteTerm creates a file which records that PID 1 received TERM or INT. agboxd uses it to distinguish docker stop from a crash.
 func (p *initProcess) noteTerm() {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Open(filepath.Join(p.places.logs, execjournal.TerminatedName), flags, 0o600)
+	fd, err := unix.Open(filepath.Join(p.places.Logs, execjournal.TerminatedName), flags, 0o600)
 	if err != nil {
 		say("note the TERM: %v", err)
 		return

@@ -16,20 +16,18 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// places holds the paths of the mounted directories. Tests use other directories.
-type places struct {
-	ctl, logs, out string
-}
+// Places holds the paths of the mounted directories.
+type Places struct{ Ctl, Logs, Out string }
 
 // Main runs the verb in args, the command line without the program's name; cmd/agbox-shim describes the verbs. It returns the exit code:
 // init and main return that of the main process, init without a main process returns 0 after an orderly stop, exec returns settled or
 // tryAgain, the verbs of an agent's programs return 0 or 1, and a usage error returns 2.
 func Main(args []string) int {
-	return run(args, places{ctl: execjournal.ContainerCtl, logs: execjournal.ContainerLogs, out: execjournal.ContainerOut})
+	return Run(args, Places{Ctl: execjournal.ContainerCtl, Logs: execjournal.ContainerLogs, Out: execjournal.ContainerOut})
 }
 
-// run is Main for other directories.
-func run(args []string, at places) int {
+// Run is Main for other directories, for tests without a container.
+func Run(args []string, at Places) int {
 	// One thread at a time runs Go code; the others wait in poll(2) or for a signal. More threads would only use up the pids limit.
 	runtime.GOMAXPROCS(1)
 	if isWord(args) {

@@ -30,7 +30,7 @@ type mainSupervisor struct {
 
 // runMain is the main function of the main process's supervisor. It returns the main process's exit code, 128 + signal if a signal killed
 // it, and 126 or 127 if it could not be started.
-func runMain(at places, o options) int {
+func runMain(at Places, o options) int {
 	score := startingOOMScore()
 	s := &mainSupervisor{options: o}
 	err := s.prepare(at)
@@ -49,12 +49,12 @@ func runMain(at places, o options) int {
 	return s.loop()
 }
 
-func (s *mainSupervisor) prepare(at places) error {
+func (s *mainSupervisor) prepare(at Places) error {
 	var err error
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	if s.logDir, err = openDir(at.logs); err != nil {
+	if s.logDir, err = openDir(at.Logs); err != nil {
 		return err
 	}
 	names := [2]string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)}

@@ -176,7 +176,7 @@ func TestUsage(t *testing.T) {
 		{"main"}, {"main", "--"}, {"main", "x", "--", "true"},
 		{"exec"}, {"exec", "../x"}, {"exec", "a", "b"}, {"exec", "a", "--", "b"}, {"exec", "--user=x"},
 	} {
-		if code := run(args, places{}); code != 2 {
+		if code := Run(args, Places{}); code != 2 {
 			t.Errorf("%q: %d", args, code)
 		}
 	}

@@ -192,7 +192,7 @@ func (p *initProcess) openLogs() bool {
 	if p.logs >= 0 {
 		return true
 	}
-	fd, err := openDir(p.places.logs)
+	fd, err := openDir(p.places.Logs)
 	if err != nil {
 		say("%v", err)
 		return false

@@ -10,7 +10,7 @@ import (
 )
 
 // spawn opens the command's three descriptors and starts the command.
-func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
+func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 	env := environment(os.Environ(), who, s.request.Env)
 	stdin, why := s.input(at, who)
 	if why != nil {
@@ -43,11 +43,11 @@ func (s *supervisor) spawn(at places, who passwd.Identity) *startError {
 }
 
 // input opens the command's standard input. If the request has an inbox, it also creates the outbox.
-func (s *supervisor) input(at places, who passwd.Identity) (int, *startError) {
+func (s *supervisor) input(at Places, who passwd.Identity) (int, *startError) {
 	if !s.request.Inbox {
 		return openNull()
 	}
-	words, err := makeOutbox(at.out, s.request.ExecID, s.request.OutboxLimitBytes)
+	words, err := makeOutbox(at.Out, s.request.ExecID, s.request.OutboxLimitBytes)
 	if err != nil {
 		return -1, cannotRun("%v", err)
 	}

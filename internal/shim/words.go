@@ -34,7 +34,7 @@ func isWord(args []string) bool {
 
 // runWord appends a word to the outbox of the exec that it is called in. It reads standard input only if the text is "-", because standard
 // input may be the agent's own, with its prompts.
-func runWord(at places, args []string, stdin io.Reader) int {
+func runWord(at Places, args []string, stdin io.Reader) int {
 	w, text := word{Type: args[0]}, ""
 	switch {
 	case len(args) == 2:
@@ -65,7 +65,7 @@ func runWord(at places, args []string, stdin io.Reader) int {
 	return 0
 }
 
-func speak(at places, w word) error {
+func speak(at Places, w word) error {
 	id := os.Getenv(execjournal.ExecIDEnv)
 	if !execjournal.ValidExecID(id) {
 		return fmt.Errorf("this is no agent: %s is not set", execjournal.ExecIDEnv)
@@ -76,5 +76,5 @@ func speak(at places, w word) error {
 	if err := e.Encode(w); err != nil {
 		return err
 	}
-	return appendOutbox(at.out, id, bytes.TrimSuffix(line.Bytes(), []byte("\n")))
+	return appendOutbox(at.Out, id, bytes.TrimSuffix(line.Bytes(), []byte("\n")))
 }

@@ -29,6 +29,11 @@ import (
 // fakeImage is there; nothing else is.
 const fakeImage = "agbox-base:dev"
 
+func TestMain(m *testing.M) {
+	fakehost.RunShim()
+	os.Exit(m.Run())
+}
+
 func TestOnTheFakeEngine(t *testing.T) {
 	Run(t, Target{Start: startFake, Image: fakeImage, MissingImage: "missing:1"})
 }
@@ -52,7 +57,7 @@ func startFake(t testing.TB, s Settings) Daemon {
 	}
 	d := &fakeDaemon{t: t, settings: s, dir: t.TempDir(), socket: filepath.Join(short, "s"), engine: dockertest.NewFake()}
 	d.engine.AddImage(fakeImage, dockerx.Image{})
-	d.host = fakehost.New(t, d.engine)
+	d.host = fakehost.New(d.engine)
 	t.Cleanup(func() {
 		d.Stop(t)
 		d.host.Close()
