@@ -135,7 +135,7 @@ const reasonWithdrawn = "verdict_withdrawn"
 // judgedMissing returns p with the failure of a sandbox whose part is missing. withdraw reverts it if the part is observed again.
 func (p Plan) judgedMissing(r Record, code, text string) Plan {
 	p.After.Progress = copyOf(r.Progress)
-	p.After.Progress.Missing = true
+	p.After.Progress.Missing, p.After.Progress.MissingFrom = true, r.State
 	return p.with(failed(code, text))
 }
 
@@ -164,12 +164,16 @@ func (r Record) isContradicted(mine parts) bool {
 // beforeVerdict returns the record without the verdict of absence.
 func (r Record) beforeVerdict() Record {
 	r.State, r.Progress = stateBefore(r), copyOf(r.Progress)
-	r.Progress.Missing = false
+	r.Progress.Missing, r.Progress.MissingFrom = false, agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
 	return r
 }
 
-// stateBefore returns the state of a sandbox before a verdict of absence, derived from its intent.
+// stateBefore returns the state of a sandbox before a verdict of absence: the recorded one, unless the intent has changed since. A record
+// of an earlier version has none; then it is derived from the intent.
 func stateBefore(r Record) agboxv1.SandboxState {
+	if from := r.Progress.GetMissingFrom(); sandboxstate.Allows(from, r.Desired) {
+		return from
+	}
 	if r.Desired == storev1.RunState_RUN_STATE_RUN && r.ErrorCode == CodeResumeFailed {
 		return agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	}

@@ -198,7 +198,32 @@ func TestDecideADeleteForAWrongVerdict(t *testing.T) {
 	}
 }
 
-// A withdrawn verdict restores the desired state, not the observed one.
+// TestAWithdrawalRestoresTheStateBefore: a sandbox that was to be stopped or paused, and was not yet, is READY again.
+func TestAWithdrawalRestoresTheStateBefore(t *testing.T) {
+	const pause, paused = storev1.RunState_RUN_STATE_PAUSE, agboxv1.SandboxState_SANDBOX_STATE_PAUSED
+	for _, c := range []struct {
+		from    agboxv1.SandboxState
+		desired storev1.RunState // when it is withdrawn
+		want    agboxv1.SandboxState
+	}{
+		{ready, run, ready}, {ready, halt, ready}, {ready, pause, ready}, {paused, pause, paused}, {paused, halt, paused}, {halted, halt, halted},
+		{paused, run, ready}, {halted, run, ready},
+	} {
+		s := known()
+		s.r.State, s.r.Desired = c.from, c.desired
+		p := Plan{}.judgedMissing(s.r, CodeContainerMissing, "it is missing")
+		s.r.State, s.r.ErrorCode, s.r.Progress = bad, CodeContainerMissing, p.After.Progress
+		p = Decide(s.r, s.w, s.p, now)
+		if len(p.Steps) > 0 || len(p.After.Events) != 1 || p.After.Events[0].GetSandboxState() != c.want {
+			t.Errorf("from %s, and %s is wanted: %+v", c.from, c.desired, p)
+		}
+		if p.After.Progress.GetMissing() || p.After.Progress.GetMissingFrom() != 0 {
+			t.Errorf("the verdict is left: %v", p.After.Progress)
+		}
+	}
+}
+
+// A record of an earlier version does not name the state before: the desired state is restored.
 func TestAWithdrawalRestoresTheStateOfItsIntent(t *testing.T) {
 	for desired, want := range map[storev1.RunState]agboxv1.SandboxState{
 		run: ready, halt: halted, storev1.RunState_RUN_STATE_PAUSE: agboxv1.SandboxState_SANDBOX_STATE_PAUSED,

@@ -837,7 +837,9 @@ type Progress struct {
 	// This run started with a thaw: services that are alive and have an event are as before the pause.
 	Thawed bool `protobuf:"varint,10,opt,name=thawed,proto3" json:"thawed,omitempty"`
 	// The sandbox is FAILED because the engine did not show one of its objects. The failure is withdrawn if the engine shows it again.
-	Missing       bool `protobuf:"varint,11,opt,name=missing,proto3" json:"missing,omitempty"`
+	Missing bool `protobuf:"varint,11,opt,name=missing,proto3" json:"missing,omitempty"`
+	// The state before that failure, which its withdrawal restores; unspecified in records of earlier versions.
+	MissingFrom   v1.SandboxState `protobuf:"varint,12,opt,name=missing_from,json=missingFrom,proto3,enum=agbox.v1.SandboxState" json:"missing_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,6 +949,13 @@ func (x *Progress) GetMissing() bool {
 		return x.Missing
 	}
 	return false
+}
+
+func (x *Progress) GetMissingFrom() v1.SandboxState {
+	if x != nil {
+		return x.MissingFrom
+	}
+	return v1.SandboxState(0)
 }
 
 type ServiceProgress struct {
@@ -2053,7 +2062,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\x80\x04\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xbb\x04\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -2068,7 +2077,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\bstopping\x18\t \x01(\bR\bstopping\x12\x16\n" +
 	"\x06thawed\x18\n" +
 	" \x01(\bR\x06thawed\x12\x18\n" +
-	"\amissing\x18\v \x01(\bR\amissing\x1a\\\n" +
+	"\amissing\x18\v \x01(\bR\amissing\x129\n" +
+	"\fmissing_from\x18\f \x01(\x0e2\x16.agbox.v1.SandboxStateR\vmissingFrom\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +
@@ -2223,8 +2233,9 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	nil,                          // 25: agbox.store.v1.Objects.ServiceIdsEntry
 	nil,                          // 26: agbox.store.v1.Progress.ServicesEntry
 	(*v1.RehydratedDetails)(nil), // 27: agbox.v1.RehydratedDetails
-	(*v1.CreateSpec)(nil),        // 28: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 29: agbox.v1.CreateExecRequest
+	(v1.SandboxState)(0),         // 28: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 29: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 30: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
@@ -2241,24 +2252,25 @@ var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	26, // 11: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
 	13, // 12: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
 	14, // 13: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	2,  // 14: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	13, // 15: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	17, // 16: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
-	16, // 17: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
-	18, // 18: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
-	16, // 19: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	28, // 20: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 21: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	11, // 22: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	29, // 23: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	21, // 24: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	22, // 25: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	12, // 26: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	28, // 14: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	2,  // 15: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	13, // 16: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	17, // 17: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	16, // 18: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	18, // 19: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	16, // 20: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	29, // 21: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 22: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	11, // 23: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	30, // 24: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	21, // 25: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	22, // 26: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	12, // 27: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
