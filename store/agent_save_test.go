@@ -19,17 +19,19 @@ func withBusy(t *testing.T, nudge string) *Store {
 	return s
 }
 
-// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt requested by a client ends the prompt, one for saving work does not.
+// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt requested by a client ends the prompt, one for saving work does not. Work is saved
+// after the latter, also if the turn completed.
 func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		ask     func(*Store) error
 		outcome string
 		want    int
+		save    bool
 	}{
-		{"the daemon's", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "interrupted", 1},
-		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "end_turn", 0},
-		{"somebody's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0},
+		{"the daemon's", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "interrupted", 1, true},
+		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "end_turn", 0, true},
+		{"somebody's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0, false},
 		{"somebody's after the daemon's", func(s *Store) error {
 			_, err := s.RequestFreeze(ctx, "agent")
 			must(t, err)
@@ -38,15 +40,15 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 				t.Error("nothing new")
 			}
 			return err
-		}, "interrupted", 0},
-		{"nobody's", func(*Store) error { return nil }, "interrupted", 0},
+		}, "interrupted", 0, false},
+		{"nobody's", func(*Store) error { return nil }, "interrupted", 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := withBusy(t, "")
 			must(t, row.ask(s))
 			ingest(t, s, "agent", resultOutput(row.outcome))
-			if a := agent1(t, s, "agent"); a.Queued != row.want || a.Status.GetState() != agentIdle {
-				t.Errorf("%d wait, it is %s", a.Queued, a.Status.GetState())
+			if a := agent1(t, s, "agent"); a.Queued != row.want || a.Status.GetState() != agentIdle || a.Desired.GetInterruptToSave() != row.save {
+				t.Errorf("%d wait, it is %s, to be saved: %t", a.Queued, a.Status.GetState(), a.Desired.GetInterruptToSave())
 			}
 			events := agentEvents(t, s, "agent")
 			if r := events[len(events)-2].GetResult(); r == nil || r.GetAgain() != (row.want == 1) {

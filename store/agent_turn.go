@@ -18,7 +18,8 @@ const (
 	maxClaims = 2
 )
 
-// endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, the prompt may be delivered again.
+// endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
+// may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	promptID := d.Status.GetPromptId()
 	n, p, err := d.claimed()
@@ -32,7 +33,6 @@ func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
 		return d.giveBack(n, p, false)
 	}
-	d.Desired.InterruptToSave = false // nothing to save
 	return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 }
 
