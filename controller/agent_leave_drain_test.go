@@ -92,6 +92,29 @@ func TestADrainThatEndsDuringASave(t *testing.T) {
 	}
 }
 
+// TestASaveThatIsFrozenGoesOn: the drain does not wait for it, and it goes on after a resume.
+func TestASaveThatIsFrozenGoesOn(t *testing.T) {
+	withAgent(t, &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "3000", "0"}}, func(t *testing.T, p *player, box, id string) {
+		p.prompt(t, id, "deaf")
+		pass(100 * time.Millisecond)
+		p.drain(t, store.DrainOptions{Wait: time.Second, SaveAll: 10 * time.Second})
+		pass(6500 * time.Millisecond) // its process has ended, and its work is being saved
+		if _, err := p.store.RequestPause(context.Background(), box, "pause_requested"); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		p.wantDrain(t, "DONE parked:0 saved:0 not:0 busy:0")
+		if _, err := p.store.RequestResume(context.Background(), box); err != nil {
+			t.Fatal(err)
+		}
+		pass(20 * time.Second)
+		p.wantAgent(t, id, agentStopped)
+		if got := p.agent(t, id).Status.GetSaved(); got != store.Saved {
+			t.Errorf("its work is %q", got)
+		}
+	})
+}
+
 // A container that is gone ends the save command, and the delete removes the files: the drain waits for neither.
 func TestASaveWhoseSandboxVanishesIsGivenUp(t *testing.T) {
 	for _, files := range []bool{true, false} {

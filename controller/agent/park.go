@@ -127,13 +127,15 @@ func (v *Observation) observePark(ctx context.Context) {
 		v.World.Draining = true
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
+		if v.World.Parking && d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING { // also DONE: its process may have been frozen meanwhile
+			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
+		}
 		if v.savesFor(d) {
 			left := max(agentplan.InterruptGrace-sinceSaving(d, v.at), 0)
 			if v.World.TurnEnds {
 				left = min(left, v.World.TurnLeft)
 			}
 			v.World.TurnEnds, v.World.TurnLeft = true, left
-			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
 		}
 	}
 	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
