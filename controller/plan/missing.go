@@ -32,8 +32,7 @@ func Lacks(r Record, w World) string {
 	if r.Desired != storev1.RunState_RUN_STATE_RUN {
 		return ""
 	}
-	recovering := r.Recover && r.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING // the resume creates the network again
-	if mine.network == nil && !recovering && (r.hadPrimary() || len(w.Containers) > 0) {
+	if mine.network == nil && (r.hadPrimary() || len(w.Containers) > 0) {
 		return "the network"
 	}
 	for _, s := range r.Wanted.Services {

@@ -136,9 +136,10 @@ func TestDecideInDoubt(t *testing.T) {
 		}, "stop-dead"},
 
 		{"recover: started again", recovering, "start-container:c1 release:c1 READY life:1"},
+		{"recover, and its network is not seen: no step", func(s *scene) { recovering(s); s.w.Networks = nil }, "next:10s"},
 		{"recover without its network: made again, connected, started", func(s *scene) {
 			recovering(s)
-			s.w.Networks = nil
+			s.w.Networks, s.w.Doubt = nil, ""
 		}, "create-network connect-network:c1 start-container:c1 release:c1 READY life:1"},
 		{"recover while the failure stops it: waits", func(s *scene) { recovering(s); s.w.Stopping = []string{"c1"} }, ""},
 		{"recover of one that still runs for its failure: stopped first", func(s *scene) {
