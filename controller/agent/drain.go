@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -29,8 +30,8 @@ type Drainer struct {
 	drained func(exit bool)
 }
 
-// NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained when a drain is DONE, with the
-// exit that its caller requested; drained must not block, and may be nil.
+// NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained once or more when a drain is
+// DONE, with the exit that its caller requested; drained must not block, and may be nil.
 func NewDrainer(r *Reconciler, s DrainStore, q Queue, drained func(exit bool)) *Drainer {
 	return &Drainer{cfg: r.cfg, agents: r, store: s, queue: q, drained: drained}
 }
@@ -79,24 +80,34 @@ func (d *Drainer) Status() *agboxv1.DrainStatus {
 
 // BusyAgents returns the IDs of the agents in a turn, sorted.
 func (d *Drainer) BusyAgents() []string {
-	return d.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY)
+	return slices.Sorted(d.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY))
 }
 
-// agentsIn returns the live agents in one of the given states. It leaves out agents in a paused sandbox: they lose nothing, and their
-// processes cannot react to a nudge.
-func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) (ids []string) {
-	for _, id := range d.cfg.Store.LiveAgentIDs() {
-		a, err := d.cfg.Store.Agent(ctx, id)
-		if err != nil || !slices.Contains(states, a.Status.GetState()) {
-			continue
-		}
-		if sb, err := d.store.Sandbox(ctx, a.SandboxID); err == nil && isAsleep(sb.Desired.GetRunState(), sb.State) {
-			continue
-		}
-		ids = append(ids, id)
+// anyIn reports whether a live agent is in one of the given states. It reads no more agents than it needs: each end of a process adds the
+// key of the drain.
+func (d *Drainer) anyIn(ctx context.Context, states ...agboxv1.AgentState) bool {
+	for range d.agentsIn(ctx, states...) {
+		return true
 	}
-	slices.Sort(ids)
-	return ids
+	return false
+}
+
+// agentsIn returns the live agents in one of the given states, unordered. It leaves out agents in a paused sandbox: they lose nothing, and their
+// processes cannot react to a nudge.
+func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, id := range d.cfg.Store.LiveAgentIDs() {
+			a, err := d.cfg.Store.Agent(ctx, id)
+			if err != nil || !slices.Contains(states, a.Status.GetState()) {
+				continue
+			}
+			sb, err := d.store.Sandbox(ctx, a.SandboxID)
+			asleep := err == nil && isAsleep(sb.Desired.GetRunState(), sb.State)
+			if !asleep && !yield(id) {
+				return
+			}
+		}
+	}
 }
 
 // Changed enqueues the drain, if there is one: the state of an agent or of a sandbox has changed.
@@ -109,13 +120,19 @@ func (d *Drainer) Changed() {
 // Reconcile makes one pass over the drain.
 func (d *Drainer) Reconcile(ctx context.Context, _ string) (queue.Result, error) {
 	rec := d.cfg.Store.Drain()
-	if rec == nil || rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE {
+	if rec == nil {
+		return queue.Result{}, nil
+	}
+	if rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE { // here and not after the commit, whose reply may be lost
+		if d.drained != nil {
+			d.drained(rec.GetExit())
+		}
 		return queue.Result{}, nil
 	}
 	at := d.cfg.Clock.Read()
 	next, left := agentplan.Drain{
 		Mode: rec.GetMode(), Phase: rec.GetPhase(), WaitLeft: waitLeft(rec, at), SaveLeft: saveLeft(rec, at),
-		Alive: len(d.agentsIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY)) > 0,
+		Alive: d.anyIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY),
 	}.Next()
 	if next == rec.GetPhase() {
 		return queue.Result{Next: left}, nil
@@ -150,9 +167,6 @@ func (d *Drainer) enterPhase(ctx context.Context, rec *storev1.DrainRecord, next
 	if changed {
 		d.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
 		d.cfg.Metrics.Drained(next.String())
-	}
-	if next == agboxv1.DrainPhase_DRAIN_PHASE_DONE && d.drained != nil {
-		d.drained(rec.GetExit())
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type Clock struct {
 	last   clockjump.Reading
 	awake  time.Time // wall time after the last jump, or at the start: earlier readings are unknown
 	jumps  int
-	events []clockjump.Event // not returned by take yet
+	events []clockjump.Event // not returned by drain yet
 }
 
 // Reading is one reading of the clock. A pass decides everything by one reading.
