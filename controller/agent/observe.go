@@ -172,6 +172,9 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 		if end.GetErrorCode() == plan.CodeExecStartFailed {
 			v.World.Error = end.GetErrorMessage()
 		}
+		if end.GetOomKilled() {
+			v.World.Killed = end.GetErrorMessage()
+		}
 		return nil
 	}
 	status, err := v.o.files.Status(ex.SandboxID, ex.ID, ex.Desired.GetNonce())

@@ -50,8 +50,10 @@ func (w World) died(r Record) string {
 	case agboxv1.AgentState_AGENT_STATE_STARTING:
 		text += " before it was ready"
 	}
-	if w.Words != "" {
-		text += ": " + w.Words
+	for _, why := range []string{w.Killed, w.Words} {
+		if why != "" {
+			text += ": " + why
+		}
 	}
 	return text
 }

@@ -78,6 +78,8 @@ type World struct {
 	Lost, Cancelled bool
 	// Error is why it could not start; empty otherwise.
 	Error string
+	// Killed says that and why the kernel killed it; empty: it did not.
+	Killed string
 	// Words is the last stderr line of a process that ended on its own, for a human; empty: none.
 	Words string
 	// Unread: output, or the end of the output, is not ingested.

@@ -17,6 +17,8 @@ func TestTheReasonOfAnEnd(t *testing.T) {
 		{Record{State: idle, Attempts: 1}, World{ExitCode: 1, Words: "no key"}, "its process ended with code 1: no key"},
 		{Record{State: idle, Attempts: 1}, World{ExitCode: 1}, "its process ended with code 1"},
 		{Record{State: starting, Attempts: 1}, World{Words: "no key"}, "its process ended with code 0 before it was ready: no key"},
+		{Record{State: starting, Attempts: 1}, World{ExitCode: 137, Killed: "killed: out of memory", Words: "loading"},
+			"its process ended with code 137 before it was ready: killed: out of memory: loading"},
 		{Record{State: idle, Attempts: 1}, World{Words: "bye"}, "its process ended with code 0"},
 		{Record{State: idle, Attempts: MaxAttempts}, World{ExitCode: 1, Words: "no key"},
 			"its process ended with code 1: no key; 5 attempts in a row came to nothing, it is not started again by itself"},

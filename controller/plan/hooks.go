@@ -93,7 +93,7 @@ func (h *Hook) failure(timeout time.Duration) string {
 	case h.Cancelled:
 		what += fmt.Sprintf("did not end within %s (runtime.hook_timeout)", timeout)
 	default:
-		what += fmt.Sprintf("exited with code %d", h.ExitCode)
+		what += fmt.Sprintf("exited with code %d", h.ExitCode) + h.Memory
 	}
 	if out := strings.TrimSpace(h.Output); out != "" {
 		what += "; its output ends: " + out

@@ -214,6 +214,8 @@ type Hook struct {
 	Cancelled bool
 	// Error says why the command could not start; empty otherwise.
 	Error string
+	// Memory says what the kernel killed for memory meanwhile: the end of a message, empty if nothing.
+	Memory string
 	// Output is the end of the output of a failed hook.
 	Output string
 	// Since is when this daemon first requested it or observed it running; zero: not yet. The start time that the container reports may be

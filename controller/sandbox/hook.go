@@ -80,6 +80,9 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	if j.ErrorCode != "" {
 		h.Error = j.Error
 	}
+	if h.Memory = plan.Meanwhile(j.OOMKills, j.OOMLimitBytes); j.OOM {
+		h.Memory = ": " + plan.OutOfMemory(j.OOMLimitBytes)
+	}
 	begun := r.o.Hook(rec.ID)
 	if h.Phase == execphase.Running {
 		if begun.At.IsZero() || begun.Index != index {

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,4 +59,69 @@ func TestOutOfMemoryIsToldOfExecsAndSandboxes(t *testing.T) {
 	d.await(killed, failed)
 	d.remove(doomed)
 	d.remove(killed)
+}
+
+// TestOperationsAtTheMemoryLimit: a hook that is killed fails its create and says why; a sandbox whose memory is full is paused and resumed,
+// and its execs are cancelled; a prompt of an agent that is killed is given once more.
+func TestOperationsAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	limit := func(s *agboxv1.CreateSpec) *agboxv1.CreateSpec {
+		s.MemoryLimit = "48MiB"
+		return s
+	}
+	db := web("db", 0)
+	db.PostStartOnPrimary = []string{"tail /dev/zero"}
+	hooked := d.create(limit(&agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}}))
+
+	full := d.create(limit(&agboxv1.CreateSpec{}))
+	d.await(full, ready)
+	// Half of the limit is in /dev/shm, and a loop of hogs takes the rest and is killed, again and again.
+	d.ended(d.exec(full, "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=64k").GetExecId())
+	hogs := d.exec(full, "sh", "-c", "while :; do tail /dev/zero; echo killed; done")
+	d.started(hogs)
+	d.eventually("one is killed", func() error {
+		if out := d.read(hogs.GetStdoutLogPath()); !strings.Contains(out, "killed") {
+			return fmt.Errorf("it has printed %q", out)
+		}
+		return nil
+	})
+	must(d.PauseSandbox(d.ctx(), &agboxv1.PauseSandboxRequest{SandboxId: full}))(t)
+	d.await(full, paused)
+	d.resume(full)
+	must(d.CancelExec(d.ctx(), &agboxv1.CancelExecRequest{ExecId: hogs.GetExecId()}))(t)
+	if st := d.ended(hogs.GetExecId()); st.GetState() != ended {
+		t.Errorf("the exec that was cancelled: %v", st)
+	}
+	d.halt(full)
+
+	d.failsWith(hooked, "SANDBOX_CREATE_FAILED", outOfMemory)
+	d.remove(hooked)
+
+	c := &crew{daemon: d, box: d.create(limit(&agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{
+		{Source: filepath.Join(binaries, "testagent"), Target: "/bin/testagent"},
+	}}))}
+	d.await(c.box, ready)
+	id := c.hire("greedy", "native", "native", func(s *agboxv1.AgentSpec) {
+		s.Command = []string{"sh", "-c", `if [ $AGBOX_INCARNATION = 1 ]; then
+			echo '{"type":"ready"}'; read -r prompt; echo "$prompt" >>/workspace/given; exec tail /dev/zero; fi
+			exec /bin/testagent native`}
+	})
+	c.tell(id, "fact", "remember a plum")
+	c.agentIs(id, "killed", func(a *agboxv1.AgentHandle) bool {
+		return strings.Contains(a.GetStatusMessage(), "in its turn: "+outOfMemory)
+	})
+	c.awaitLife(id, 2)
+	c.agentIs(id, "done", func(a *agboxv1.AgentHandle) bool { return a.GetState() == agentIdle && a.GetQueuedPrompts() == 0 })
+	if got := d.sh(c.box, "grep -c plum /workspace/given"); got != "1\n" {
+		t.Errorf("the process that was killed was given the prompt %s times", got)
+	}
+	if st := d.ended(id + ".1"); !st.GetOomKilled() {
+		t.Errorf("%v", st)
+	}
+	if got := c.ask(id, "asked", "what did I say?"); got != "you said: a plum" {
+		t.Errorf("it says %q", got)
+	}
+	d.remove(full)
+	d.remove(c.box)
 }
