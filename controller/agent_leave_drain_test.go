@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -87,6 +89,48 @@ func TestADrainThatEndsDuringASave(t *testing.T) {
 					t.Errorf("afterwards: %v", a.Status)
 				}
 				p.wantGiven(t, "hang", 2)
+			})
+		})
+	}
+}
+
+// TestAnAgentIsStoppedOrDeletedWhileItsWorkIsSaved: the save goes on, and its end is recorded.
+func TestAnAgentIsStoppedOrDeletedWhileItsWorkIsSaved(t *testing.T) {
+	for name, request := range map[string]func(p *player, id string) error{
+		"stopped": func(p *player, id string) error {
+			_, err := p.store.RequestAgentStop(context.Background(), id)
+			return err
+		},
+		"deleted": func(p *player, id string) error {
+			_, err := p.store.RequestAgentDelete(context.Background(), id)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAgent(t, &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "5000", "0"}}, func(t *testing.T, p *player, box, id string) {
+				p.prompt(t, id, "deaf")
+				pass(100 * time.Millisecond)
+				p.drain(t, store.DrainOptions{Wait: time.Second})
+				pass(7 * time.Second) // its process has ended, and its work is being saved
+				if err := request(p, id); err != nil {
+					t.Fatal(err)
+				}
+				pass(2 * time.Second)
+				if a := p.agent(t, id); a.Status.GetState() != agentBusy {
+					t.Errorf("while its work is saved: %v", a.Status)
+				}
+				pass(5 * time.Second)
+				a, err := p.store.Agent(context.Background(), id)
+				switch {
+				case name == "deleted" && !errdefs.IsNotFound(err):
+					t.Errorf("it is there: %v, %v", a.Status, err)
+				case name == "stopped" && (err != nil || a.Status.GetState() != agentStopped || a.Status.GetSaved() != store.Saved):
+					t.Errorf("it is %v, %v", a.Status, err)
+				}
+				requests, err := filepath.Glob(filepath.Join(p.journals().Paths(box).Ctl, "exec", execid.ForHelper(execid.ToSave, execid.ForAgent(id, 1))+"*"))
+				if err != nil || len(requests) > 0 {
+					t.Errorf("left: %q, %v", requests, err)
+				}
 			})
 		})
 	}

@@ -104,7 +104,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 		return nil, err
 	}
 	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn {
-		return v, nil // its output is no longer needed
+		return v, v.observeSave() // its output is no longer needed
 	}
 	for _, observe := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {
 		if err := observe(ctx); err != nil {

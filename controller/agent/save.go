@@ -39,16 +39,18 @@ git remote get-url origin >/dev/null 2>&1 || exit 0
 git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs/heads/agbox-save-$AGBOX_EXEC_ID"`}
 
 // observeSave observes the save of a turn that was cut off for a drain or for the end of its sandbox. A save that has started goes on also
-// if a later daemon finds it, or the drain is undone meanwhile.
+// if a later daemon finds it, the drain is undone meanwhile, or a stop or the delete of the agent is requested.
 func (v *Observation) observeSave() error {
-	if !recordOf(v.a, v.at).Lives() || v.World.Process != agentplan.Ended || !v.World.Cancelled || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_STOP {
+	if !recordOf(v.a, v.at).Lives() || v.World.Process != agentplan.Ended || !v.World.Cancelled {
 		return nil
 	}
 	end, err := v.observeEnd(v.saveHelper())
 	if err != nil {
 		return fmt.Errorf("look at its save command: %w", err)
 	}
-	if !v.cutOff && (end == helperAbsent || end == helperNowhere) {
+	run := wantRun(v.a)
+	unwanted := !v.cutOff || run == storev1.AgentRun_AGENT_RUN_STOP || run == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn
+	if unwanted && (end == helperAbsent || end == helperNowhere) {
 		return nil
 	}
 	v.World.Save = map[helperEnd]agentplan.Save{

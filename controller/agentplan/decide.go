@@ -144,6 +144,9 @@ func remove(w World) Plan {
 	if w.Process == Alive || w.Process == Waiting {
 		return w.end("deleting")
 	}
+	if w.Save == SaveDue {
+		return w.keep()
+	}
 	return Plan{Kind: Remove}
 }
 

@@ -13,10 +13,12 @@ func ended(r Record, w World, now time.Time) Plan {
 	switch {
 	case w.Process == NoProcess:
 		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process"), now)
-	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
-		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 	case w.Save == SaveDue:
-		return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"}
+		return w.keep()
+	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
+		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
+		p.Saved = w.Save
+		return p
 	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor())
 		p.Parked, p.Saved = true, w.Save
@@ -32,6 +34,9 @@ func ended(r Record, w World, now time.Time) Plan {
 	}
 	return r.unresumed(r.crashed(w.died(r), now))
 }
+
+// keep starts the save of its work, or waits for its end.
+func (w World) keep() Plan { return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"} }
 
 // parkedFor returns the reason of a requested end of a process that should run again.
 func (w World) parkedFor() string {
