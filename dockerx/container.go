@@ -2,7 +2,6 @@ package dockerx
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -104,35 +103,25 @@ type ContainerDetail struct {
 // ListContainers returns all containers, in any state, that have all the labels; an empty value matches the key alone.
 // It is one engine call. Errors: ErrUnavailable.
 func (e *Engine) ListContainers(ctx context.Context, labels map[string]string) ([]Container, error) {
-	var out []Container
-	err := e.do(ctx, OpListContainers, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpListContainers, "list containers", func(ctx context.Context, c *client.Client) ([]Container, error) {
 		raw, err := c.ContainerList(ctx, container.ListOptions{All: true, Filters: labelFilter(labels)})
-		out = make([]Container, len(raw))
+		out := make([]Container, len(raw))
 		for i := range raw {
 			out[i] = fromSummary(&raw[i])
 		}
-		return err
+		return out, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	return out, nil
 }
 
 // InspectContainer returns one container by ID or name. Errors: ErrNotFound, ErrUnavailable.
 func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDetail, error) {
-	var out ContainerDetail
-	err := e.do(ctx, OpInspectContainer, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpInspectContainer, "inspect container "+id, func(ctx context.Context, c *client.Client) (ContainerDetail, error) {
 		raw, err := c.ContainerInspect(ctx, id)
-		if err == nil {
-			out = fromInspect(&raw)
+		if err != nil {
+			return ContainerDetail{}, err
 		}
-		return err
+		return fromInspect(&raw), nil
 	})
-	if err != nil {
-		return ContainerDetail{}, fmt.Errorf("inspect container %s: %w", id, err)
-	}
-	return out, nil
 }
 
 // StopContainer sends the container's stop signal (TERM unless its spec or image sets another), and KILL after the grace
@@ -142,38 +131,25 @@ func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDeta
 func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int((max(grace, 0) + time.Second - 1) / time.Second)
 	within := time.Duration(seconds)*time.Second + Deadline(OpStopContainer)
-	err := e.doWithin(ctx, OpStopContainer, within, func(ctx context.Context, c *client.Client) error {
-		err := c.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
-		return ignore(err, errdefs.IsNotFound)
-	})
-	if err != nil {
-		return fmt.Errorf("stop container %s: %w", id, err)
-	}
-	return nil
+	return about("stop container "+id, e.doWithin(ctx, OpStopContainer, within, func(ctx context.Context, c *client.Client) error {
+		return ignore(c.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds}), errdefs.IsNotFound)
+	}))
 }
 
 // KillContainer sends KILL to the container's PID 1, which ends all processes of the container, and returns when the engine
 // has sent the signal or observed the exit. A container that is not running or does not exist is a success. Errors: ErrUnavailable.
 func (e *Engine) KillContainer(ctx context.Context, id string) error {
-	err := e.do(ctx, OpKillContainer, func(ctx context.Context, c *client.Client) error {
+	return e.do(ctx, OpKillContainer, "kill container "+id, func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerKill(ctx, id, "KILL")
 		return ignore(ignore(err, errdefs.IsNotFound), errdefs.IsConflict) // 409: not running
 	})
-	if err != nil {
-		return fmt.Errorf("kill container %s: %w", id, err)
-	}
-	return nil
 }
 
 // RemoveContainer removes a container in any state, with its writable layer and anonymous volumes; a running one is killed
 // first. One that does not exist is a success. Errors: ErrAborted when another removal of it is in progress; ErrUnavailable.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
-	err := e.do(ctx, OpRemoveContainer, func(ctx context.Context, c *client.Client) error {
+	return e.do(ctx, OpRemoveContainer, "remove container "+id, func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 		return reclass(ignore(err, errdefs.IsNotFound), errdefs.IsConflict, errdefs.ErrAborted)
 	})
-	if err != nil {
-		return fmt.Errorf("remove container %s: %w", id, err)
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package dockerx
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -80,26 +79,21 @@ type Healthcheck struct {
 // (containerd's image store), so check Info.DiskLimit first. The engine ignores limits that its kernel does not support;
 // check Info for those, too.
 func (e *Engine) CreateContainer(ctx context.Context, spec ContainerSpec) (string, error) {
+	what := "create container " + spec.Name
 	if err := spec.Check(); err != nil {
-		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
+		return "", about(what, err)
 	}
-	var id string
-	err := e.do(ctx, OpCreateContainer, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpCreateContainer, what, func(ctx context.Context, c *client.Client) (string, error) {
 		if err := spec.Healthcheck.checkVersion(c.ClientVersion()); err != nil {
-			return err
+			return "", err
 		}
 		word, err := networkWord(ctx, c, spec.NetworkID)
 		if err != nil {
-			return err
+			return "", err
 		}
 		resp, err := c.ContainerCreate(ctx, spec.config(), spec.hostConfig(word), spec.networking(word), nil, spec.Name)
-		id = resp.ID
-		return reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
+		return resp.ID, reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
 	})
-	if err != nil {
-		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
-	}
-	return id, nil
 }
 
 // networkWord returns the key by which a container refers to its network. For an engine that starts a container only with the

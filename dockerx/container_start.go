@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 )
 
@@ -20,7 +21,7 @@ import (
 // A port in use is recognized where the engine is on this host and this process may bind the port; otherwise it is
 // ErrInternal.
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
-	err := e.do(ctx, OpStartContainer, func(ctx context.Context, c *client.Client) error {
+	return e.do(ctx, OpStartContainer, "start container "+id, func(ctx context.Context, c *client.Client) error {
 		err := reclass(startAttached(ctx, c, id), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
 		if errdefs.IsInvalidArgument(err) && onDoubledNetwork(ctx, c, id) {
 			return reclass(err, errdefs.IsInvalidArgument, errdefs.ErrFailedPrecondition)
@@ -34,10 +35,6 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("start container %s: %w", id, err)
-	}
-	return nil
 }
 
 // onDoubledNetwork reports whether a container that did not start is on a network whose name another network has, too. The
@@ -49,7 +46,7 @@ func onDoubledNetwork(ctx context.Context, c *client.Client, id string) bool {
 	}
 	for name := range raw.NetworkSettings.Networks {
 		f := filters.NewArgs(filters.Arg("name", name))
-		networks, err := c.NetworkList(ctx, listNetworks(f))
+		networks, err := c.NetworkList(ctx, network.ListOptions{Filters: f})
 		same := 0
 		for i := range networks { // the filter matches parts of names
 			if networks[i].Name == name {

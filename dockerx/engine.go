@@ -90,11 +90,25 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// do runs one engine operation: deadline, API version, error class, observation.
-func (e *Engine) do(ctx context.Context, op string, f func(context.Context, *client.Client) error) error {
-	return e.doWithin(ctx, op, Deadline(op), f)
+// do runs one engine operation: deadline, API version, error class, observation. what is the attempt, for the error.
+func (e *Engine) do(ctx context.Context, op, what string, f func(context.Context, *client.Client) error) error {
+	return about(what, e.doWithin(ctx, op, Deadline(op), f))
 }
 
+// ask is do for an operation with an answer, which is zero when the operation failed.
+func ask[T any](ctx context.Context, e *Engine, op, what string, f func(context.Context, *client.Client) (T, error)) (T, error) {
+	var out, zero T
+	err := e.do(ctx, op, what, func(ctx context.Context, c *client.Client) (err error) {
+		out, err = f(ctx, c)
+		return err
+	})
+	if err != nil {
+		return zero, err
+	}
+	return out, nil
+}
+
+// doWithin is do with a deadline of the caller, and without the attempt.
 func (e *Engine) doWithin(ctx context.Context, op string, d time.Duration, f func(context.Context, *client.Client) error) error {
 	start := time.Now()
 	opCtx, cancel := context.WithTimeout(ctx, d)

@@ -29,6 +29,14 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 	return err
 }
 
+// about adds what was attempted.
+func about(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // isContextual reports whether the caller's or the operation's context ended the call.
 func isContextual(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

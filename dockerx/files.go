@@ -28,16 +28,11 @@ type PathInfo struct {
 // StatPath returns the metadata of one path, relative to the container's root; a final link is not followed. Errors:
 // ErrNotFound when the container or path does not exist; ErrUnavailable.
 func (e *Engine) StatPath(ctx context.Context, id, name string) (PathInfo, error) {
-	var info PathInfo
-	err := e.do(ctx, OpStatPath, func(ctx context.Context, c *client.Client) error {
+	what := fmt.Sprintf("stat %s in container %s", name, id)
+	return ask(ctx, e, OpStatPath, what, func(ctx context.Context, c *client.Client) (PathInfo, error) {
 		st, err := statPath(ctx, c, id, path.Join("/", name))
-		info = PathInfo{Mode: st.Mode, LinkTarget: st.LinkTarget}
-		return err
+		return PathInfo{Mode: st.Mode, LinkTarget: st.LinkTarget}, err
 	})
-	if err != nil {
-		return PathInfo{}, fmt.Errorf("stat %s in container %s: %w", name, id, err)
-	}
-	return info, nil
 }
 
 // statPath stats one path. For a path below a file, such as /etc/passwd/x, 20.10 answers ErrInternal, as for failures of
@@ -68,15 +63,10 @@ func isDirectory(ctx context.Context, c *client.Client, id, name string) bool {
 // which is not opened; ErrOutOfRange for a file of more than limit bytes; ErrUnavailable, also when the file's size changed
 // during the read.
 func (e *Engine) ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error) {
-	var content []byte
-	err := e.do(ctx, OpReadFile, func(ctx context.Context, c *client.Client) (err error) {
-		content, err = readFile(ctx, c, id, path.Join("/", name), limit)
-		return err
+	what := fmt.Sprintf("read %s in container %s", name, id)
+	return ask(ctx, e, OpReadFile, what, func(ctx context.Context, c *client.Client) ([]byte, error) {
+		return readFile(ctx, c, id, path.Join("/", name), limit)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read %s in container %s: %w", name, id, err)
-	}
-	return content, nil
 }
 
 func readFile(ctx context.Context, c *client.Client, id, name string, limit int64) ([]byte, error) {

@@ -50,10 +50,7 @@ func (e *Engine) WriteTar(ctx context.Context, id, dir string, within time.Durat
 	if errors.Is(err, errSource) {
 		err = src.release() // the caller's own error, with its own class
 	}
-	if err != nil {
-		return fmt.Errorf("write to %s in container %s: %w", dir, id, err)
-	}
-	return nil
+	return about(fmt.Sprintf("write to %s in container %s", dir, id), err)
 }
 
 // errSource replaces the reader's error during the call, so that it is not classified as the engine's.

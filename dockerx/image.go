@@ -24,16 +24,10 @@ type Image struct {
 // InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for a malformed
 // reference; ErrUnavailable.
 func (e *Engine) InspectImage(ctx context.Context, ref string) (Image, error) {
-	var out Image
-	err := e.do(ctx, OpInspectImage, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpInspectImage, "inspect image "+ref, func(ctx context.Context, c *client.Client) (Image, error) {
 		raw, err := c.ImageInspect(ctx, ref)
-		out = fromImage(&raw)
-		return err
+		return fromImage(&raw), err
 	})
-	if err != nil {
-		return Image{}, fmt.Errorf("inspect image %s: %w", ref, err)
-	}
-	return out, nil
 }
 
 // PullOptions control EnsureImage. The zero value pulls an image only when it does not exist locally.

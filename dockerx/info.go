@@ -50,31 +50,23 @@ type Info struct {
 
 // Info queries the engine. Errors: ErrUnavailable, also when the engine was restarted during the call.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
-	var info Info
-	err := e.do(ctx, OpInfo, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpInfo, "engine info", func(ctx context.Context, c *client.Client) (Info, error) {
 		before, err := e.run.identify(ctx, e.host, c)
 		if err != nil {
-			return err
+			return Info{}, err
 		}
 		raw, err := c.Info(ctx)
 		if err != nil {
-			return err
+			return Info{}, err
 		}
 		after, err := e.run.identify(ctx, e.host, c)
-		if err != nil {
-			return err
+		if err == nil && before.id != after.id {
+			err = fmt.Errorf("the engine was restarted during the call: %w", errdefs.ErrUnavailable)
 		}
-		if before.id != after.id {
-			return fmt.Errorf("the engine was restarted during the call: %w", errdefs.ErrUnavailable)
-		}
-		info = infoOf(raw, e.current.Load(), after)
+		info := infoOf(raw, e.current.Load(), after)
 		info.GPUs = e.seesGPUs(info.Runtimes, helperDirs)
-		return nil
+		return info, err
 	})
-	if err != nil {
-		return Info{}, fmt.Errorf("engine info: %w", err)
-	}
-	return info, nil
 }
 
 func infoOf(raw system.Info, c *negotiated, life engineLife) Info {

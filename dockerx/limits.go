@@ -114,15 +114,12 @@ func limitsOf(r *container.Resources) Limits {
 // the kernel refuses, mostly memory below the container's present use (20.10, with the text of runc; nothing changed);
 // ErrUnavailable.
 func (e *Engine) UpdateContainer(ctx context.Context, id string, limits Limits) error {
+	what := "update container " + id
 	if err := limits.Check(); err != nil {
-		return fmt.Errorf("update container %s: %w", id, err)
+		return about(what, err)
 	}
-	err := e.do(ctx, OpUpdateContainer, func(ctx context.Context, c *client.Client) error {
+	return e.do(ctx, OpUpdateContainer, what, func(ctx context.Context, c *client.Client) error {
 		_, err := c.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: limits.update()})
 		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)
 	})
-	if err != nil {
-		return fmt.Errorf("update container %s: %w", id, err)
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package dockerx
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -36,29 +35,21 @@ func (e *Engine) ListNetworks(ctx context.Context, labels map[string]string) ([]
 }
 
 func (e *Engine) listNetworks(ctx context.Context, f filters.Args) ([]network.Inspect, error) {
-	var raw []network.Inspect
-	err := e.do(ctx, OpListNetworks, func(ctx context.Context, c *client.Client) (err error) {
-		raw, err = c.NetworkList(ctx, listNetworks(f))
-		return err
+	return ask(ctx, e, OpListNetworks, "list networks", func(ctx context.Context, c *client.Client) ([]network.Inspect, error) {
+		return c.NetworkList(ctx, network.ListOptions{Filters: f})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list networks: %w", err)
-	}
-	return raw, nil
 }
-
-func listNetworks(f filters.Args) network.ListOptions { return network.ListOptions{Filters: f} }
 
 // RemoveNetwork removes a network by ID. One that does not exist is a success. Errors: ErrFailedPrecondition when a running
 // container is attached to it (a stopped one does not block the removal, and cannot start without it); ErrUnavailable.
 func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
-	err := e.do(ctx, OpRemoveNetwork, func(ctx context.Context, c *client.Client) error {
+	err := e.do(ctx, OpRemoveNetwork, "remove network "+id, func(ctx context.Context, c *client.Client) error {
 		err := ignore(c.NetworkRemove(ctx, id), errdefs.IsNotFound)
 		err = reclass(err, errdefs.IsPermissionDenied, errdefs.ErrFailedPrecondition) // 403: active endpoints
 		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)        // the same from later engines
 	})
 	if err != nil {
-		return fmt.Errorf("remove network %s: %w", id, err)
+		return err
 	}
 	e.subnets.Forget(id)
 	e.networks.removed(id, time.Now())

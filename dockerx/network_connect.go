@@ -13,25 +13,18 @@ import (
 // InspectNetwork returns one network by ID or name. Errors: ErrNotFound; ErrInvalidArgument when several have the name;
 // ErrUnavailable.
 func (e *Engine) InspectNetwork(ctx context.Context, id string) (Network, error) {
-	var out Network
-	err := e.do(ctx, OpInspectNetwork, func(ctx context.Context, c *client.Client) error {
+	return ask(ctx, e, OpInspectNetwork, "inspect network "+id, func(ctx context.Context, c *client.Client) (Network, error) {
 		raw, err := c.NetworkInspect(ctx, id, network.InspectOptions{})
-		if err == nil {
-			out = fromNetwork(&raw)
-		}
-		return err
+		return fromNetwork(&raw), err
 	})
-	if err != nil {
-		return Network{}, fmt.Errorf("inspect network %s: %w", id, err)
-	}
-	return out, nil
 }
 
 // ConnectNetwork attaches a container, running or not, to the network with the given full ID, under additional DNS names. A
 // container that is attached already is a success. An endpoint of a removed network of the same name is dropped first: it
 // would make every start fail. Errors: ErrNotFound when the network or the container does not exist; ErrUnavailable.
 func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
-	err := e.do(ctx, OpConnectNetwork, func(ctx context.Context, c *client.Client) error {
+	what := fmt.Sprintf("connect container %s to network %s", containerID, networkID)
+	return e.do(ctx, OpConnectNetwork, what, func(ctx context.Context, c *client.Client) error {
 		raw, err := c.NetworkInspect(ctx, networkID, network.InspectOptions{})
 		if err != nil {
 			return err
@@ -50,10 +43,6 @@ func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID stri
 		}
 		return c.NetworkConnect(ctx, raw.ID, containerID, &network.EndpointSettings{NetworkID: raw.ID, Aliases: aliases})
 	})
-	if err != nil {
-		return fmt.Errorf("connect container %s to network %s: %w", containerID, networkID, err)
-	}
-	return nil
 }
 
 // endpointOn returns the container's endpoint stored under the name of a network; nil when there is none.

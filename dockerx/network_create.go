@@ -128,7 +128,7 @@ func (e *Engine) learnSubnets(ctx context.Context) error {
 // createWithSubnet creates the network and commits, releases or holds the subnet.
 func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip.Prefix) (Network, error) {
 	var id string
-	err := e.do(ctx, OpCreateNetwork, func(ctx context.Context, c *client.Client) error {
+	err := e.doWithin(ctx, OpCreateNetwork, Deadline(OpCreateNetwork), func(ctx context.Context, c *client.Client) error {
 		resp, err := c.NetworkCreate(ctx, spec.Name, network.CreateOptions{
 			Driver: network.NetworkBridge,
 			Labels: spec.Labels,
