@@ -9,48 +9,41 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// refusal is the reason why an image was not pulled.
-type refusal int
+// refusal is a reason why an image was not pulled: the class of the error (see EnsureImage) and the sentence for the user, which
+// sentence completes.
+type refusal struct {
+	class    error
+	sentence string
+}
 
-const (
-	brokeOff refusal = iota
-	badReference
-	noTag
-	noRepository
-	noRepositoryForUs // it does not exist, or is hidden from these credentials: registries answer the same to both
-	noPlatform
-	unauthorized
-	denied
-	tooMany
-	unreachable
+var (
+	brokeOff     = &refusal{errdefs.ErrUnavailable, "the pull from the registry {registry} was interrupted"}
+	badReference = &refusal{errdefs.ErrInvalidArgument, "the engine rejects the image reference: check the name"}
+	noTag        = &refusal{errdefs.ErrNotFound, "the registry {registry} has no such tag: check the tag and the name"}
+	noRepository = &refusal{errdefs.ErrNotFound, "the registry {registry} has no such repository: check the name"}
+	// The repository does not exist, or is hidden from these credentials: registries answer the same to both.
+	noRepositoryForUs = &refusal{errdefs.ErrNotFound, orDenied}
+	noPlatform        = &refusal{errdefs.ErrNotFound, "the registry has the image, but not for the platform of this engine: check the tag"}
+	unauthorized      = &refusal{errdefs.ErrPermissionDenied, "the registry {registry} {refused}: {login}"}
+	denied            = &refusal{errdefs.ErrPermissionDenied, orDenied}
+	tooMany           = &refusal{errdefs.ErrUnavailable, "the registry {registry} limits the rate of requests{with}: wait, or {login}"}
+	unreachable       = &refusal{errdefs.ErrUnavailable, "the engine cannot reach the registry {registry}: check its name and the network"}
 )
 
-// class is the error class of r: see EnsureImage.
-func (r refusal) class() error {
-	switch r {
-	case badReference:
-		return errdefs.ErrInvalidArgument
-	case noTag, noRepository, noRepositoryForUs, noPlatform:
-		return errdefs.ErrNotFound
-	case unauthorized, denied:
-		return errdefs.ErrPermissionDenied
-	default:
-		return errdefs.ErrUnavailable
-	}
-}
+const orDenied = "the registry {registry} has no such repository or denies access{with}: check the name, or {login}"
 
 // refusalOf classifies err, an engine's response to a pull, by its class where that is specific, and by its text where the
 // engine answers 500 to everything.
 //
 // 20.10 does: for a registry that requires a password, refuses it, or has no such manifest, as for one that is down. A
 // create that retried such a pull without end would never report the reason.
-func refusalOf(err error) refusal {
+func refusalOf(err error) *refusal {
 	said, text := registryCode(err.Error()), err.Error()
 	switch {
 	case errdefs.IsInvalidArgument(err):
 		return badReference
 	case errdefs.IsNotFound(err):
-		if errdefs.IsNotFound(said.class()) {
+		if errdefs.IsNotFound(said.class) {
 			return said
 		}
 		return missing(text)
@@ -67,7 +60,7 @@ func refusalOf(err error) refusal {
 // registryCode parses the registry's answer in the text of an error; brokeOff when there is none. It matches error codes of
 // the distribution protocol in their printed form, and the engine's own for a registry without credentials; each must be a
 // whole part between colons, so that "connect: permission denied" does not match.
-func registryCode(text string) refusal {
+func registryCode(text string) *refusal {
 	if strings.Contains(text, "may require 'docker login'") {
 		return noRepositoryForUs
 	}
@@ -95,7 +88,7 @@ func registryCode(text string) refusal {
 }
 
 // missing classifies a "not found" in the engine's own words.
-func missing(text string) refusal {
+func missing(text string) *refusal {
 	if strings.Contains(text, "denied") || strings.Contains(text, "authorization") {
 		return noRepositoryForUs
 	}
@@ -103,7 +96,7 @@ func missing(text string) refusal {
 }
 
 // transient classifies errors that a retry may fix. It only chooses the sentence: their class is the same.
-func transient(text string) refusal {
+func transient(text string) *refusal {
 	contains := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
@@ -131,45 +124,20 @@ func (p *attempt) explain(ctx context.Context, err error) error {
 		return err
 	}
 	r := refusalOf(err)
-	final := errdefs.IsNotFound(r.class()) || errdefs.IsPermissionDenied(r.class())
+	final := errdefs.IsNotFound(r.class) || errdefs.IsPermissionDenied(r.class)
 	if p.notFound != nil && final && r != noPlatform {
 		return fmt.Errorf("the registry %s requires credentials, and they can't be read: %w", p.registry, p.notFound)
 	}
 	text := strings.TrimPrefix(p.found.Redact(err.Error()), "Error response from daemon: ")
-	return &classed{err: fmt.Errorf("%s (%s)", p.sentence(r), text), class: r.class()}
+	return &classed{err: fmt.Errorf("%s (%s)", p.sentence(r), text), class: r.class}
 }
 
 // sentence says what went wrong and what to do.
-func (p *attempt) sentence(r refusal) string {
-	with, login := "", fmt.Sprintf("run %q as the user of agboxd", "docker login "+p.registry)
+func (p *attempt) sentence(r *refusal) string {
+	with, refused := "", "requires credentials"
 	if !p.found.Empty() {
-		with = " with the credentials from " + p.found.Source
+		with, refused = " with the credentials from "+p.found.Source, "refused the credentials from "+p.found.Source
 	}
-	switch r {
-	case badReference:
-		return "the engine rejects the image reference: check the name"
-	case noTag:
-		return fmt.Sprintf("the registry %s has no such tag: check the tag and the name", p.registry)
-	case noRepository:
-		return fmt.Sprintf("the registry %s has no such repository: check the name", p.registry)
-	case noRepositoryForUs, denied:
-		return fmt.Sprintf("the registry %s has no such repository or denies access%s: check the name, or %s", p.registry, with, login)
-	case noPlatform:
-		return "the registry has the image, but not for the platform of this engine: check the tag"
-	case unauthorized:
-		return p.sentenceUnauthorized(login)
-	case tooMany:
-		return fmt.Sprintf("the registry %s limits the rate of requests%s: wait, or %s", p.registry, with, login)
-	case unreachable:
-		return fmt.Sprintf("the engine cannot reach the registry %s: check its name and the network", p.registry)
-	default:
-		return fmt.Sprintf("the pull from the registry %s was interrupted", p.registry)
-	}
-}
-
-func (p *attempt) sentenceUnauthorized(login string) string {
-	if p.found.Empty() {
-		return fmt.Sprintf("the registry %s requires credentials: %s", p.registry, login)
-	}
-	return fmt.Sprintf("the registry %s refused the credentials from %s: %s", p.registry, p.found.Source, login)
+	login := fmt.Sprintf("run %q as the user of agboxd", "docker login "+p.registry)
+	return strings.NewReplacer("{registry}", p.registry, "{with}", with, "{refused}", refused, "{login}", login).Replace(r.sentence)
 }
