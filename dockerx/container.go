@@ -136,15 +136,6 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 	}))
 }
 
-// KillContainer sends KILL to the container's PID 1, which ends all processes of the container, and returns when the engine
-// has sent the signal or observed the exit. A container that is not running or does not exist is a success. Errors: ErrUnavailable.
-func (e *Engine) KillContainer(ctx context.Context, id string) error {
-	return e.do(ctx, OpKillContainer, "kill container "+id, func(ctx context.Context, c *client.Client) error {
-		err := c.ContainerKill(ctx, id, "KILL")
-		return ignore(ignore(err, errdefs.IsNotFound), errdefs.IsConflict) // 409: not running
-	})
-}
-
 // RemoveContainer removes a container in any state, with its writable layer and anonymous volumes; a running one is killed
 // first. One that does not exist is a success. Errors: ErrAborted when another removal of it is in progress; ErrUnavailable.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {

@@ -50,7 +50,6 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpStopContainer:    func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", 0) },
 	OpPauseContainer:   func(ctx context.Context, e *Engine) error { return e.PauseContainer(ctx, "x") },
 	OpUnpauseContainer: func(ctx context.Context, e *Engine) error { return e.UnpauseContainer(ctx, "x") },
-	OpKillContainer:    func(ctx context.Context, e *Engine) error { return e.KillContainer(ctx, "x") },
 	OpRemoveContainer:  func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
 	OpUpdateContainer:  func(ctx context.Context, e *Engine) error { return e.UpdateContainer(ctx, "x", Limits{}) },
 	OpStatPath:         func(ctx context.Context, e *Engine) error { _, err := e.StatPath(ctx, "x", "/"); return err },
@@ -77,7 +76,6 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
 	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
-	OpRemoveVolume:  func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },
 	OpEvents: func(ctx context.Context, e *Engine) error {
 		return e.Events(ctx, time.Time{}, nil, func() {}, func(Event) {})
 	},

@@ -10,7 +10,6 @@ const (
 	OpCreateContainer  = "create_container"
 	OpStartContainer   = "start_container"
 	OpStopContainer    = "stop_container"
-	OpKillContainer    = "kill_container"
 	OpRemoveContainer  = "remove_container"
 	OpUpdateContainer  = "update_container"
 	OpPauseContainer   = "pause_container"
@@ -27,7 +26,6 @@ const (
 	OpPullImage        = "pull_image"
 	OpInspectVolume    = "inspect_volume"
 	OpCreateVolume     = "create_volume"
-	OpRemoveVolume     = "remove_volume"
 	OpEvents           = "events"
 )
 
@@ -43,7 +41,6 @@ var operations = []struct {
 	{OpCreateContainer, time.Minute},
 	{OpStartContainer, time.Minute},
 	{OpStopContainer, 20 * time.Second}, // on top of the grace period
-	{OpKillContainer, 20 * time.Second}, // the engine itself waits 10 s for the process to be gone
 	{OpRemoveContainer, time.Minute},    // includes the kill, and the deletion of the writable layer
 	{OpUpdateContainer, 30 * time.Second},
 	{OpPauseContainer, 30 * time.Second}, // the kernel may need a while for a container that makes many processes
@@ -60,7 +57,6 @@ var operations = []struct {
 	{OpPullImage, defaultPullTimeout}, // Options.PullTimeout replaces it
 	{OpInspectVolume, 15 * time.Second},
 	{OpCreateVolume, 15 * time.Second},
-	{OpRemoveVolume, 15 * time.Second},
 	{OpEvents, 15 * time.Second}, // until the subscription is accepted; the stream has none
 }
 

@@ -24,12 +24,3 @@ func (e *Engine) CreateVolume(ctx context.Context, name string, labels map[strin
 		return err
 	})
 }
-
-// RemoveVolume removes a volume. One that does not exist is a success. Errors: ErrFailedPrecondition when a container, running
-// or not, uses it; ErrUnavailable.
-func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
-	return e.do(ctx, OpRemoveVolume, "remove volume "+name, func(ctx context.Context, c *client.Client) error {
-		err := ignore(c.VolumeRemove(ctx, name, false), errdefs.IsNotFound)
-		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)
-	})
-}

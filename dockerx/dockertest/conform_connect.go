@@ -87,8 +87,7 @@ func checkDisconnect(w *world) {
 	}
 	w.ok(w.e.ConnectNetwork(w.ctx, n.ID, id, nil))
 	w.wantNetworks(id, n.ID)
-	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("its end", func() bool { return !w.inspect(id).Running })
+	w.kill(id)
 	ends := settled("-ended")
 	for _, d := range ends {
 		if d.Running {

@@ -59,8 +59,7 @@ func checkLifecycle(w *world) {
 	if d := w.inspect(id); !d.StartedAt.After(first.StartedAt) {
 		w.Errorf("started at %s, and again at %s", first.StartedAt, d.StartedAt)
 	}
-	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("the killed container has exited", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.kill(id)
 	if d := w.inspect(id); d.ExitCode != 137 || d.EndedWell || w.listed(id).EndedWell {
 		w.Errorf("killed: %+v", d)
 	}
@@ -103,6 +102,13 @@ func (w *world) listed(id string) dockerx.Container {
 	return dockerx.Container{}
 }
 
+// kill kills a running container and waits for its exit.
+func (w *world) kill(id string) {
+	w.Helper()
+	w.e.KillOutside(id)
+	w.eventually("the killed container has exited", func() bool { return w.inspect(id).State == dockerx.StateExited })
+}
+
 // eventually waits for a state that the engine reports shortly after the call that caused it.
 func (w *world) eventually(what string, cond func() bool) {
 	w.Helper()
@@ -117,13 +123,11 @@ func (w *world) eventually(what string, cond func() bool) {
 
 func checkGone(w *world) {
 	id := w.create(w.spec("", ""))
-	w.ok(w.e.KillContainer(w.ctx, id)) // never ran
-	w.ok(w.e.StopContainer(w.ctx, id, 0))
+	w.ok(w.e.StopContainer(w.ctx, id, 0)) // never ran
 	w.ok(w.e.StartContainer(w.ctx, id))
 	w.ok(w.e.RemoveContainer(w.ctx, id)) // running
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	w.ok(w.e.StopContainer(w.ctx, id, 0))
-	w.ok(w.e.KillContainer(w.ctx, id))
 	w.refused(w.e.StartContainer(w.ctx, id), errdefs.ErrNotFound)
 }
 

@@ -89,8 +89,7 @@ func (w *world) live(name string, labels map[string]string) (container, network 
 	spec.Labels = labels
 	id := w.create(spec)
 	w.ok(w.e.StartContainer(w.ctx, id))
-	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("the killed container has exited", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.kill(id)
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	return id, n.ID

@@ -112,8 +112,7 @@ func checkVolumes(w *world) {
 	w.ok(w.e.CreateVolume(w.ctx, w.name, w.labels))
 	w.ok(w.e.CreateVolume(w.ctx, w.name, w.labels))
 	exists(true)
-	w.ok(w.e.RemoveVolume(w.ctx, w.name))
-	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+	w.e.RemoveVolumeOutside(w.name)
 	exists(false)
 }
 

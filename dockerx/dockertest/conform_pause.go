@@ -44,7 +44,7 @@ func checkPause(w *world) {
 		w.Errorf("thawed: %+v", d)
 	}
 	w.wantStories(f, map[string][]string{id: {"container create", "container start", "container pause", "container unpause"}})
-	w.ok(w.e.KillContainer(w.ctx, id))
+	w.kill(id)
 }
 
 func checkEndOfFrozen(w *world) {
@@ -69,7 +69,7 @@ func checkEndOfFrozen(w *world) {
 	ended(stopped)
 
 	killed := w.frozen("killed")
-	w.ok(w.e.KillContainer(w.ctx, killed))
+	w.e.KillOutside(killed)
 	ended(killed)
 	if die := w.dieOf(f, killed); die.ExitCode != 137 {
 		w.Errorf("killed: %+v", die)

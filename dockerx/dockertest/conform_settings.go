@@ -41,8 +41,7 @@ func checkLimits(w *world) {
 	w.refused(w.e.UpdateContainer(w.ctx, id, dockerx.Limits{Pids: -1}), errdefs.ErrInvalidArgument)
 	w.wantLimits(id, dockerx.Limits{Pids: 20})
 
-	w.ok(w.e.KillContainer(w.ctx, id))
-	w.eventually("the container exits", func() bool { return w.inspect(id).State == dockerx.StateExited })
+	w.kill(id)
 	for _, l := range []dockerx.Limits{{NanoCPUs: 500_000_000, MemoryBytes: 64 << 20, Pids: 9}, {}} {
 		w.ok(w.e.UpdateContainer(w.ctx, id, l))
 		w.ok(w.e.StartContainer(w.ctx, id))

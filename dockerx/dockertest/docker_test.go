@@ -3,8 +3,10 @@
 package dockertest
 
 import (
+	"context"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest/busybox"
@@ -28,6 +30,19 @@ type subject struct {
 	t testing.TB
 }
 
+func (s subject) docker(args ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // cleanups call it, too
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput(); err != nil {
+		s.t.Fatalf("docker %v: %v\n%s", args, err, out)
+	}
+}
+
+func (s subject) KillOutside(id string) { s.docker("kill", id) }
+
+func (s subject) RemoveVolumeOutside(name string) { s.docker("volume", "rm", "-f", name) }
+
 func (s subject) DisconnectOutside(id string) {
 	s.t.Helper()
 	d, err := s.InspectContainer(s.t.Context(), id)
@@ -35,8 +50,6 @@ func (s subject) DisconnectOutside(id string) {
 		s.t.Fatal(err)
 	}
 	for _, n := range d.Networks {
-		if out, err := exec.CommandContext(s.t.Context(), "docker", "network", "disconnect", n, id).CombinedOutput(); err != nil {
-			s.t.Fatalf("docker network disconnect: %v\n%s", err, out)
-		}
+		s.docker("network", "disconnect", n, id)
 	}
 }

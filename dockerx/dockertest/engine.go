@@ -18,7 +18,6 @@ type Engine interface {
 	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
-	KillContainer(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
 	PauseContainer(ctx context.Context, id string) error
 	UnpauseContainer(ctx context.Context, id string) error
@@ -39,7 +38,6 @@ type Engine interface {
 
 	VolumeExists(ctx context.Context, name string) (bool, error)
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
-	RemoveVolume(ctx context.Context, name string) error
 
 	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
 

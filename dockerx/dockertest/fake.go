@@ -66,7 +66,6 @@ type Fake struct {
 	refusals   map[string]error         // of pulls, by reference
 	missing    map[string]bool          // host paths that do not exist
 	taken      map[hostPort]bool        // by processes outside of the engine
-	imageFiles map[string]tree          // by image ID
 	editInfo   func(*dockerx.Info)
 
 	history []dockerx.Event
@@ -85,22 +84,21 @@ type Fake struct {
 // NewFake returns an engine that is up, empty, and runs with live-restore.
 func NewFake() *Fake {
 	f := &Fake{
-		pulls:      flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
-		life:       1,
-		startedAt:  time.Now().UTC(),
-		lost:       make(chan struct{}),
-		live:       true,
-		driver:     "overlay2",
-		emptied:    map[string]bool{},
-		registry:   map[string]dockerx.Image{},
-		refusals:   map[string]error{},
-		missing:    map[string]bool{},
-		taken:      map[hostPort]bool{},
-		imageFiles: map[string]tree{},
-		streams:    map[*stream]bool{},
-		faults:     map[string][]fault{},
-		delays:     map[string]time.Duration{},
-		calls:      map[string]int{},
+		pulls:     flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
+		life:      1,
+		startedAt: time.Now().UTC(),
+		lost:      make(chan struct{}),
+		live:      true,
+		driver:    "overlay2",
+		emptied:   map[string]bool{},
+		registry:  map[string]dockerx.Image{},
+		refusals:  map[string]error{},
+		missing:   map[string]bool{},
+		taken:     map[hostPort]bool{},
+		streams:   map[*stream]bool{},
+		faults:    map[string][]fault{},
+		delays:    map[string]time.Duration{},
+		calls:     map[string]int{},
 	}
 	f.empty()
 	return f
@@ -117,17 +115,33 @@ func (f *Fake) empty() {
 
 // Close cancels pulls and streams, drops late operations, and waits for those in progress.
 func (f *Fake) Close() error {
-	_ = f.locked(func() error {
+	f.do(func() {
 		f.closed = true
 		f.cutConnections()
-		return nil
 	})
 	f.pulls.Close()
 	f.inFlight.Wait()
 	return nil
 }
 
-// locked runs body with mu held, then the hooks that it queued.
+// do runs body with mu held, then the hooks that it queued.
+func (f *Fake) do(body func()) {
+	_ = f.locked(func() error {
+		body()
+		return nil
+	})
+}
+
+// doTo is do with a container, by ID or name, if the engine has it.
+func (f *Fake) doTo(id string, body func(*fakeContainer)) {
+	f.do(func() {
+		if c, err := f.find(id); err == nil {
+			body(c)
+		}
+	})
+}
+
+// locked is do for a body that can be refused.
 func (f *Fake) locked(body func() error) error {
 	f.mu.Lock()
 	err := body()
@@ -165,28 +179,15 @@ func (f *Fake) newID() string {
 
 // Info implements Engine. The EngineID is the same for every Fake, as two real engines may share theirs.
 func (f *Fake) Info(ctx context.Context) (dockerx.Info, error) {
-	var info dockerx.Info
-	err := f.call(ctx, dockerx.OpInfo, func() error {
-		info = f.info()
-		return nil
-	})
-	if err != nil {
-		return dockerx.Info{}, err
-	}
-	return info, nil
+	return ask(ctx, f, dockerx.OpInfo, func() (dockerx.Info, error) { return f.info(), nil })
 }
 
 // VolumeExists implements Engine.
 func (f *Fake) VolumeExists(ctx context.Context, name string) (bool, error) {
-	exists := false
-	err := f.call(ctx, dockerx.OpInspectVolume, func() error {
-		_, exists = f.volumes[name]
-		return nil
+	return ask(ctx, f, dockerx.OpInspectVolume, func() (bool, error) {
+		_, exists := f.volumes[name]
+		return exists, nil
 	})
-	if err != nil {
-		return false, err
-	}
-	return exists, nil
 }
 
 // CreateVolume implements Engine.
@@ -199,14 +200,6 @@ func (f *Fake) CreateVolume(ctx context.Context, name string, labels map[string]
 		if _, ok := f.volumes[name]; !ok {
 			f.volumes[name] = labels
 		}
-		return nil
-	})
-}
-
-// RemoveVolume implements Engine.
-func (f *Fake) RemoveVolume(ctx context.Context, name string) error {
-	return f.call(ctx, dockerx.OpRemoveVolume, func() error {
-		delete(f.volumes, name)
 		return nil
 	})
 }

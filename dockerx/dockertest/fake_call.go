@@ -17,6 +17,30 @@ func (f *Fake) call(ctx context.Context, op string, effect func() error) error {
 	return f.callUnlocked(ctx, op, func(context.Context) error { return f.locked(effect) })
 }
 
+// ask is call for an operation with an answer, which is zero when the call failed.
+func ask[T any](ctx context.Context, f *Fake, op string, effect func() (T, error)) (T, error) {
+	var out, zero T
+	err := f.call(ctx, op, func() (err error) {
+		out, err = effect()
+		return err
+	})
+	if err != nil {
+		return zero, err
+	}
+	return out, nil
+}
+
+// askOf is ask for a question about one container, by ID or name.
+func askOf[T any](ctx context.Context, f *Fake, op, id string, effect func(*fakeContainer) (T, error)) (T, error) {
+	return ask(ctx, f, op, func() (out T, err error) {
+		c, err := f.find(id)
+		if err != nil {
+			return out, err
+		}
+		return effect(c)
+	})
+}
+
 // callUnlocked is call for an effect that takes time and locks by itself. Its context is the caller's, except where the
 // caller does not wait for it.
 func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.Context) error) error {

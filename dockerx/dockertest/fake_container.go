@@ -63,54 +63,34 @@ func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 
 // ListContainers implements Engine.
 func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
-	var out []dockerx.Container
-	err := f.call(ctx, dockerx.OpListContainers, func() error {
+	return ask(ctx, f, dockerx.OpListContainers, func() (out []dockerx.Container, err error) {
 		for _, c := range f.containers {
 			if f.sees(c) && !f.emptied[dockerx.OpListContainers] && labelsMatch(c.detail.Labels, labels) {
 				out = append(out, c.listed(f.ListLag))
 			}
 		}
-		return nil
+		slices.SortFunc(out, func(a, b dockerx.Container) int {
+			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
+		})
+		return out, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(out, func(a, b dockerx.Container) int {
-		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
-	})
-	return out, nil
 }
 
 // InspectContainer implements Engine.
 func (f *Fake) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
-	var out dockerx.ContainerDetail
-	err := f.call(ctx, dockerx.OpInspectContainer, func() error {
-		c, err := f.find(id)
-		if err == nil {
-			out = c.copy()
-		}
-		return err
+	return askOf(ctx, f, dockerx.OpInspectContainer, id, func(c *fakeContainer) (dockerx.ContainerDetail, error) {
+		return c.copy(), nil
 	})
-	if err != nil {
-		return dockerx.ContainerDetail{}, err
-	}
-	return out, nil
 }
 
 // CreateContainer implements Engine.
 func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
 	spec = copySpec(spec)
-	if err := spec.Check(); err != nil {
-		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
-	}
+	err := spec.Check()
 	var id string
-	err := f.call(ctx, dockerx.OpCreateContainer, func() error {
-		c, err := f.create(spec)
-		if err == nil {
-			id = c.detail.ID
-		}
-		return err
-	})
+	if err == nil {
+		id, err = ask(ctx, f, dockerx.OpCreateContainer, func() (string, error) { return f.create(spec) })
+	}
 	if err != nil {
 		return "", fmt.Errorf("create container %s: %w", spec.Name, err)
 	}
@@ -124,22 +104,22 @@ func copySpec(s dockerx.ContainerSpec) dockerx.ContainerSpec {
 	return s
 }
 
-// create is called with mu held.
-func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
+// create returns the container's ID. Called with mu held.
+func (f *Fake) create(spec dockerx.ContainerSpec) (string, error) {
 	image, ok := f.image(spec.Image)
 	if !ok {
-		return nil, fmt.Errorf("no such image: %s: %w", spec.Image, errdefs.ErrNotFound)
+		return "", fmt.Errorf("no such image: %s: %w", spec.Image, errdefs.ErrNotFound)
 	}
 	for _, c := range f.containers {
 		if c.driver == f.driver && c.detail.Name == spec.Name {
-			return nil, fmt.Errorf("the name %s is in use by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
+			return "", fmt.Errorf("the name %s is in use by %s: %w", spec.Name, c.detail.ID, errdefs.ErrAlreadyExists)
 		}
 	}
 	if err := f.checkSpec(&spec); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := f.checkSources(spec.Mounts); err != nil {
-		return nil, err
+		return "", err
 	}
 	c := &fakeContainer{spec: spec, driver: f.driver, network: spec.NetworkID, detail: dockerx.ContainerDetail{
 		Container: dockerx.Container{
@@ -148,7 +128,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 		Image:  image.ID,
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
-	}, files: f.files(image.ID)}
+	}, files: newTree()}
 	c.configure(image)
 	if spec.NetworkID != "" {
 		c.detail.Networks = []string{spec.NetworkID}
@@ -158,7 +138,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (*fakeContainer, error) {
 	}
 	f.containers[c.detail.ID] = c
 	f.emitContainer(c, dockerx.ActionCreate)
-	return c, nil
+	return c.detail.ID, nil
 }
 
 func (f *Fake) checkSources(mounts []dockerx.Mount) error {
@@ -189,17 +169,15 @@ func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver && !c.h
 // RemoveContainer implements Engine.
 func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpRemoveContainer, func() error {
-		f.remove(id)
+		if c, err := f.find(id); err == nil {
+			f.remove(c)
+		}
 		return nil
 	})
 }
 
 // remove is called with mu held.
-func (f *Fake) remove(id string) {
-	c, err := f.find(id)
-	if err != nil {
-		return
-	}
+func (f *Fake) remove(c *fakeContainer) {
 	f.end(c, 137, false, true)
 	delete(f.containers, c.detail.ID)
 	f.emitContainer(c, dockerx.ActionDestroy)

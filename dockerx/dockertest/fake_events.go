@@ -85,7 +85,7 @@ func (f *Fake) drain(s *stream) (batch []dockerx.Event, ended bool) {
 	return batch, s.ended
 }
 
-// tell is called with mu held.
+// emit is called with mu held.
 func (f *Fake) emit(e dockerx.Event) {
 	if !f.down {
 		f.pending = append(f.pending, e)

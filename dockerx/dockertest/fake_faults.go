@@ -57,12 +57,11 @@ func (f *Fake) Delay(op string, d time.Duration) {
 // Down makes the engine unreachable, or reachable again: calls return ErrUnavailable and event streams end. Containers
 // keep running, and their changes leave no event.
 func (f *Fake) Down(down bool) {
-	_ = f.locked(func() error {
+	f.do(func() {
 		f.down = down
 		if down {
 			f.cutConnections()
 		}
-		return nil
 	})
 }
 
@@ -70,45 +69,41 @@ func (f *Fake) Down(down bool) {
 // streams end, past events are dropped, Info.Run and Info.StartedAt change. Without live-restore all running containers,
 // frozen ones too, exit with code 137, without an event.
 func (f *Fake) RestartEngine(liveRestore bool) {
-	_ = f.locked(func() error {
-		f.life, f.startedAt = f.life+1, f.clock().UTC()
+	f.do(func() {
 		f.live = liveRestore
-		f.cutConnections()
-		f.history, f.pending = nil, nil
-		if liveRestore {
-			return nil
-		}
-		for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+		f.restart(!liveRestore)
+	})
+}
+
+// restart starts another run of the engine's process, and ends the containers on request. Called with mu held.
+func (f *Fake) restart(endContainers bool) {
+	f.life, f.startedAt = f.life+1, f.clock().UTC()
+	f.cutConnections()
+	f.history, f.pending = nil, nil
+	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+		if endContainers {
 			f.end(f.containers[id], 137, false, false)
 		}
-		return nil
-	})
+	}
 }
 
 // Replace replaces the engine behind the socket by an empty one. Images of AddRemoteImage can still be pulled.
 func (f *Fake) Replace() {
-	_ = f.locked(func() error {
-		f.life, f.startedAt = f.life+1, f.clock().UTC()
-		f.cutConnections()
-		for _, id := range slices.Sorted(maps.Keys(f.containers)) {
-			f.end(f.containers[id], 137, false, false)
-		}
+	f.do(func() {
+		f.restart(true)
 		f.empty()
-		return nil
 	})
 }
 
 // SwapStorage restarts the engine with another storage driver and live-restore: containers of another driver keep running,
 // but are not visible until that driver is back; networks and volumes are.
 func (f *Fake) SwapStorage(driver string) {
-	_ = f.locked(func() error {
-		f.life, f.startedAt = f.life+1, f.clock().UTC()
+	f.do(func() {
 		for _, c := range f.containers {
 			f.shows(c, driver, c.hidden)
 		}
-		f.driver, f.history, f.pending = driver, nil, nil
-		f.cutConnections()
-		return nil
+		f.driver = driver
+		f.restart(false)
 	})
 }
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
-	"path"
 	"slices"
 	"time"
 
@@ -17,99 +15,45 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// AddImageFile adds a file, and the directories above it, to an image that AddImage or AddRemoteImage has added.
-// Containers get it when they are created. Every image has /etc and /tmp.
-func (f *Fake) AddImageFile(ref, name, content string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	img, ok := f.image(ref)
-	if !ok {
-		img = f.registry[ref]
-	}
-	t := f.files(img.ID)
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join("/", name), Mode: 0o644}
-	if err := t.unpack("/", h, []byte(content)); err != nil {
-		panic(err) // a mistake in the test
-	}
-	f.imageFiles[img.ID] = t
-}
-
-// files returns a copy of an image's files. Called with mu held.
-func (f *Fake) files(imageID string) tree {
-	if t, ok := f.imageFiles[imageID]; ok {
-		return maps.Clone(t)
-	}
-	return newTree()
-}
-
 // File returns the content of a regular file in a container's own filesystem, by ID or name. Links are followed; mounts
 // are ignored: writes below a mount's target are kept with the container.
 func (f *Fake) File(id, name string) ([]byte, bool) {
-	n, ok := f.fileNode(id, name)
-	return slices.Clone(n.content), ok && n.mode.IsRegular()
-}
-
-// Owner returns the owner of a file, link or directory.
-func (f *Fake) Owner(id, name string) (uid, gid int, ok bool) {
-	n, ok := f.fileNode(id, name)
-	return n.uid, n.gid, ok
-}
-
-func (f *Fake) fileNode(id, name string) (n node, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, err := f.find(id)
-	if err == nil {
-		n, _, err = c.files.stat(name, true)
+	if err != nil {
+		return nil, false
 	}
-	return n, err == nil
+	n, _, err := c.files.stat(name, true)
+	return slices.Clone(n.content), err == nil && n.mode.IsRegular()
 }
 
 // StatPath implements Engine.
 func (f *Fake) StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error) {
-	var info dockerx.PathInfo
-	err := f.call(ctx, dockerx.OpStatPath, func() error {
-		c, err := f.find(id)
-		if err != nil {
-			return err
-		}
+	return askOf(ctx, f, dockerx.OpStatPath, id, func(c *fakeContainer) (info dockerx.PathInfo, err error) {
 		n, place, err := c.files.stat(name, false)
 		info.Mode = n.mode
 		if n.mode&fs.ModeSymlink != 0 {
 			info.LinkTarget, _ = c.files.resolve(place, true)
 		}
-		return err
+		return info, err
 	})
-	if err != nil {
-		return dockerx.PathInfo{}, err
-	}
-	return info, nil
 }
 
 // ReadContainerFile implements Engine.
 func (f *Fake) ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error) {
-	var content []byte
-	err := f.call(ctx, dockerx.OpReadFile, func() error {
-		c, err := f.find(id)
-		if err != nil {
-			return err
-		}
+	return askOf(ctx, f, dockerx.OpReadFile, id, func(c *fakeContainer) ([]byte, error) {
 		n, _, err := c.files.stat(name, true)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case !n.mode.IsRegular():
-			return fmt.Errorf("%s is not a regular file (%s): %w", name, n.mode, errdefs.ErrFailedPrecondition)
+			return nil, fmt.Errorf("%s is not a regular file (%s): %w", name, n.mode, errdefs.ErrFailedPrecondition)
 		case int64(len(n.content)) > limit:
-			return fmt.Errorf("%s has more than %d bytes: %w", name, limit, errdefs.ErrOutOfRange)
+			return nil, fmt.Errorf("%s has more than %d bytes: %w", name, limit, errdefs.ErrOutOfRange)
 		}
-		content = slices.Clone(n.content)
-		return nil
+		return slices.Clone(n.content), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return content, nil
 }
 
 // WriteTar implements Engine. It waits for a reader that hangs; the deadline is checked between entries.

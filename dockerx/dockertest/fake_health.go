@@ -10,11 +10,10 @@ import (
 // SetHealth sets the verdict of a running container's healthcheck, with its event if it is a new one. A frozen container
 // gets it with the first probe after the thaw. It does nothing for a container that does not run or has no healthcheck.
 func (f *Fake) SetHealth(id string, h dockerx.Health) {
-	_ = f.locked(func() error {
-		if c, err := f.find(id); err == nil && c.detail.Running && c.checked() {
+	f.doTo(id, func(c *fakeContainer) {
+		if c.detail.Running && c.checked() {
 			f.setHealth(c, h)
 		}
-		return nil
 	})
 }
 
@@ -65,11 +64,10 @@ func (f *Fake) probeOnce(c *fakeContainer, spec dockerx.ContainerSpec, run chan 
 		verdict, delay = f.HealthBehavior(spec)
 	}
 	apply := func() {
-		_ = f.locked(func() error {
+		f.do(func() {
 			if c.ended == run && c.detail.Running {
 				f.setHealth(c, verdict)
 			}
-			return nil
 		})
 	}
 	if delay <= 0 {

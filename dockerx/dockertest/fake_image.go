@@ -72,22 +72,16 @@ func (f *Fake) image(ref string) (dockerx.Image, bool) {
 
 // InspectImage implements Engine.
 func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, error) {
-	var out dockerx.Image
-	err := f.call(ctx, dockerx.OpInspectImage, func() error {
+	return ask(ctx, f, dockerx.OpInspectImage, func() (dockerx.Image, error) {
 		img, ok := f.image(ref)
 		if _, err := reference.ParseNormalizedNamed(ref); !ok && err != nil {
-			return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+			return img, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		if !ok {
-			return fmt.Errorf("no such image: %s: %w", ref, errdefs.ErrNotFound)
+			return img, fmt.Errorf("no such image: %s: %w", ref, errdefs.ErrNotFound)
 		}
-		out = img
-		return nil
+		return img, nil
 	})
-	if err != nil {
-		return dockerx.Image{}, err
-	}
-	return out, nil
 }
 
 // EnsureImage implements Engine: it pulls images from AddRemoteImage, in PullDelay, and shares pulls as dockerx.Engine does.
@@ -112,8 +106,7 @@ func (f *Fake) pull(ctx context.Context, ref string, report func(dockerx.PullPro
 		if err := f.download(ctx, report); err != nil {
 			return err
 		}
-		return f.locked(func() error {
-			var err error
+		return f.locked(func() (err error) {
 			img, err = f.fetch(ref)
 			return err
 		})

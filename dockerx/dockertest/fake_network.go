@@ -16,22 +16,17 @@ import (
 
 // ListNetworks implements Engine.
 func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
-	var out []dockerx.Network
-	err := f.call(ctx, dockerx.OpListNetworks, func() error {
+	return ask(ctx, f, dockerx.OpListNetworks, func() (out []dockerx.Network, err error) {
 		for _, n := range f.networks {
 			if !f.emptied[dockerx.OpListNetworks] && labelsMatch(n.Labels, labels) {
 				out = append(out, copyNetwork(n))
 			}
 		}
-		return nil
+		slices.SortFunc(out, func(a, b dockerx.Network) int {
+			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+		})
+		return out, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(out, func(a, b dockerx.Network) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
-	})
-	return out, nil
 }
 
 func copyNetwork(n *dockerx.Network) dockerx.Network {
@@ -42,28 +37,25 @@ func copyNetwork(n *dockerx.Network) dockerx.Network {
 
 // InspectNetwork implements Engine.
 func (f *Fake) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
-	var out dockerx.Network
-	err := f.call(ctx, dockerx.OpInspectNetwork, func() error {
-		var found []*dockerx.Network
+	return ask(ctx, f, dockerx.OpInspectNetwork, func() (out dockerx.Network, err error) {
+		if n, ok := f.networks[id]; ok {
+			return copyNetwork(n), nil
+		}
+		found := 0
 		for _, n := range f.networks {
-			if n.ID == id {
-				found = []*dockerx.Network{n}
-				break
-			}
 			if n.Name == id {
-				found = append(found, n)
+				out = copyNetwork(n)
+				found++
 			}
 		}
-		switch len(found) {
+		switch found {
 		case 0:
-			return fmt.Errorf("network %s: %w", id, errdefs.ErrNotFound)
+			return out, fmt.Errorf("network %s: %w", id, errdefs.ErrNotFound)
 		case 1:
-			out = copyNetwork(found[0])
-			return nil
+			return out, nil
 		}
-		return fmt.Errorf("%d networks have the name %s: %w", len(found), id, errdefs.ErrInvalidArgument)
+		return out, fmt.Errorf("%d networks have the name %s: %w", found, id, errdefs.ErrInvalidArgument)
 	})
-	return out, err
 }
 
 // ConnectNetwork implements Engine. As with Docker 20.10, a stopped container has no ID of the network before its next start.
@@ -94,24 +86,18 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 // CreateNetwork implements Engine. Subnets are invented and never exhausted.
 func (f *Fake) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
 	labels := maps.Clone(spec.Labels)
-	var out dockerx.Network
-	err := f.call(ctx, dockerx.OpCreateNetwork, func() error {
+	return ask(ctx, f, dockerx.OpCreateNetwork, func() (out dockerx.Network, err error) {
 		if spec.Name == "" {
-			return fmt.Errorf("network without a name: %w", errdefs.ErrInvalidArgument)
+			return out, fmt.Errorf("network without a name: %w", errdefs.ErrInvalidArgument)
 		}
 		if f.RefuseDoubledNames && f.nameTaken(spec.Name) {
-			return fmt.Errorf("network with name %s: %w", spec.Name, errdefs.ErrAlreadyExists)
+			return out, fmt.Errorf("network with name %s: %w", spec.Name, errdefs.ErrAlreadyExists)
 		}
 		n := &dockerx.Network{ID: f.newID(), Name: spec.Name, Labels: labels, Created: time.Now().UTC()}
 		n.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(f.lastID >> 12), byte(f.lastID >> 4), byte(f.lastID << 4)}), 28)
 		f.networks[n.ID] = n
-		out = copyNetwork(n)
-		return nil
+		return copyNetwork(n), nil
 	})
-	if err != nil {
-		return dockerx.Network{}, err
-	}
-	return out, nil
 }
 
 func (f *Fake) nameTaken(name string) bool {

@@ -15,22 +15,16 @@ import (
 // ExitContainer ends the PID 1 of a container with an exit code; oom marks it as killed by the OOM killer. It does nothing
 // for a container that does not run.
 func (f *Fake) ExitContainer(id string, code int, oom bool) {
-	_ = f.locked(func() error {
-		if c, err := f.find(id); err == nil {
-			f.end(c, code, oom, true)
-		}
-		return nil
-	})
+	f.doTo(id, func(c *fakeContainer) { f.end(c, code, oom, true) })
 }
 
 // MarkOOM sets the flag of a container that keeps running: the OOM killer killed another of its processes.
 func (f *Fake) MarkOOM(id string) {
-	_ = f.locked(func() error {
-		if c, err := f.find(id); err == nil && c.detail.Running {
+	f.doTo(id, func(c *fakeContainer) {
+		if c.detail.Running {
 			c.detail.OOMKilled = true
 			f.emitContainer(c, dockerx.ActionOOM)
 		}
-		return nil
 	})
 }
 
@@ -44,14 +38,20 @@ func (f *Fake) StopOutside(id string, grace time.Duration) error {
 	return f.stop(context.Background(), id, grace)
 }
 
+// KillOutside is docker kill.
+func (f *Fake) KillOutside(id string) {
+	f.doTo(id, func(c *fakeContainer) {
+		if c.detail.Running {
+			f.emitContainer(c, dockerx.ActionKill)
+			f.end(c, 137, false, true)
+		}
+	})
+}
+
 // CreateOutside is docker create. The error is Docker's refusal.
 func (f *Fake) CreateOutside(spec dockerx.ContainerSpec) (id string, err error) {
-	spec = copySpec(spec)
-	err = f.locked(func() error {
-		c, err := f.create(spec)
-		if err == nil {
-			id = c.detail.ID
-		}
+	err = f.locked(func() (err error) {
+		id, err = f.create(copySpec(spec))
 		return err
 	})
 	return id, err
@@ -59,15 +59,12 @@ func (f *Fake) CreateOutside(spec dockerx.ContainerSpec) (id string, err error) 
 
 // RemoveContainerOutside is docker rm -f.
 func (f *Fake) RemoveContainerOutside(id string) {
-	_ = f.locked(func() error {
-		f.remove(id)
-		return nil
-	})
+	f.doTo(id, f.remove)
 }
 
 // RemoveNetworkOutside is docker network rm, after docker network disconnect -f of all attached containers.
 func (f *Fake) RemoveNetworkOutside(id string) {
-	_ = f.locked(func() error {
+	f.do(func() {
 		for _, c := range f.containers {
 			if c.detail.Running && slices.Contains(c.detail.Networks, id) {
 				c.detail.Networks = slices.DeleteFunc(c.detail.Networks, func(n string) bool { return n == id })
@@ -75,29 +72,25 @@ func (f *Fake) RemoveNetworkOutside(id string) {
 			}
 		}
 		f.removeNetwork(id)
-		return nil
 	})
 }
 
 // DisconnectOutside is docker network disconnect -f of a container from all its networks.
 func (f *Fake) DisconnectOutside(id string) {
-	_ = f.locked(func() error {
-		if c, err := f.find(id); err == nil {
-			f.emitDisconnects(c)
-			c.network, c.detail.Networks = "", nil
-		}
-		return nil
+	f.doTo(id, func(c *fakeContainer) {
+		f.emitDisconnects(c)
+		c.network, c.detail.Networks = "", nil
 	})
 }
 
 // RenameOutside is docker rename.
 func (f *Fake) RenameOutside(id, name string) {
-	_ = f.locked(func() error {
-		if c, err := f.find(id); err == nil {
-			c.detail.Name = name
-		}
-		return nil
-	})
+	f.doTo(id, func(c *fakeContainer) { c.detail.Name = name })
+}
+
+// RemoveVolumeOutside is docker volume rm.
+func (f *Fake) RemoveVolumeOutside(name string) {
+	f.do(func() { delete(f.volumes, name) })
 }
 
 // HideSource makes a host path missing, or existing again, for mounts. All other paths exist.

@@ -72,11 +72,10 @@ func (f *Fake) probeAgain(c *fakeContainer) {
 		interval = defaultInterval
 	}
 	time.AfterFunc(interval, func() {
-		_ = f.locked(func() error {
+		f.do(func() {
 			if c.ended == run && c.detail.Running && !c.detail.Paused && c.thaws == thaw {
 				f.probe(c)
 			}
-			return nil
 		})
 	})
 }

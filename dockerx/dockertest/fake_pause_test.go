@@ -55,7 +55,7 @@ func TestOnPauseIsCalledForEachFreezeAndThaw(t *testing.T) {
 		want("stopped", true, false)
 		do(f.StartContainer(t.Context(), id))
 		do(f.PauseContainer(t.Context(), id))
-		do(f.KillContainer(t.Context(), id))
+		f.KillOutside(id)
 		want("killed", true)
 	})
 }

@@ -128,12 +128,11 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 		code, takes = 137, grace
 	}
 	end := func() {
-		_ = f.locked(func() error {
+		f.do(func() {
 			// A restarted engine has sent its TERM, but will send no KILL.
 			if c.ended == ended && (code == 143 || f.life == link.life) {
 				f.end(c, code, false, true)
 			}
-			return nil
 		})
 	}
 	if takes <= 0 {
@@ -156,19 +155,6 @@ func (f *Fake) stopTakes(id string) time.Duration {
 		return 0
 	}
 	return f.StopBehavior(id)
-}
-
-// KillContainer implements Engine.
-func (f *Fake) KillContainer(ctx context.Context, id string) error {
-	return f.call(ctx, dockerx.OpKillContainer, func() error {
-		if c, err := f.find(id); err == nil {
-			if c.detail.Running {
-				f.emitContainer(c, dockerx.ActionKill)
-			}
-			f.end(c, 137, false, true)
-		}
-		return nil
-	})
 }
 
 func (f *Fake) clock() time.Time {

@@ -15,7 +15,6 @@ func conformFake(t testing.TB) *Fake {
 	f.AddImage(ConformImage, dockerx.Image{
 		User: "nobody", WorkingDir: "/tmp", Env: []string{"A=image", "C=image"}, Entrypoint: []string{"/bin/sleep"}, Cmd: []string{"900"},
 	})
-	f.AddImageFile(ConformImage, "/etc/passwd", "nobody:x:65534:65534::/:/bin/sh\n")
 	f.HealthBehavior = func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration) {
 		if slices.Contains(spec.Healthcheck.Test, sickTest) {
 			return dockerx.HealthUnhealthy, time.Millisecond

@@ -15,10 +15,9 @@ const maxLinks = 40
 
 // node is one file of a tree. Nodes are never changed, only replaced.
 type node struct {
-	mode     fs.FileMode
-	content  []byte
-	link     string
-	uid, gid int
+	mode    fs.FileMode
+	content []byte
+	link    string
 }
 
 // tree is a filesystem: nodes by absolute path without links. The root always exists.
@@ -26,11 +25,8 @@ type tree map[string]node
 
 // newTree returns the files that every image has.
 func newTree() tree {
-	t := tree{}
-	for _, dir := range []string{"/etc", "/tmp"} {
-		t[dir] = directory
-	}
-	return t
+	passwd := node{mode: 0o644, content: []byte("nobody:x:65534:65534::/:/bin/sh\n")}
+	return tree{"/etc": directory, "/etc/passwd": passwd, "/tmp": directory}
 }
 
 var directory = node{mode: fs.ModeDir | 0o755}
@@ -106,7 +102,7 @@ func (t tree) unpack(dir string, h *tar.Header, content []byte) error {
 	if err := t.mkdirs(place); err != nil {
 		return err
 	}
-	n := node{mode: h.FileInfo().Mode(), content: content, link: h.Linkname, uid: h.Uid, gid: h.Gid}
+	n := node{mode: h.FileInfo().Mode(), content: content, link: h.Linkname}
 	if n.mode&fs.ModeSymlink != 0 {
 		n.mode = fs.ModeSymlink | fs.ModePerm // as Linux has it
 	}

@@ -86,7 +86,7 @@ func TestRebuildFromARealContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	state(agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
-	if err := engine.KillContainer(t.Context(), c); err != nil {
+	if err := engine.StopContainer(t.Context(), c, 0); err != nil {
 		t.Fatal(err)
 	}
 	state(agboxv1.SandboxState_SANDBOX_STATE_FAILED)

@@ -40,10 +40,8 @@ type mortal struct {
 
 // unreached are the operations at which the scenario can't kill the daemon. A test fails when one of them is reached.
 var unreached = map[string]string{
-	fault.Engine + "." + dockerx.OpKillContainer: "the daemon kills by removing",
-	fault.Engine + "." + dockerx.OpRemoveVolume:  "the daemon keeps the engine's marker for good",
-	fault.Store + ".CheckCreate":                 "a dry run stages nothing",
-	fault.Store + ".CheckCreateAgent":            "a dry run stages nothing",
+	fault.Store + ".CheckCreate":      "a dry run stages nothing",
+	fault.Store + ".CheckCreateAgent": "a dry run stages nothing",
 }
 
 // allPoints are those of the daemon, as its source has them.
