@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -29,150 +30,118 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, dataDir string) (An
 		ctx: metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), dataDir: dataDir, answers: Answers{},
 		boxes: agboxv1.NewSandboxServiceClient(conn), agents: agboxv1.NewAgentServiceClient(conn),
 	}
-	err := errors.Join(a.askSandboxes(), a.askAgents())
-	return a.answers, err
+	a.askSandboxes()
+	a.askAgents()
+	return a.answers, a.err
 }
 
 type asker struct {
 	ctx     context.Context
 	dataDir string
 	answers Answers
+	err     error // of the first question that got no answer
 	boxes   agboxv1.SandboxServiceClient
 	agents  agboxv1.AgentServiceClient
 }
 
-func (a *asker) askSandboxes() error {
+func (a *asker) askSandboxes() {
 	list, err := a.boxes.ListSandboxes(a.ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})
-	if err := a.record("sandboxes", list, err); err != nil {
-		return err
-	}
+	a.record("sandboxes", list, err)
 	active, err := a.boxes.ListActiveExecs(a.ctx, &agboxv1.ListActiveExecsRequest{})
-	if err := a.record("active execs", active, err); err != nil {
-		return err
-	}
+	a.record("active execs", active, err)
 	for _, sb := range list.GetSandboxes() {
 		id := sb.GetSandboxId()
 		got, err := a.boxes.GetSandbox(a.ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
-		if err := a.record("sandbox "+id, got, err); err != nil {
-			return err
-		}
-		if err := a.askEvents(id, got.GetSandbox().GetLastEventSequence()); err != nil {
-			return err
-		}
+		a.record("sandbox "+id, got, err)
+		a.askExecs(events(a, id, got.GetSandbox().GetLastEventSequence(), func(ctx context.Context) (grpc.ServerStreamingClient[agboxv1.SandboxEvent], error) {
+			return a.boxes.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id})
+		}))
 	}
-	return nil
 }
 
-// askEvents reads the history of a sandbox, and the execs that it names.
-func (a *asker) askEvents(id string, last uint64) error {
-	ctx, cancel := context.WithCancel(a.ctx)
-	defer cancel()
-	stream, err := a.boxes.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id})
-	if err != nil {
-		return fmt.Errorf("subscribe to the events of %s: %w", id, err)
-	}
-	events, err := receive(stream.Recv, last)
-	if err != nil {
-		return fmt.Errorf("read the events of %s: %w", id, err)
-	}
-	if err := recordAll(a, "events of "+id, events); err != nil {
-		return err
-	}
-	for _, e := range events {
-		if e.GetEventType() != agboxv1.EventType_EXEC_STARTED {
-			continue
-		}
-		exec := e.GetExec().GetExecId()
-		got, err := a.boxes.GetExec(a.ctx, &agboxv1.GetExecRequest{ExecId: exec})
-		if err := a.record("exec "+exec, got, err); err != nil {
-			return err
+// askExecs asks for the execs that a history names.
+func (a *asker) askExecs(history []*agboxv1.SandboxEvent) {
+	for _, e := range history {
+		if e.GetEventType() == agboxv1.EventType_EXEC_STARTED {
+			id := e.GetExec().GetExecId()
+			got, err := a.boxes.GetExec(a.ctx, &agboxv1.GetExecRequest{ExecId: id})
+			a.record("exec "+id, got, err)
 		}
 	}
-	return nil
 }
 
-func (a *asker) askAgents() error {
+func (a *asker) askAgents() {
 	list, err := a.agents.ListAgents(a.ctx, &agboxv1.ListAgentsRequest{})
-	if err := a.record("agents", list, err); err != nil {
-		return err
-	}
+	a.record("agents", list, err)
 	for _, agent := range list.GetAgents() {
 		id := agent.GetAgentId()
 		got, err := a.agents.GetAgent(a.ctx, &agboxv1.GetAgentRequest{AgentId: id})
-		if err := a.record("agent "+id, got, err); err != nil {
-			return err
-		}
+		a.record("agent "+id, got, err)
 		said, err := a.agents.GetAgentConversation(a.ctx, &agboxv1.GetAgentConversationRequest{AgentId: id})
-		if err := a.record("conversation of "+id, said, err); err != nil {
-			return err
-		}
+		a.record("conversation of "+id, said, err)
 		moves, err := a.agents.ListAgentTransitions(a.ctx, &agboxv1.ListAgentTransitionsRequest{AgentId: id})
-		if err := a.record("transitions of "+id, moves, err); err != nil {
-			return err
-		}
-		if err := a.askAgentEvents(id, got.GetAgent().GetLastEventSequence()); err != nil {
-			return err
-		}
+		a.record("transitions of "+id, moves, err)
+		events(a, "agent "+id, got.GetAgent().GetLastEventSequence(), func(ctx context.Context) (grpc.ServerStreamingClient[agboxv1.AgentEvent], error) {
+			return a.agents.SubscribeAgentEvents(ctx, &agboxv1.SubscribeAgentEventsRequest{AgentId: id})
+		})
 	}
-	return nil
 }
 
-func (a *asker) askAgentEvents(id string, last uint64) error {
+// message is an event that is read from a stream of E.
+type message[E any] interface {
+	*E
+	proto.Message
+	GetSequence() uint64
+}
+
+// events reads and records the history of an object, up to the event with the sequence last.
+func events[E any, M message[E]](a *asker, of string, last uint64, subscribe func(context.Context) (grpc.ServerStreamingClient[E], error)) (list []M) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
-	stream, err := a.agents.SubscribeAgentEvents(ctx, &agboxv1.SubscribeAgentEventsRequest{AgentId: id})
+	stream, err := subscribe(ctx)
 	if err != nil {
-		return fmt.Errorf("subscribe to the events of agent %s: %w", id, err)
+		a.fail(fmt.Errorf("subscribe to the events of %s: %w", of, err))
+		return nil
 	}
-	events, err := receive(stream.Recv, last)
-	if err != nil {
-		return fmt.Errorf("read the events of agent %s: %w", id, err)
-	}
-	return recordAll(a, "events of agent "+id, events)
-}
-
-// receive reads a stream up to the event with the sequence last.
-func receive[E interface{ GetSequence() uint64 }](next func() (E, error), last uint64) (events []E, err error) {
-	for last > 0 && (len(events) == 0 || events[len(events)-1].GetSequence() < last) {
-		e, err := next()
-		if errors.Is(err, io.EOF) {
-			return events, fmt.Errorf("the stream ended after %d events, before sequence %d: %w", len(events), last, io.ErrUnexpectedEOF)
-		}
-		if err != nil {
-			return events, err
-		}
-		events = append(events, e)
-	}
-	return events, nil
-}
-
-func recordAll[M proto.Message](a *asker, question string, list []M) error {
 	all := []any{}
-	for _, m := range list {
-		v, err := a.plain(m)
-		if err != nil {
-			return err
+	for last > 0 && (len(list) == 0 || list[len(list)-1].GetSequence() < last) {
+		e, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = fmt.Errorf("the stream ended after %d events, before sequence %d: %w", len(list), last, io.ErrUnexpectedEOF)
 		}
-		all = append(all, v)
+		if err != nil {
+			a.fail(fmt.Errorf("read the events of %s: %w", of, err))
+			return list
+		}
+		list, all = append(list, M(e)), append(all, a.plain(M(e)))
 	}
-	a.answers[question] = all
-	return nil
+	a.answers["events of "+of] = all
+	return list
 }
 
-func (a *asker) record(question string, m proto.Message, err error) error {
+func (a *asker) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+func (a *asker) record(question string, m proto.Message, err error) {
 	if err != nil {
-		return fmt.Errorf("ask for %s: %w", question, err)
+		a.fail(fmt.Errorf("ask for %s: %w", question, err))
+		return
 	}
-	a.answers[question], err = a.plain(m)
-	return err
+	a.answers[question] = a.plain(m)
 }
 
-func (a *asker) plain(m proto.Message) (v any, err error) {
+func (a *asker) plain(m proto.Message) (v any) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal([]byte(strings.ReplaceAll(string(text), a.dataDir, "<data>")), &v)
 	}
-	return v, json.Unmarshal([]byte(strings.ReplaceAll(string(text), a.dataDir, "<data>")), &v)
+	if err != nil {
+		a.fail(err)
+	}
+	return v
 }
 
 // Differences lists what differs, a sentence each, in order. Left out are the places in except, patterns of path.Match such as
@@ -195,7 +164,10 @@ func (d *differ) compare(at string, was, is any) {
 	}
 	if was, ok := was.(map[string]any); ok {
 		if is, ok := is.(map[string]any); ok {
-			for _, key := range keys(was, is) {
+			both := map[string]any{}
+			maps.Copy(both, was)
+			maps.Copy(both, is)
+			for key := range both {
 				d.compare(strings.TrimPrefix(at+"/"+key, "/"), was[key], is[key])
 			}
 			return
@@ -212,17 +184,4 @@ func (d *differ) compare(at string, was, is any) {
 	if !reflect.DeepEqual(was, is) {
 		d.found = append(d.found, fmt.Sprintf("%s: was %v, is %v", at, was, is))
 	}
-}
-
-func keys(a, b map[string]any) []string {
-	var all []string
-	for key := range a {
-		all = append(all, key)
-	}
-	for key := range b {
-		if _, both := a[key]; !both {
-			all = append(all, key)
-		}
-	}
-	return all
 }
