@@ -20,40 +20,18 @@ func (c *client) agent(ctx context.Context, b *box) {
 	}
 	if b.agent == "" {
 		id := "agent-of-" + b.id
-		if c.asked(ctx, "agent", func(ctx context.Context) error {
-			spec := &agboxv1.AgentSpec{SandboxId: b.id, Command: []string{"/storm/testagent", "native"}}
-			_, err := c.crew.CreateAgent(ctx, &agboxv1.CreateAgentRequest{AgentId: id, Spec: spec})
-			return err
-		}) {
+		spec := &agboxv1.AgentSpec{SandboxId: b.id, Command: []string{"/storm/testagent", "native"}}
+		if c.asked(ctx, "agent", id, byID, to(c.crew.CreateAgent, &agboxv1.CreateAgentRequest{AgentId: id, Spec: spec})) {
 			b.agent = id
 		}
 		return
 	}
 	b.told++
 	t := task{prompt: fmt.Sprintf("prompt-%s-%d", b.id, b.told), agent: b.agent, sandbox: b.id}
-	if c.asked(ctx, "prompt", func(ctx context.Context) error {
-		text := "count 20 30\necho " + answerTo(t)
-		_, err := c.crew.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: t.agent, PromptId: t.prompt, Text: text})
-		return err
-	}) {
+	req := &agboxv1.PromptAgentRequest{AgentId: t.agent, PromptId: t.prompt, Text: "count 20 30\necho " + answerTo(t)}
+	if c.asked(ctx, "prompt", t.prompt, byID, to(c.crew.PromptAgent, req)) {
 		c.book.acceptPrompt(t)
 	}
-}
-
-// asked makes a call with an ID. If the object exists after a lost answer, the call counts as accepted.
-func (c *client) asked(ctx context.Context, what string, fn func(context.Context) error) (accepted bool) {
-	switch code, ambiguous := c.call(ctx, fn); {
-	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
-		c.book.count(what + " accepted")
-		return true
-	case code == codes.FailedPrecondition:
-		c.book.count(what + " refused")
-	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
-		c.book.count(what + " unanswered")
-	default:
-		c.book.problem("%s was answered with %s", what, code)
-	}
-	return false
 }
 
 // answerTo returns the text of an agent at the end of its turn.

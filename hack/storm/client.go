@@ -75,44 +75,31 @@ func (c *client) act(ctx context.Context) {
 	case draw < 62:
 		c.cancel(ctx, b)
 	case draw < 66:
-		c.simple(ctx, "stop", func(ctx context.Context) error {
-			c.book.try("stop", b.id)
-			_, err := c.api.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: b.id})
-			return err
-		})
+		c.asked(ctx, "stop", b.id, simple, to(c.api.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: b.id}))
 	case draw < 80:
-		c.simple(ctx, "resume", func(ctx context.Context) error {
-			_, err := c.api.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: b.id})
-			return err
-		})
+		c.asked(ctx, "resume", b.id, simple, to(c.api.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: b.id}))
 	case draw < 84:
-		c.simple(ctx, "pause", func(ctx context.Context) error {
-			c.book.try("pause", b.id)
-			_, err := c.api.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: b.id})
-			return err
-		})
+		c.asked(ctx, "pause", b.id, simple, to(c.api.PauseSandbox, &agboxv1.PauseSandboxRequest{SandboxId: b.id}))
 	case draw < 88:
 		spec := c.spec(b.kind)
 		spec.Labels = map[string]string{"turn": fmt.Sprint(draw, c.made)}
-		c.simple(ctx, "update", func(ctx context.Context) error {
-			_, err := c.api.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: b.id, CreateSpec: spec})
-			return err
-		})
+		c.asked(ctx, "update", b.id, simple, to(c.api.UpdateSandbox, &agboxv1.UpdateSandboxRequest{SandboxId: b.id, CreateSpec: spec}))
 	case draw < 94:
 		c.agent(ctx, b)
 	case draw < 98:
-		c.simple(ctx, "read", func(ctx context.Context) error {
-			_, err := c.api.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: true})
-			return err
-		})
+		c.asked(ctx, "read", "all sandboxes", simple, to(c.api.ListSandboxes, &agboxv1.ListSandboxesRequest{IncludeDeleted: true}))
 	default:
-		if c.simple(ctx, "delete", func(ctx context.Context) error {
-			c.book.try("delete", b.id)
-			_, err := c.api.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: b.id})
-			return err
-		}) {
+		if c.asked(ctx, "delete", b.id, simple, to(c.api.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: b.id})) {
 			c.live = slices.DeleteFunc(c.live, func(x *box) bool { return x == b })
 		}
+	}
+}
+
+// to is a call of one method with one request.
+func to[Req, Resp any](method func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := method(ctx, req)
+		return err
 	}
 }
 
@@ -138,18 +125,32 @@ func (c *client) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return code, ambiguous
 }
 
-// simple makes a call whose refusal is as valid as its success.
-func (c *client) simple(ctx context.Context, what string, fn func(ctx context.Context) error) (accepted bool) {
-	switch code, _ := c.call(ctx, fn); code {
-	case codes.OK:
-		c.book.count(what + " accepted")
+// answers are the valid answers to a call, besides a success and none.
+type answers int
+
+const (
+	simple answers = iota // a refusal
+	byID                  // a refusal; if the object exists after a lost answer, the call counts as accepted
+	always                // as byID, without the refusal
+)
+
+// asked makes a call about an object, records each attempt, and counts the outcome.
+func (c *client) asked(ctx context.Context, verb, id string, valid answers, fn func(ctx context.Context) error) (accepted bool) {
+	code, ambiguous := c.call(ctx, func(ctx context.Context) error {
+		c.book.try(verb, id)
+		return fn(ctx)
+	})
+	switch {
+	case code == codes.OK, code == codes.AlreadyExists && ambiguous && valid != simple:
+		c.book.count(verb + " accepted")
 		return true
-	case codes.FailedPrecondition:
-		c.book.count(what + " refused")
-	case codes.NotFound, codes.InvalidArgument, codes.DataLoss, codes.AlreadyExists, codes.OutOfRange:
-		c.book.problem("%s was answered with %s", what, code)
+	case code == codes.FailedPrecondition && valid != always:
+		c.book.count(verb + " refused")
+	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted,
+		code == codes.Aborted && valid == simple:
+		c.book.count(verb + " unanswered")
 	default:
-		c.book.count(what + " unanswered")
+		c.book.problem("%s of %s was answered with %s", verb, id, code)
 	}
 	return false
 }
@@ -181,19 +182,11 @@ func (c *client) create(ctx context.Context) {
 	if c.hogs && c.made%3 == 2 {
 		b.kind = small
 	}
-	code, ambiguous := c.call(ctx, func(ctx context.Context) error {
-		_, err := c.api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: b.id, CreateSpec: c.spec(b.kind)})
-		return err
-	})
-	switch {
-	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
+	req := &agboxv1.CreateSandboxRequest{SandboxId: b.id, CreateSpec: c.spec(b.kind)}
+	if c.asked(ctx, "create", b.id, always, to(c.api.CreateSandbox, req)) {
 		c.book.acceptSandbox(b.id, b.kind)
 		c.book.count("sandboxes " + string(b.kind))
 		c.live = append(c.live, b)
-	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
-		c.book.count("create unanswered")
-	default:
-		c.book.problem("create of %s was answered with %s", b.id, code)
 	}
 }
 
@@ -216,20 +209,10 @@ func (c *client) exec(ctx context.Context, b *box) {
 	default: // failing
 		args = append(args, "-lines", "30", "-pause", "20ms", "-code", fmt.Sprint(1+draw%90))
 	}
-	code, ambiguous := c.call(ctx, func(ctx context.Context) error {
-		_, err := c.api.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: b.id, ExecId: id, Command: args})
-		return err
-	})
-	switch {
-	case code == codes.OK, code == codes.AlreadyExists && ambiguous:
+	req := &agboxv1.CreateExecRequest{SandboxId: b.id, ExecId: id, Command: args}
+	if c.asked(ctx, "exec", id, byID, to(c.api.CreateExec, req)) {
 		c.book.acceptExec(id, b.id)
 		b.execs = append(b.execs, id)
-	case code == codes.FailedPrecondition:
-		c.book.count("exec refused")
-	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.ResourceExhausted:
-		c.book.count("exec unanswered")
-	default:
-		c.book.problem("exec %s was answered with %s", id, code)
 	}
 }
 
@@ -239,10 +222,7 @@ func (c *client) cancel(ctx context.Context, b *box) {
 		return
 	}
 	id := b.execs[len(b.execs)-1-draw%min(3, len(b.execs))]
-	c.simple(ctx, "cancel", func(ctx context.Context) error {
-		_, err := c.api.CancelExec(ctx, &agboxv1.CancelExecRequest{ExecId: id})
-		return err
-	})
+	c.asked(ctx, "cancel", id, simple, to(c.api.CancelExec, &agboxv1.CancelExecRequest{ExecId: id}))
 }
 
 // follow watches the histories of a client's sandboxes, one after another, from the first event, across all restarts of the daemon. It
