@@ -30,8 +30,7 @@ func agents(t *testing.T, c *client) {
 		w.settled(id, to)
 		w.move(id, to)
 		w.told(id, "one", "two")
-		w.delete(from)
-		w.await(from, deleted)
+		w.deletes(from)
 		w.settled(id, to)
 	})
 	c.sub(t, "moves that can't be are refused", func(c *client) {
@@ -97,17 +96,13 @@ func (w crew) hire(box string) string {
 func (w crew) named(name string) string {
 	w.Helper()
 	id := newID()
-	req := &agboxv1.CreateSandboxRequest{SandboxId: id, Name: name, CreateSpec: &spec{Image: w.target.Image}}
-	_, err := w.CreateSandbox(w.ctx(), req)
-	w.must(err)
-	w.deleteAtEnd(id)
+	w.must(w.tryPlain(id, name))
 	return id
 }
 
 func (w crew) deleteKeeping(id string) {
 	w.Helper()
-	resp, err := w.DeleteSandbox(w.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id, KeepAgents: true})
-	w.accepted(resp, err)
+	w.must(accepted(w.DeleteSandbox(w.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id, KeepAgents: true})))
 }
 
 func (w crew) tryMove(id, box string) error {

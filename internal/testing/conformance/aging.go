@@ -3,28 +3,15 @@ package conformance
 import (
 	"testing"
 	"time"
-
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // aging has what needs a daemon of its own: what becomes of paused sandboxes as time goes on, and of all of it when the
 // daemon is killed.
 func aging(t *testing.T, target Target) {
-	for name, try := range map[string]struct {
-		settings Settings
-		run      func(*client)
-	}{
-		"past max_frozen the one paused longest is stopped, and stays paused": {Settings{MaxFrozen: 1}, tooManyFrozen},
-		"what is frozen for too long is stopped, and then deleted": {
-			Settings{FreezeDuration: time.Second, StoppedGCAfter: time.Second}, frozenTooLong,
-		},
-		"a daemon that is killed forgets no pause and no end": {Settings{}, outliveTheDaemon},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			try.run(newClient(t, target, target.Start(t, try.settings)))
-		})
-	}
+	own(t, target, "past max_frozen the one paused longest is stopped, and stays paused", Settings{MaxFrozen: 1}, tooManyFrozen)
+	own(t, target, "what is frozen for too long is stopped, and then deleted",
+		Settings{FreezeDuration: time.Second, StoppedGCAfter: time.Second}, frozenTooLong)
+	own(t, target, "a daemon that is killed forgets no pause and no end", Settings{}, outliveTheDaemon)
 }
 
 const rowDemoted = "PAUSED PAUSED reason=demoted"
@@ -48,9 +35,7 @@ func tooManyFrozen(c *client) {
 	if h.GetState() != paused || h.GetDemotedAt() == nil || h.GetActiveExecs() != 0 || !h.GetStateChangedAt().AsTime().Equal(since.AsTime()) {
 		c.Errorf("demoted: %v", h)
 	}
-	if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
-		c.Errorf("%v", st)
-	}
+	c.endedIn(cancelled, x)
 	c.refused(c.tryPause(first), alreadyPaused(first))
 	if h := c.get(second); h.GetState() != paused || h.GetDemotedAt() != nil {
 		c.Errorf("the other: %v", h)
@@ -61,9 +46,7 @@ func tooManyFrozen(c *client) {
 		c.Errorf("resumed: %v", h)
 	}
 	c.allRows(c.history(first)[before:], rowAccepted, rowReady)
-	if st := c.ended(c.exec(first, "", "rm", file)); st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
-		c.Errorf("its file is gone: %v", st)
-	}
+	c.endedIn(finished, c.exec(first, "", "rm", file)) // its file is there
 }
 
 func frozenTooLong(c *client) {
@@ -95,9 +78,7 @@ func outliveTheDaemon(c *client) {
 		c.Errorf("resumed: %v", h)
 	}
 	c.cancel(x)
-	if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
-		c.Errorf("%v", st)
-	}
+	c.endedIn(cancelled, x)
 	// What ran into its end while no daemon was there ends when there is one.
 	c.sets(running, after(time.Second))
 	c.daemon.Stop(c)

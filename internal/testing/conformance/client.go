@@ -25,13 +25,15 @@ type (
 )
 
 const (
-	pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
-	ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
-	failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
-	deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
-	deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
-	unset    = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
+	pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	ready   = agboxv1.SandboxState_SANDBOX_STATE_READY
+	failed  = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	stopped = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	deleted = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+	unset   = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
+
+	finished  = agboxv1.ExecState_EXEC_STATE_FINISHED
+	cancelled = agboxv1.ExecState_EXEC_STATE_CANCELLED
 )
 
 // client is one connection, used by one test.
@@ -62,6 +64,15 @@ func (c *client) sub(t *testing.T, name string, run func(*client)) {
 	})
 }
 
+// own runs a subtest with a daemon of its own beside the others.
+func own(t *testing.T, target Target, name string, s Settings, run func(*client)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		run(newClient(t, target, target.Start(t, s)))
+	})
+}
+
 func (c *client) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	c.Cleanup(cancel)
@@ -86,13 +97,27 @@ func (c *client) create(change ...func(*spec)) string {
 		f(s)
 	}
 	id := newID()
-	resp, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: s})
+	h, err := c.tryCreate(&agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: s})
 	c.must(err)
-	if h := resp.GetSandbox(); h.GetSandboxId() != id || h.GetState() != pending {
+	if h.GetSandboxId() != id || h.GetState() != pending {
 		c.Fatalf("created: %v", h)
 	}
-	c.deleteAtEnd(id)
 	return id
+}
+
+// tryCreate asks for a sandbox. If there is one then, it is deleted when the test ends.
+func (c *client) tryCreate(req *agboxv1.CreateSandboxRequest) (*handle, error) {
+	resp, err := c.CreateSandbox(c.ctx(), req)
+	if err == nil {
+		c.deleteAtEnd(resp.GetSandbox().GetSandboxId())
+	}
+	return resp.GetSandbox(), err
+}
+
+// tryPlain is tryCreate with nothing but an image.
+func (c *client) tryPlain(id, name string) error {
+	_, err := c.tryCreate(&agboxv1.CreateSandboxRequest{SandboxId: id, Name: name, CreateSpec: &spec{Image: c.target.Image}})
+	return err
 }
 
 func (c *client) deleteAtEnd(id string) {
@@ -125,30 +150,58 @@ func (c *client) isState(id string, want agboxv1.SandboxState) {
 	}
 }
 
+// accepted is the error of a call that answers with no more than that it was accepted.
+func accepted(resp *agboxv1.AcceptedResponse, err error) error {
+	if err == nil && !resp.GetAccepted() {
+		return errors.New("not accepted")
+	}
+	return err
+}
+
+func (c *client) tryStop(id string) error {
+	return accepted(c.StopSandbox(c.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))
+}
+
+func (c *client) tryResume(id string) error {
+	return accepted(c.ResumeSandbox(c.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))
+}
+
+func (c *client) tryDelete(id string) error {
+	return accepted(c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id}))
+}
+
 func (c *client) stop(id string) {
 	c.Helper()
-	resp, err := c.StopSandbox(c.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id})
-	c.accepted(resp, err)
+	c.must(c.tryStop(id))
 }
 
 func (c *client) resume(id string) {
 	c.Helper()
-	resp, err := c.ResumeSandbox(c.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id})
-	c.accepted(resp, err)
+	c.must(c.tryResume(id))
 }
 
 func (c *client) delete(id string) {
 	c.Helper()
-	resp, err := c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id})
-	c.accepted(resp, err)
+	c.must(c.tryDelete(id))
 }
 
-func (c *client) accepted(resp *agboxv1.AcceptedResponse, err error) {
+// stops, resumes and deletes also wait until it is done.
+func (c *client) stops(id string) {
 	c.Helper()
-	c.must(err)
-	if !resp.GetAccepted() {
-		c.Fatal("not accepted")
-	}
+	c.stop(id)
+	c.await(id, stopped)
+}
+
+func (c *client) resumes(id string) {
+	c.Helper()
+	c.resume(id)
+	c.await(id, ready)
+}
+
+func (c *client) deletes(id string) {
+	c.Helper()
+	c.delete(id)
+	c.await(id, deleted)
 }
 
 // await waits as the clients that exist do: read, subscribe from the sequence that was read, read again after each newer

@@ -17,21 +17,18 @@ func refusals(t *testing.T, c *client) {
 		unknown := aboutExec(codes.NotFound, "EXEC_NOT_FOUND", id, "exec %s was not found")
 		_, err := c.GetExec(c.ctx(), &agboxv1.GetExecRequest{ExecId: id})
 		c.refused(err, unknown)
-		_, err = c.CancelExec(c.ctx(), &agboxv1.CancelExecRequest{ExecId: id})
-		c.refused(err, unknown)
+		c.refused(c.tryCancel(id), unknown)
 	})
 	c.sub(t, "a READY sandbox", func(c *client) {
 		id := c.ready()
 		c.refused(c.tryResume(id), notStopped(id))
 		_, err := c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: id})
 		c.refused(err, invalid("command", "command must not be empty"))
-		newest := c.get(id).GetLastEventSequence()
-		c.expired(id, newest+1)
+		c.expired(id, c.get(id).GetLastEventSequence()+1)
 	})
 	c.sub(t, "a STOPPED sandbox", func(c *client) {
 		id := c.ready()
-		c.stop(id)
-		c.await(id, stopped)
+		c.stops(id)
 		c.refused(c.tryStop(id), notReady(id))
 		c.refused(c.tryExec(id), sandboxNotReady(id))
 	})
@@ -58,20 +55,7 @@ func refusals(t *testing.T, c *client) {
 	c.sub(t, "a name is unique among live sandboxes", names)
 }
 
-func (c *client) tryStop(id string) error {
-	_, err := c.StopSandbox(c.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id})
-	return err
-}
-
-func (c *client) tryResume(id string) error {
-	_, err := c.ResumeSandbox(c.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id})
-	return err
-}
-
-func (c *client) tryExec(id string) error {
-	_, err := c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}})
-	return err
-}
+func (c *client) tryExec(id string) error { return c.tryExecID(id, "", "true") }
 
 func badSpecs(c *client) {
 	image := c.target.Image
@@ -120,8 +104,7 @@ func unknownSandbox(c *client) {
 	c.refused(c.tryStop(id), sandboxNotFound(id))
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))
-	_, err = c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id})
-	c.refused(err, sandboxNotFound(id))
+	c.refused(c.tryDelete(id), sandboxNotFound(id))
 	c.refused(c.subscribe(id, 0, true).ends(), sandboxNotFound(id))
 	resp, err := c.ListActiveExecs(c.ctx(), &agboxv1.ListActiveExecsRequest{SandboxId: &id})
 	if err != nil || len(resp.GetExecs()) != 0 {
@@ -130,28 +113,17 @@ func unknownSandbox(c *client) {
 }
 
 func names(c *client) {
-	name := newID()
-	create := func() error {
-		id := newID()
-		_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, Name: name, CreateSpec: &spec{Image: c.target.Image}})
-		if err == nil {
-			c.deleteAtEnd(id)
-			c.await(id, ready)
-			c.delete(id)
-			c.await(id, deleted)
-		}
-		return err
-	}
-	id := newID()
-	_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, Name: name, CreateSpec: &spec{Image: c.target.Image}})
-	c.must(err)
-	err = create()
+	name, id := newID(), newID()
+	c.must(c.tryPlain(id, name))
+	err := c.tryPlain(newID(), name)
 	if got := infoOfError(err).GetMetadata()["sandbox_id"]; got == "" {
 		c.Errorf("no sandbox_id in %v", err)
 	} else {
 		c.refused(err, refusal{codes.AlreadyExists, "SANDBOX_NAME_ALREADY_EXISTS", "sandbox name " + name + " already exists", map[string]string{"sandbox_id": got}})
 	}
-	c.delete(id)
-	c.await(id, deleted)
-	c.must(create()) // free again
+	c.deletes(id)
+	again := newID()
+	c.must(c.tryPlain(again, name)) // free again
+	c.await(again, ready)
+	c.deletes(again)
 }

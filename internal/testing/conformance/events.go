@@ -19,12 +19,9 @@ const (
 func events(t *testing.T, c *client) {
 	c.sub(t, "create, stop, resume, delete", func(c *client) {
 		id := c.ready()
-		c.stop(id)
-		c.await(id, stopped)
-		c.resume(id)
-		c.await(id, ready)
-		c.delete(id)
-		c.await(id, deleted)
+		c.stops(id)
+		c.resumes(id)
+		c.deletes(id)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
 			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
 			rowAccepted, rowReady,
@@ -33,8 +30,7 @@ func events(t *testing.T, c *client) {
 	c.sub(t, "a stop shows only when it is done, and a second one leaves no event", stopUnderWay)
 	c.sub(t, "a delete during a create ends in DELETED", func(c *client) {
 		id := c.create()
-		c.delete(id)
-		c.await(id, deleted)
+		c.deletes(id)
 		for _, e := range c.history(id) {
 			if e.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
 				c.Errorf("%v", e)
@@ -64,8 +60,7 @@ func events(t *testing.T, c *client) {
 	})
 	c.sub(t, "a resume never recreates anything", func(c *client) {
 		id := c.ready()
-		c.stop(id)
-		c.await(id, stopped)
+		c.stops(id)
 		c.daemon.Break(c, id, RemovePrimary)
 		_ = c.tryResume(id) // refused when the daemon has found out already
 		c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_FAILED)
@@ -107,8 +102,7 @@ func idleStop(c *client) {
 	id := c.ready(func(s *spec) { s.IdleTtl = durationpb.New(time.Second) })
 	if c.tryExecID(id, x, "sleep", "2") != nil { // this machine slept for a second
 		c.await(id, stopped)
-		c.resume(id)
-		c.await(id, ready)
+		c.resumes(id)
 		c.must(c.tryExecID(id, x, "sleep", "2"))
 	}
 	c.await(id, stopped)

@@ -27,8 +27,7 @@ func execs(t *testing.T, c *client) {
 		c.holds(resp.GetStdoutLogPath(), "out\n")
 		c.holds(resp.GetStderrLogPath(), "err\n")
 		c.rows(c.history(id)[3:], started(x), "EXEC_FINISHED - exec_id="+x+" exec_state=FINISHED exit_code=0")
-		_, err := c.CancelExec(c.ctx(), &agboxv1.CancelExecRequest{ExecId: x})
-		c.refused(err, aboutExec(codes.FailedPrecondition, "EXEC_ALREADY_TERMINAL", x, "exec %s is already terminal"))
+		c.refused(c.tryCancel(x), aboutExec(codes.FailedPrecondition, "EXEC_ALREADY_TERMINAL", x, "exec %s is already terminal"))
 	})
 	c.sub(t, "commands that do not end well", failures)
 	c.sub(t, "the environment is the sandbox's, with the exec's over it", func(c *client) {
@@ -46,9 +45,7 @@ func execs(t *testing.T, c *client) {
 		id, x := c.ready(), newID()
 		c.exec(id, x, "sh", "-c", "sleep 60 & sleep 60")
 		c.cancel(x)
-		if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
-			c.Errorf("%v", st)
-		}
+		c.endedIn(cancelled, x)
 	})
 	c.sub(t, "a cancel before the end is one event, a second cancel none", func(c *client) {
 		id, x := c.ready(), newID()
@@ -80,11 +77,8 @@ func execs(t *testing.T, c *client) {
 	c.sub(t, "a delete cancels what runs and removes the logs", func(c *client) {
 		id, x := c.ready(), newID()
 		resp := c.execRequest(&agboxv1.CreateExecRequest{SandboxId: id, ExecId: x, Command: []string{"sleep", "60"}})
-		c.delete(id)
-		c.await(id, deleted)
-		if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
-			c.Errorf("%v", st)
-		}
+		c.deletes(id)
+		c.endedIn(cancelled, x)
 		if _, err := os.Stat(filepath.Dir(resp.GetStdoutLogPath())); !os.IsNotExist(err) {
 			c.Errorf("the logs are there: %v", err)
 		}
@@ -187,8 +181,19 @@ func (c *client) stubborn(sandbox, id string) {
 
 func (c *client) cancel(id string) {
 	c.Helper()
-	resp, err := c.CancelExec(c.ctx(), &agboxv1.CancelExecRequest{ExecId: id})
-	c.accepted(resp, err)
+	c.must(c.tryCancel(id))
+}
+
+func (c *client) tryCancel(id string) error {
+	return accepted(c.CancelExec(c.ctx(), &agboxv1.CancelExecRequest{ExecId: id}))
+}
+
+// endedIn checks in which state an exec ends.
+func (c *client) endedIn(want agboxv1.ExecState, id string) {
+	c.Helper()
+	if st := c.ended(id); st.GetState() != want {
+		c.Errorf("%v", st)
+	}
 }
 
 // ended waits for an exec's end as the clients that exist do: from its last_event_sequence on, reading it again after

@@ -19,65 +19,52 @@ func ids(t *testing.T, c *client) {
 			if id == "a1B2" {
 				id = newID()[5:9] // the shortest
 			}
-			_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}})
-			c.must(err)
-			c.deleteAtEnd(id)
+			c.must(c.tryPlain(id, ""))
 			c.await(id, ready)
 		}
 	})
 	c.sub(t, "IDs that can't be names are refused", badIDs)
 	c.sub(t, "an ID is never used twice, not even after a delete", func(c *client) {
 		id := c.create()
-		again := &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}}
 		taken := aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists")
-		_, err := c.CreateSandbox(c.ctx(), again)
-		c.refused(err, taken)
-		c.delete(id)
-		c.await(id, deleted)
-		_, err = c.CreateSandbox(c.ctx(), again)
-		c.refused(err, taken)
+		c.refused(c.tryPlain(id, ""), taken)
+		c.deletes(id)
+		c.refused(c.tryPlain(id, ""), taken)
 	})
 	c.sub(t, "an ID whose create was refused is free", func(c *client) {
 		id := newID()
 		_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{}})
 		c.refused(err, invalid("image", "create_spec.image is required"))
-		_, err = c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}})
-		c.must(err)
-		c.deleteAtEnd(id)
+		c.must(c.tryPlain(id, ""))
 	})
 	c.sub(t, "exec IDs are one namespace, forever", func(c *client) {
 		one, other, id := c.ready(), c.ready(), newID()
 		c.exec(one, id, "true")
 		c.ended(id)
 		for _, sandbox := range []string{one, other} {
-			_, err := c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: sandbox, ExecId: id, Command: []string{"true"}})
-			c.refused(err, aboutExec(codes.AlreadyExists, "EXEC_ID_ALREADY_EXISTS", id, "exec_id %s already exists"))
+			c.refused(c.tryExecID(sandbox, id, "true"), aboutExec(codes.AlreadyExists, "EXEC_ID_ALREADY_EXISTS", id, "exec_id %s already exists"))
 		}
 	})
 }
 
 func defaultIDs(c *client) {
-	resp, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: &spec{Image: c.target.Image}})
+	h, err := c.tryCreate(&agboxv1.CreateSandboxRequest{CreateSpec: &spec{Image: c.target.Image}})
 	c.must(err)
-	id := resp.GetSandbox().GetSandboxId()
-	c.deleteAtEnd(id)
+	id := h.GetSandboxId()
 	if u, err := uuid.Parse(id); err != nil || u.Version() != 4 {
 		c.Errorf("sandbox ID %s", id)
 	}
 	c.await(id, ready)
-	e, err := c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}})
-	c.must(err)
-	if u, err := uuid.Parse(e.GetExecId()); err != nil || u.Version() != 4 {
-		c.Errorf("exec ID %s", e.GetExecId())
+	x := c.exec(id, "", "true")
+	if u, err := uuid.Parse(x); err != nil || u.Version() != 4 {
+		c.Errorf("exec ID %s", x)
 	}
 }
 
 func badIDs(c *client) {
 	id := c.ready()
 	for _, bad := range []string{"abc", "-abcd", "abcd_", "ab cd", "ab/cd", "ab.cd", "äbcd", strings.Repeat("x", 201)} {
-		_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: bad, CreateSpec: &spec{Image: c.target.Image}})
-		c.refused(err, invalid("sandbox_id", "sandbox_id"+idRule))
-		_, err = c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: bad, Command: []string{"true"}})
-		c.refused(err, invalid("exec_id", "exec_id"+idRule))
+		c.refused(c.tryPlain(bad, ""), invalid("sandbox_id", "sandbox_id"+idRule))
+		c.refused(c.tryExecID(id, bad, "true"), invalid("exec_id", "exec_id"+idRule))
 	}
 }

@@ -28,13 +28,10 @@ func frozenExec(c *client) {
 	if h := c.get(id); h.GetActiveExecs() != 1 || h.GetState() != paused {
 		c.Errorf("frozen: %v", h)
 	}
-	c.resume(id)
-	c.await(id, ready)
+	c.resumes(id)
 	c.eventually(func() bool { return written() > before })
 	c.ended(c.exec(id, "", "touch", file))
-	if st := c.ended(resp.GetExecId()); st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
-		c.Errorf("%v", st)
-	}
+	c.endedIn(finished, resp.GetExecId())
 	c.ended(c.exec(id, "", "rm", file))
 }
 
@@ -46,9 +43,7 @@ func execOnPaused(c *client) {
 	}
 	id, x := c.paused(autoResume), newID()
 	c.exec(id, x, "true")
-	if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
-		c.Errorf("%v", st)
-	}
+	c.endedIn(finished, x)
 	c.allRows(c.history(id)[3:], rowToPause, rowPaused, rowAccepted, started(x), rowReady,
 		"EXEC_FINISHED - exec_id="+x+" exec_state=FINISHED exit_code=0")
 	c.stops(id)

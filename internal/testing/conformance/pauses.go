@@ -32,9 +32,7 @@ func pauses(t *testing.T, c *client) {
 	c.sub(t, "an exec turns a pause back that is under way", func(c *client) {
 		id := c.ready(autoResume)
 		c.must(c.tryPause(id))
-		if st := c.ended(c.exec(id, "", "true")); st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
-			c.Errorf("%v", st)
-		}
+		c.endedIn(finished, c.exec(id, "", "true"))
 	})
 	c.sub(t, "of four resumes at once none is refused before the first has an effect", func(c *client) {
 		for _, rest := range []func(string){c.pauses, c.stops} {
@@ -44,8 +42,7 @@ func pauses(t *testing.T, c *client) {
 	c.sub(t, "a stop of a paused sandbox", stopPaused)
 	c.sub(t, "a delete of a paused sandbox", func(c *client) {
 		id := c.paused()
-		c.delete(id)
-		c.await(id, deleted)
+		c.deletes(id)
 		c.allRows(c.history(id)[4:], rowPaused, "DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
 	})
 	c.sub(t, "a paused sandbox that is killed", func(c *client) {
@@ -74,17 +71,11 @@ func (c *client) tryPause(id string) error {
 	return err
 }
 
-// pauses asks for a pause and waits for it, stops for a stop.
+// pauses asks for a pause and waits for it.
 func (c *client) pauses(id string) {
 	c.Helper()
 	c.must(c.tryPause(id))
 	c.await(id, paused)
-}
-
-func (c *client) stops(id string) {
-	c.Helper()
-	c.stop(id)
-	c.await(id, stopped)
 }
 
 // paused is a sandbox that is PAUSED.
@@ -105,8 +96,7 @@ func pauseAndResume(c *client) {
 		c.Errorf("paused: %v", h)
 	}
 	c.refused(c.tryPause(id), alreadyPaused(id))
-	c.resume(id)
-	c.await(id, ready)
+	c.resumes(id)
 	c.refused(c.tryResume(id), notStopped(id))
 	c.allRows(c.history(id)[before:], rowToPause, rowPaused, rowAccepted, rowReady)
 	c.ended(c.exec(id, "", "true"))
@@ -123,8 +113,7 @@ func noPause(c *client) {
 	c.refused(c.tryPause(id), notReady(id)) // stopping, or STOPPED
 	c.await(id, stopped)
 	c.refused(c.tryPause(id), notReady(id))
-	c.delete(id)
-	c.await(id, deleted)
+	c.deletes(id)
 	c.refused(c.tryPause(id), notReady(id))
 }
 
@@ -173,11 +162,8 @@ func stopPaused(c *client) {
 		c.Errorf("under way: %v", h)
 	}
 	c.await(id, stopped)
-	if st := c.ended(x); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
-		c.Errorf("%v", st)
-	}
+	c.endedIn(cancelled, x)
 	list := c.history(id)
 	c.allRows(append(list[before:before+1:before+1], list[before+2:]...), "STOP_REQUESTED PAUSED reason=stop_requested", "STOPPED STOPPED reason=stop_requested")
-	c.resume(id)
-	c.await(id, ready)
+	c.resumes(id)
 }

@@ -71,8 +71,7 @@ func lists(c *client) {
 	c.listed(made[1:2], false, map[string]string{"group": group, "n": "2"})
 	c.listed(nil, false, map[string]string{"group": group, "n": ""})
 	c.listed(nil, false, map[string]string{"group": group, "other": "2"})
-	c.delete(made[1])
-	c.await(made[1], deleted)
+	c.deletes(made[1])
 	c.listed([]string{made[2], made[0]}, false, map[string]string{"group": group})
 	c.listed(newestFirst, true, map[string]string{"group": group})
 }
@@ -93,13 +92,12 @@ func (c *client) listed(want []string, includeDeleted bool, selector map[string]
 
 func fromYAML(c *client) {
 	id := newID()
-	_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{
+	_, err := c.tryCreate(&agboxv1.CreateSandboxRequest{
 		SandboxId:  id,
 		ConfigYaml: []byte("image: of-the-yaml:1\nlabels: {a: yaml, b: yaml}\nidle_ttl: 2h\n"),
 		CreateSpec: &spec{Image: c.target.Image, Labels: map[string]string{"b": "spec", "c": "spec"}},
 	})
 	c.must(err)
-	c.deleteAtEnd(id)
 	h := c.await(id, ready)
 	labels := h.GetLabels()
 	if h.GetImage() != c.target.Image || len(labels) != 3 || labels["a"] != "yaml" || labels["b"] != "spec" || labels["c"] != "spec" {

@@ -72,10 +72,8 @@ func requiredServices(c *client) {
 		c.Errorf("the handle has %q", names)
 	}
 	before := len(c.history(id))
-	c.stop(id)
-	c.await(id, stopped)
-	c.resume(id)
-	c.await(id, ready)
+	c.stops(id)
+	c.resumes(id)
 	c.rows(c.history(id)[before:], append([]string{
 		"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested", rowAccepted,
 	}, up...)...)
@@ -158,10 +156,8 @@ func hooks(c *client) {
 	}
 	want := "one\nagain\ntwo\n"
 	c.prints(id, want, "cat", file)
-	c.stop(id)
-	c.await(id, stopped)
-	c.resume(id)
-	c.await(id, ready)
+	c.stops(id)
+	c.resumes(id)
 	c.prints(id, want, "cat", file) // a resume does not repeat them
 	c.ended(c.exec(id, "", "rm", file))
 }

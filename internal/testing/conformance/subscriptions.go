@@ -116,42 +116,34 @@ func (c *client) expired(id string, from uint64) {
 
 // history has what needs a daemon of its own: its end, a purge, a bound.
 func history(t *testing.T, target Target) {
-	t.Run("a stream ends with the daemon and goes on with the next", func(t *testing.T) {
-		t.Parallel()
-		d := target.Start(t, Settings{})
-		c := newClient(t, target, d)
+	own(t, target, "a stream ends with the daemon and goes on with the next", Settings{}, func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 3, false)
-		d.Stop(t)
+		c.daemon.Stop(c)
 		if err := s.ends(); status.Code(err) != codes.Unavailable {
-			t.Errorf("the stream ended with %v", err)
+			c.Errorf("the stream ended with %v", err)
 		}
-		d.Restart(t)
-		c = newClient(t, target, d)
+		c.daemon.Restart(c)
+		c = newClient(c, target, c.daemon)
 		s = c.subscribe(id, 3, false)
 		c.stop(id)
 		s.until(agboxv1.EventType_SANDBOX_STOPPED)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
 			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested")
 	})
-	t.Run("a purge ends a stream cleanly, and the ID stays used", func(t *testing.T) {
-		t.Parallel()
-		c := newClient(t, target, target.Start(t, Settings{EventRetention: time.Second}))
+	own(t, target, "a purge ends a stream cleanly, and the ID stays used", Settings{EventRetention: time.Second}, func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 0, false)
 		c.delete(id)
 		s.until(agboxv1.EventType_SANDBOX_DELETED)
 		if err := s.ends(); err != nil {
-			t.Errorf("the stream ended with %v", err)
+			c.Errorf("the stream ended with %v", err)
 		}
 		_, err := c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})
 		c.refused(err, sandboxNotFound(id))
-		_, err = c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: target.Image}})
-		c.refused(err, aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists"))
+		c.refused(c.tryPlain(id, ""), aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists"))
 	})
-	t.Run("what rests for too long is deleted", func(t *testing.T) {
-		t.Parallel()
-		c := newClient(t, target, target.Start(t, Settings{CleanupTTL: 2 * time.Second}))
+	own(t, target, "what rests for too long is deleted", Settings{CleanupTTL: 2 * time.Second}, func(c *client) {
 		id := c.ready()
 		c.stop(id)
 		c.await(id, deleted)
@@ -159,14 +151,8 @@ func history(t *testing.T, target Target) {
 			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
 			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")
 	})
-	t.Run("logs are bounded", func(t *testing.T) {
-		t.Parallel()
-		fullLogs(newClient(t, target, target.Start(t, Settings{LogLimitBytes: 4096})))
-	})
-	t.Run("a bound of the history drops the oldest events of execs", func(t *testing.T) {
-		t.Parallel()
-		trimmed(newClient(t, target, target.Start(t, Settings{EventHistoryLimit: 100})))
-	})
+	own(t, target, "logs are bounded", Settings{LogLimitBytes: 4096}, fullLogs)
+	own(t, target, "a bound of the history drops the oldest events of execs", Settings{EventHistoryLimit: 100}, trimmed)
 }
 
 // fullLogs has execs write more than their logs may hold.

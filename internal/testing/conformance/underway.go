@@ -17,16 +17,14 @@ func creating(c *client) {
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryStop(id), notReady(id))
 	c.refused(c.tryResume(id), notStopped(id))
-	c.delete(id)
-	c.await(id, deleted)
+	c.deletes(id)
 	c.rows(c.history(id), rowAccepted, rowPreparing,
 		"DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
 }
 
 func resuming(c *client) {
 	id := c.ready(required(c.slow(10 * time.Second)))
-	c.stop(id)
-	c.await(id, stopped)
+	c.stops(id)
 	before := len(c.history(id))
 	c.resume(id)
 	c.resume(id) // under way already
@@ -54,8 +52,7 @@ func deadService(c *client) {
 		}
 	}
 	c.ended(c.exec(id, "", "true")) // it goes on without them
-	c.delete(id)
-	c.await(id, deleted)
+	c.deletes(id)
 	falls := 0
 	for _, e := range c.history(id) {
 		if e.GetEventType() == serviceFailed {

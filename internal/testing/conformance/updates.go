@@ -81,10 +81,8 @@ func mainProcesses(t *testing.T, c *client) {
 	})
 	c.sub(t, "it is stopped and resumed with the sandbox", func(c *client) {
 		id := c.ready(func(s *spec) { s.Command = []string{"sleep", "3600"} })
-		c.stop(id)
-		c.await(id, stopped)
-		c.resume(id)
-		c.await(id, ready)
+		c.stops(id)
+		c.resumes(id)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
 			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested", rowAccepted, rowReady)
 	})
