@@ -10,6 +10,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // echo is an agent whose turns take no time.
@@ -143,10 +144,8 @@ func (m *agents) await(ctx context.Context, want int) error {
 		if idle == want && len(list.GetAgents()) == want {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d agents are idle: %w", idle, want, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+		if err := wait.For(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d agents are idle: %w", idle, want, err)
 		}
 	}
 }

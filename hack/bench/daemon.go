@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // deadline is the timeout of each wait.
@@ -65,10 +66,8 @@ func (d *daemon) start(ctx context.Context) error {
 			return nil
 		}
 		_ = d.conn.Close()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := wait.For(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -98,21 +97,20 @@ func (d *daemon) follow(ctx context.Context, id string, from uint64, done func(*
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	stream, err := d.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: from})
+	for over := false; err == nil && !over; {
+		var e *agboxv1.SandboxEvent
+		if e, err = stream.Recv(); err == nil {
+			over, err = done(e)
+		}
+	}
+	return err
+}
+
+// accepted waits for the effect of a call that was answered with err.
+func (d *daemon) accepted(ctx context.Context, err error, id string, from uint64, want agboxv1.SandboxState) error {
 	if err != nil {
 		return err
 	}
-	for {
-		e, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if over, err := done(e); over || err != nil {
-			return err
-		}
-	}
-}
-
-func (d *daemon) reach(ctx context.Context, id string, from uint64, want agboxv1.SandboxState) error {
 	return d.follow(ctx, id, from, func(e *agboxv1.SandboxEvent) (bool, error) {
 		if e.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
 			return false, fmt.Errorf("%s: %s", id, e.GetSandboxPhase().GetErrorMessage())
@@ -123,10 +121,7 @@ func (d *daemon) reach(ctx context.Context, id string, from uint64, want agboxv1
 
 func (d *daemon) create(ctx context.Context, id string) error {
 	_, err := d.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: image}})
-	if err != nil {
-		return err
-	}
-	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_READY)
+	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_READY)
 }
 
 func (d *daemon) exec(ctx context.Context, id string) error {
@@ -146,35 +141,26 @@ func (d *daemon) exec(ctx context.Context, id string) error {
 }
 
 func (d *daemon) pause(ctx context.Context, id string) error {
-	if _, err := d.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: id}); err != nil {
-		return err
-	}
-	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+	_, err := d.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: id})
+	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
 }
 
 func (d *daemon) resume(ctx context.Context, id string) error {
 	sb, err := d.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = d.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: id})
 	}
-	if _, err := d.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: id}); err != nil {
-		return err
-	}
-	return d.reach(ctx, id, sb.GetSandbox().GetLastEventSequence(), agboxv1.SandboxState_SANDBOX_STATE_READY)
+	return d.accepted(ctx, err, id, sb.GetSandbox().GetLastEventSequence(), agboxv1.SandboxState_SANDBOX_STATE_READY)
 }
 
 func (d *daemon) stop(ctx context.Context, id string) error {
-	if _, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: id}); err != nil {
-		return err
-	}
-	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+	_, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: id})
+	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 }
 
 func (d *daemon) remove(ctx context.Context, id string) error {
-	if _, err := d.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id}); err != nil {
-		return err
-	}
-	return d.reach(ctx, id, 0, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	_, err := d.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id})
+	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 
 // allReady waits until the daemon reports that the engine is available and all sandboxes are READY.
@@ -182,12 +168,9 @@ func (d *daemon) allReady(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for {
-		ping, err := d.Ping(ctx, &agboxv1.PingRequest{})
-		if err != nil {
-			return err
-		}
+		ping, pingErr := d.Ping(ctx, &agboxv1.PingRequest{})
 		list, err := d.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{})
-		if err != nil {
+		if err := errors.Join(pingErr, err); err != nil {
 			return err
 		}
 		ready := 0
@@ -199,10 +182,8 @@ func (d *daemon) allReady(ctx context.Context, want int) error {
 		if ping.GetEngineProblem() == "" && ready == want {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := wait.For(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 const (
@@ -91,10 +92,8 @@ func (m *agents) used(ctx context.Context, while time.Duration) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(while):
+	if err := wait.For(ctx, while); err != nil {
+		return 0, err
 	}
 	after, err := cpu(m.cmd.Process.Pid)
 	return after - before, err
