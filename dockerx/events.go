@@ -172,7 +172,7 @@ func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(
 		if err := decoder.Decode(&m); err != nil {
 			return errors.New(err.Error()) // its class must not leak: a lost stream is ErrUnavailable
 		}
-		if ev, ok := e.eventOf(&m); ok && labelsMatch(ev.Labels, labels) {
+		if ev, ok := e.eventOf(&m); ok && LabelsMatch(ev.Labels, labels) {
 			handle(ev)
 		}
 	}

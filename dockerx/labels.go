@@ -17,8 +17,8 @@ func labelFilter(labels map[string]string) filters.Args {
 	return f
 }
 
-// labelsMatch applies the same rule to have.
-func labelsMatch(have, want map[string]string) bool {
+// LabelsMatch applies the engine's filter to the labels of one object: want must all match, an empty value matches the key alone.
+func LabelsMatch(have, want map[string]string) bool {
 	for k, v := range want {
 		got, ok := have[k]
 		if !ok || v != "" && got != v {

@@ -65,7 +65,7 @@ func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
 	return ask(ctx, f, dockerx.OpListContainers, func() (out []dockerx.Container, err error) {
 		for _, c := range f.containers {
-			if f.sees(c) && !f.emptied[dockerx.OpListContainers] && labelsMatch(c.detail.Labels, labels) {
+			if f.sees(c) && !f.emptied[dockerx.OpListContainers] && dockerx.LabelsMatch(c.detail.Labels, labels) {
 				out = append(out, c.listed(f.ListLag))
 			}
 		}

@@ -41,7 +41,7 @@ func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]st
 	for {
 		batch, ended := f.drain(s)
 		for _, e := range batch {
-			if labelsMatch(e.Labels, labels) {
+			if dockerx.LabelsMatch(e.Labels, labels) {
 				e.Labels = maps.Clone(e.Labels)
 				handle(e)
 			}
@@ -117,15 +117,4 @@ func (f *Fake) emitContainer(c *fakeContainer, action string) {
 		e.ExitCode = c.detail.ExitCode
 	}
 	f.emit(e)
-}
-
-// labelsMatch is the engine's label filter: all pairs must match, an empty value matches the key alone.
-func labelsMatch(have, want map[string]string) bool {
-	for k, v := range want {
-		got, ok := have[k]
-		if !ok || v != "" && got != v {
-			return false
-		}
-	}
-	return true
 }

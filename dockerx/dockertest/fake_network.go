@@ -18,7 +18,7 @@ import (
 func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
 	return ask(ctx, f, dockerx.OpListNetworks, func() (out []dockerx.Network, err error) {
 		for _, n := range f.networks {
-			if !f.emptied[dockerx.OpListNetworks] && labelsMatch(n.Labels, labels) {
+			if !f.emptied[dockerx.OpListNetworks] && dockerx.LabelsMatch(n.Labels, labels) {
 				out = append(out, copyNetwork(n))
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"time"
 )
 
@@ -29,8 +28,6 @@ type rpc struct {
 		} `json:"outcome"`
 	} `json:"result"`
 }
-
-func (c *acpVoice) hello() int { return 0 }
 
 func (c *acpVoice) read(line []byte) input {
 	var l rpc
@@ -82,11 +79,7 @@ func (c *acpVoice) update(kind, text string) {
 	}})
 }
 
-func (c *acpVoice) begin(input) {}
-
 func (c *acpVoice) say(text string) { c.update("agent_message_chunk", text) }
-
-func (c *acpVoice) checkpoint(text string) { _ = exec.Command(shim, "checkpoint", text).Run() }
 
 // ask asks and waits for the answer.
 func (c *acpVoice) ask() bool {

@@ -3,7 +3,6 @@ package testagent
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 )
 
 // claude speaks stream-json, with a session that it keeps under the name that it was given.
@@ -85,13 +84,6 @@ func (c *claude) say(text string) {
 		},
 	})
 }
-
-// checkpoint goes by the outbox, as for every format without a word of its own for it.
-func (c *claude) checkpoint(text string) { _ = exec.Command(shim, "checkpoint", text).Run() }
-
-const shim = "/run/agbox/bin/agbox-shim"
-
-func (c *claude) ask() bool { return true }
 
 func (c *claude) end(_ input, interrupted bool) {
 	l := map[string]any{"type": "result", "subtype": "success", "is_error": false, "result": "", "session_id": c.mind.session}

@@ -12,12 +12,6 @@ type nativeLine struct {
 	Outcome  string `json:"outcome,omitempty"`
 }
 
-func (a *agent) tell(v any) {
-	if b, err := json.Marshal(v); err == nil {
-		_, _ = a.out.Write(append(b, '\n'))
-	}
-}
-
 func (n *native) hello() int {
 	n.tell(nativeLine{Type: "ready"})
 	return 0
@@ -37,13 +31,9 @@ func (n *native) read(line []byte) input {
 	return input{}
 }
 
-func (n *native) begin(input) {}
-
 func (n *native) say(text string) { n.tell(nativeLine{Type: "message", Text: text}) }
 
 func (n *native) checkpoint(text string) { n.tell(nativeLine{Type: "checkpoint", Text: text}) }
-
-func (n *native) ask() bool { return true }
 
 func (n *native) end(_ input, interrupted bool) {
 	l := nativeLine{Type: "assistant.completed"}

@@ -3,9 +3,11 @@ package testagent
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -72,12 +74,31 @@ type agent struct {
 	ended    chan int
 }
 
+// The methods of voice that a format without words of its own for them shares.
+
+func (a *agent) hello() int { return 0 }
+
+func (a *agent) begin(input) {}
+
+func (a *agent) ask() bool { return true }
+
+// checkpoint goes by the outbox.
+func (a *agent) checkpoint(text string) {
+	_ = exec.Command("/run/agbox/bin/agbox-shim", "checkpoint", text).Run()
+}
+
+func (a *agent) tell(v any) {
+	if b, err := json.Marshal(v); err == nil {
+		_, _ = a.out.Write(append(b, '\n'))
+	}
+}
+
 // Run is the process. It returns the code to exit with: 0 at the end of stdin, and of SIGUSR1.
 func Run(cfg Config) int {
 	a := &agent{
-		cfg: cfg, out: &writer{w: cfg.Out}, allowed: make(chan bool, 1), prompts: make(chan input, 64), ended: make(chan int, 1),
+		cfg: cfg, out: &writer{w: cfg.Out}, mind: &mind{dir: cfg.Sessions},
+		allowed: make(chan bool, 1), prompts: make(chan input, 64), ended: make(chan int, 1),
 	}
-	a.mind = &mind{dir: cfg.Sessions}
 	v, err := a.voice()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
