@@ -17,12 +17,13 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/dockerx/dockertest/busybox"
 	"github.com/agbox/agbox/dockerx/dockertest/registry"
 )
 
 func TestPullIsSharedByAllWaiters(t *testing.T) {
 	r := registry.New(t, 1000)
-	registry.DropImage(t, r.Ref("1"))
+	busybox.Drop(t, "", r.Ref("1"))
 	e, seen := newEngine(t, "")
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -111,7 +112,7 @@ func TestPullThatTheRegistryRefuses(t *testing.T) {
 
 func TestPullFromARegistryThatHangs(t *testing.T) {
 	r := registry.New(t, 1000)
-	registry.DropImage(t, r.Ref("1"))
+	busybox.Drop(t, "", r.Ref("1"))
 	e := newPuller(t, "", "", time.Second)
 	start := time.Now()
 	_, err := e.EnsureImage(t.Context(), r.Ref("1"), PullOptions{})
@@ -127,7 +128,7 @@ func TestPullFromARegistryThatHangs(t *testing.T) {
 
 func TestPullEndsWithItsLastWaiter(t *testing.T) {
 	r := registry.New(t, 1000)
-	registry.DropImage(t, r.Ref("1"))
+	busybox.Drop(t, "", r.Ref("1"))
 	e, seen := newEngine(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -146,7 +147,7 @@ func TestPullEndsWithItsLastWaiter(t *testing.T) {
 func TestAlwaysSeesAChangedTag(t *testing.T) {
 	r := registry.New(t, 1000)
 	r.Release()
-	registry.DropImage(t, r.Ref("1"))
+	busybox.Drop(t, "", r.Ref("1"))
 	e := newPuller(t, "", "", 0)
 	user := func(always bool) string {
 		t.Helper()
@@ -154,7 +155,7 @@ func TestAlwaysSeesAChangedTag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		registry.DropImage(t, img.ID)
+		busybox.Drop(t, "", img.ID)
 		return img.User
 	}
 	if got := user(true); got != "nobody" {
@@ -182,7 +183,7 @@ func TestPullReportsProgressToAllWaiters(t *testing.T) {
 	r := registry.New(t, 24<<20, 8<<20)
 	r.Rate = 10 << 20
 	r.Release()
-	registry.DropImage(t, r.Ref("1"))
+	busybox.Drop(t, "", r.Ref("1"))
 	e, _ := newEngine(t, "")
 	pull := func(wait time.Duration) (calls []call) {
 		time.Sleep(wait)
@@ -262,7 +263,7 @@ func TestPullWithCredentials(t *testing.T) {
 			r := registry.New(t, 1000)
 			r.Login = login
 			r.Release()
-			registry.DropImage(t, r.Ref("1"))
+			busybox.Drop(t, "", r.Ref("1"))
 			bin := t.TempDir()
 			if err := os.WriteFile(filepath.Join(bin, "docker-credential-agbox-test"), []byte("#!/bin/sh\n"+tc.helper), 0o700); err != nil {
 				t.Fatal(err)

@@ -25,15 +25,7 @@ const cleanTimeout = 20 * time.Second
 // environment), and removes it when the test ends. No other image may have that name there.
 func Import(t testing.TB, host, ref string, changes ...string) {
 	t.Helper()
-	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
-	if host != "" {
-		opts = append(opts, client.WithHost(host))
-	}
-	c, err := client.NewClientWithOpts(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { remove(t, c, ref) })
+	c := Drop(t, host, ref)
 	source := image.ImportSource{Source: bytes.NewReader(Root(t)), SourceName: "-"}
 	out, err := c.ImageImport(t.Context(), source, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
@@ -45,13 +37,27 @@ func Import(t testing.TB, host, ref string, changes ...string) {
 	}
 }
 
-func remove(t testing.TB, c *client.Client, ref string) {
-	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
-	defer cancel()
-	if _, err := c.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
-		t.Logf("remove %s: %v", ref, err)
+// Drop removes an image from the engine at host when the test ends, if it is there and the engine answers. It returns a client
+// of that engine, which lives as long.
+func Drop(t testing.TB, host, ref string) *client.Client {
+	t.Helper()
+	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		opts = append(opts, client.WithHost(host))
 	}
+	c, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		defer func() { _ = c.Close() }()
+		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		defer cancel()
+		if _, err := c.ImageRemove(ctx, ref, image.RemoveOptions{Force: true}); err != nil {
+			t.Logf("remove %s: %v", ref, err)
+		}
+	})
+	return c
 }
 
 // Root returns a root filesystem as a tar archive.

@@ -4,7 +4,6 @@ package registry
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"io"
@@ -17,9 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -212,19 +208,3 @@ func (r *Registry) Host() string { return strings.TrimPrefix(r.URL, "http://") }
 
 // Ref is the reference of the image with a tag.
 func (r *Registry) Ref(tag string) string { return r.Host() + "/" + r.repo + ":" + tag }
-
-// DropImage removes an image when the test ends.
-func DropImage(t testing.TB, ref string) {
-	t.Helper()
-	t.Cleanup(func() {
-		c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = c.Close() }()
-		if _, err := c.ImageRemove(context.Background(), ref, image.RemoveOptions{Force: true}); err != nil && !errdefs.IsNotFound(err) {
-			t.Error(err)
-		}
-	})
-}

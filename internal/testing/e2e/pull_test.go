@@ -54,7 +54,7 @@ func newRegistry(t testing.TB, size int) *registry.Registry {
 	t.Helper()
 	r := registry.New(t, 1000)
 	r.OfferLayers(t, "run", "", runnable(t, size))
-	registry.DropImage(t, r.Ref("run"))
+	busybox.Drop(t, "", r.Ref("run"))
 	return r
 }
 
@@ -201,7 +201,7 @@ func TestPullPolicies(t *testing.T) {
 	first := d.createImage(r.Ref("run"), "")
 	d.await(first, ready)
 	old := image(first)
-	registry.DropImage(t, old)
+	busybox.Drop(t, "", old)
 	r.OfferLayers(t, "run", "", runnable(t, 2000))
 	for _, policy := range []string{"", "if-not-present", "never"} {
 		id := d.createImage(r.Ref("run"), policy)
