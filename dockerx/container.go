@@ -89,8 +89,6 @@ type ContainerDetail struct {
 	// GPUs is as in ContainerSpec.
 	GPUs   string
 	Mounts []Mount
-	// Error is the engine's text about the last failed start, or empty.
-	Error string
 	// HealthOutput is the end of the output of the last probe of the present run, or of the last run: valid UTF-8 of at most
 	// 1 KiB. The engine keeps 4 KiB of each probe's output.
 	HealthOutput string

@@ -57,14 +57,14 @@ func (s *ContainerSpec) config() *container.Config {
 		Hostname:     s.Hostname,
 		Labels:       s.Labels,
 		StopSignal:   s.StopSignal,
-		Healthcheck:  s.Healthcheck.config(),
+		Healthcheck:  (*container.HealthConfig)(s.Healthcheck),
 		ExposedPorts: s.exposed(),
 	}
 }
 
 // hostConfig expects the key that networkWord returned.
 func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
-	return &container.HostConfig{
+	h := &container.HostConfig{
 		NetworkMode:   container.NetworkMode(cmp.Or(networkWord, network.NetworkNone)),
 		Mounts:        s.mounts(),
 		Init:          s.Init,
@@ -73,14 +73,20 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		Tmpfs:         s.tmpfs(),
 		Sysctls:       s.Sysctls,
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
-		Resources:     s.resources(),
-		StorageOpt:    s.storageOptions(),
+		Resources:     s.Limits.resources(),
 		Runtime:       s.Runtime,
 		PortBindings:  s.bindings(),
 		CapDrop:       s.Security.CapDrop,
 		CapAdd:        s.Security.CapAdd,
-		SecurityOpt:   s.Security.options(),
 	}
+	h.DeviceRequests, _ = gpuRequest(s.GPUs) // checked
+	if s.DiskBytes != 0 {
+		h.StorageOpt = map[string]string{diskQuotaOption: strconv.FormatInt(s.DiskBytes, 10)}
+	}
+	if s.Security.NoNewPrivileges {
+		h.SecurityOpt = []string{"no-new-privileges"}
+	}
+	return h
 }
 
 // shmTarget is the standard mount point of the shared memory tmpfs.
@@ -92,19 +98,6 @@ func (s *ContainerSpec) tmpfs() map[string]string {
 		return nil
 	}
 	return map[string]string{shmTarget: fmt.Sprintf("size=%d,nr_inodes=%d", s.Shm.Bytes, s.Shm.Files)}
-}
-
-func (s Security) options() []string {
-	if !s.NoNewPrivileges {
-		return nil
-	}
-	return []string{"no-new-privileges"}
-}
-
-func (s *ContainerSpec) resources() container.Resources {
-	r := s.Limits.resources()
-	r.DeviceRequests, _ = gpuRequest(s.GPUs) // checked
-	return r
 }
 
 // gpuRequest parses gpus as the Docker CLI parses its --gpus flag.
@@ -144,13 +137,6 @@ func gpusOf(requests []container.DeviceRequest) string {
 	return ""
 }
 
-func (s *ContainerSpec) storageOptions() map[string]string {
-	if s.DiskBytes == 0 {
-		return nil
-	}
-	return map[string]string{diskQuotaOption: strconv.FormatInt(s.DiskBytes, 10)}
-}
-
 // mounts uses the long form, which rejects a source that does not exist; the short one creates a directory owned by root.
 func (s *ContainerSpec) mounts() []mount.Mount {
 	out := make([]mount.Mount, len(s.Mounts))
@@ -177,14 +163,4 @@ func (h *Healthcheck) checkVersion(version string) error {
 	}
 	return fmt.Errorf("the engine speaks API %s; the healthcheck's start interval needs %s (Docker 25): %w",
 		version, startIntervalVersion, errdefs.ErrInvalidArgument)
-}
-
-func (h *Healthcheck) config() *container.HealthConfig {
-	if h == nil {
-		return nil
-	}
-	return &container.HealthConfig{
-		Test: h.Test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod, StartInterval: h.StartInterval,
-		Retries: h.Retries,
-	}
 }

@@ -37,7 +37,7 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 	d.readConfig(raw.Config)
 	if s := raw.State; s != nil {
 		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
-		d.ExitCode, d.Pid, d.Error = s.ExitCode, s.Pid, s.Error
+		d.ExitCode, d.Pid = s.ExitCode, s.Pid
 		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
 		d.EndedWell = d.State == StateExited && d.ExitCode == 0
 		d.Health, d.HealthOutput = healthOf(s.Health, d.Healthcheck, d.Running, d.StartedAt)
@@ -66,12 +66,7 @@ func (d *ContainerDetail) readConfig(c *container.Config) {
 	}
 	d.Labels, d.ImageRef, d.Env, d.Entrypoint, d.Cmd = c.Labels, c.Image, c.Env, c.Entrypoint, c.Cmd
 	d.User, d.WorkingDir, d.Hostname = c.User, c.WorkingDir, c.Hostname
-	if h := c.Healthcheck; h != nil {
-		d.Healthcheck = &Healthcheck{
-			Test: h.Test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod, StartInterval: h.StartInterval,
-			Retries: h.Retries,
-		}
-	}
+	d.Healthcheck = (*Healthcheck)(c.Healthcheck)
 }
 
 // networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" stands for

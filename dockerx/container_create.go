@@ -60,7 +60,8 @@ type Security struct {
 	CapDrop, CapAdd []string
 }
 
-// Healthcheck is how the engine probes a container. Zero durations and retries mean the engine's defaults.
+// Healthcheck is how the engine probes a container. Zero durations and retries mean the engine's defaults. Its fields are those
+// of the SDK's container.HealthConfig.
 type Healthcheck struct {
 	// Test is {"CMD", program, args...}, {"CMD-SHELL", line} or {"NONE"}.
 	Test                           []string

@@ -49,9 +49,6 @@ func (p Port) key() nat.Port {
 
 // exposed returns the ports to declare as exposed, which publishing requires.
 func (s *ContainerSpec) exposed() nat.PortSet {
-	if len(s.Ports) == 0 {
-		return nil
-	}
 	set := nat.PortSet{}
 	for _, p := range s.Ports {
 		set[p.key()] = struct{}{}
@@ -60,9 +57,6 @@ func (s *ContainerSpec) exposed() nat.PortSet {
 }
 
 func (s *ContainerSpec) bindings() nat.PortMap {
-	if len(s.Ports) == 0 {
-		return nil
-	}
 	m := nat.PortMap{}
 	for _, p := range s.Ports {
 		m[p.key()] = append(m[p.key()], nat.PortBinding{HostIP: publishIP, HostPort: strconv.Itoa(int(p.HostPort))})

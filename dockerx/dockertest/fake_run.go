@@ -32,7 +32,7 @@ func (f *Fake) start(id string) error {
 	}
 	f.lastID++
 	d := &c.detail
-	d.State, d.Running, d.OOMKilled, d.ExitCode, d.Error = dockerx.StateRunning, true, false, 0, ""
+	d.State, d.Running, d.OOMKilled, d.ExitCode = dockerx.StateRunning, true, false, 0
 	d.StartedAt, d.Pid = f.clock().UTC(), f.lastID
 	c.ended = make(chan struct{})
 	f.startHealth(c)
