@@ -100,18 +100,26 @@ func newWorld(t *testing.T, e Subject) *world {
 
 // clean removes everything with our label.
 func (w *world) clean() {
-	containers, err := w.e.ListContainers(w.ctx, w.labels)
-	w.ok(err)
-	for _, c := range containers {
+	for _, c := range must(w.e.ListContainers(w.ctx, w.labels))(w) {
 		w.ok(w.e.RemoveContainer(w.ctx, c.ID))
 	}
-	networks, err := w.e.ListNetworks(w.ctx, w.labels)
-	w.ok(err)
-	for _, n := range networks {
+	for _, n := range must(w.e.ListNetworks(w.ctx, w.labels))(w) {
 		w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	}
 	w.e.RemoveVolumeOutside(w.name)
 }
+
+// must returns the answer of a call that must succeed.
+func must[T any](answer T, err error) func(*world) T {
+	return func(w *world) T {
+		w.Helper()
+		w.ok(err)
+		return answer
+	}
+}
+
+// errOf drops the answer of a call.
+func errOf[T any](_ T, err error) error { return err }
 
 func (w *world) ok(err error) {
 	w.Helper()
@@ -138,9 +146,7 @@ func (w *world) refused(err error, class error) {
 
 func (w *world) network(name string) dockerx.Network {
 	w.Helper()
-	n, err := w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: name, Labels: maps.Clone(w.labels)})
-	w.ok(err)
-	return n
+	return must(w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: name, Labels: maps.Clone(w.labels)}))(w)
 }
 
 func (w *world) spec(name, networkID string) dockerx.ContainerSpec {
@@ -155,14 +161,10 @@ func (w *world) spec(name, networkID string) dockerx.ContainerSpec {
 
 func (w *world) create(spec dockerx.ContainerSpec) string {
 	w.Helper()
-	id, err := w.e.CreateContainer(w.ctx, spec)
-	w.ok(err)
-	return id
+	return must(w.e.CreateContainer(w.ctx, spec))(w)
 }
 
 func (w *world) inspect(id string) dockerx.ContainerDetail {
 	w.Helper()
-	d, err := w.e.InspectContainer(w.ctx, id)
-	w.ok(err)
-	return d
+	return must(w.e.InspectContainer(w.ctx, id))(w)
 }

@@ -13,17 +13,14 @@ import (
 func checkInspectNetwork(w *world) {
 	n := w.network(w.name)
 	for _, key := range []string{n.ID, n.Name} {
-		got, err := w.e.InspectNetwork(w.ctx, key)
-		w.ok(err)
+		got := must(w.e.InspectNetwork(w.ctx, key))(w)
 		if got.ID != n.ID || got.Labels[worldLabel] != w.name {
 			w.Errorf("%s is %+v", key, got)
 		}
 	}
 	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
-	_, err := w.e.InspectNetwork(w.ctx, n.ID)
-	w.refused(err, errdefs.ErrNotFound)
-	_, err = w.e.InspectNetwork(w.ctx, n.Name)
-	w.refused(err, errdefs.ErrNotFound)
+	w.refused(errOf(w.e.InspectNetwork(w.ctx, n.ID)), errdefs.ErrNotFound)
+	w.refused(errOf(w.e.InspectNetwork(w.ctx, n.Name)), errdefs.ErrNotFound)
 }
 
 // checkConnect removes a container's network while the container does not run, as `docker network prune` does.

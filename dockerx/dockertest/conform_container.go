@@ -14,10 +14,8 @@ import (
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 func checkInfo(w *world) {
-	one, err := w.e.Info(w.ctx)
-	w.ok(err)
-	two, err := w.e.Info(w.ctx)
-	w.ok(err)
+	one := must(w.e.Info(w.ctx))(w)
+	two := must(w.e.Info(w.ctx))(w)
 	if apart := two.StartedAt.Sub(one.StartedAt).Abs(); apart > time.Second || one.StartedAt.After(time.Now()) {
 		w.Errorf("started at %s, then at %s", one.StartedAt, two.StartedAt)
 	}
@@ -64,8 +62,7 @@ func checkLifecycle(w *world) {
 		w.Errorf("killed: %+v", d)
 	}
 	w.ok(w.e.RemoveContainer(w.ctx, id))
-	_, err := w.e.InspectContainer(w.ctx, id)
-	w.refused(err, errdefs.ErrNotFound)
+	w.refused(errOf(w.e.InspectContainer(w.ctx, id)), errdefs.ErrNotFound)
 }
 
 // wantState checks list and inspection.
@@ -91,8 +88,7 @@ func (w *world) wantNetworks(id string, want ...string) {
 
 func (w *world) listed(id string) dockerx.Container {
 	w.Helper()
-	list, err := w.e.ListContainers(w.ctx, w.labels)
-	w.ok(err)
+	list := must(w.e.ListContainers(w.ctx, w.labels))(w)
 	for _, c := range list {
 		if c.ID == id {
 			return c
@@ -133,8 +129,7 @@ func checkGone(w *world) {
 
 func checkNameTaken(w *world) {
 	id := w.create(w.spec("", ""))
-	_, err := w.e.CreateContainer(w.ctx, w.spec("", ""))
-	w.refused(err, errdefs.ErrAlreadyExists)
+	w.refused(errOf(w.e.CreateContainer(w.ctx, w.spec("", ""))), errdefs.ErrAlreadyExists)
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	if again := w.create(w.spec("", "")); again == id {
 		w.Errorf("a new container has the ID of the old one, %s", id)
@@ -144,8 +139,7 @@ func checkNameTaken(w *world) {
 func checkRefusals(w *world) {
 	spec := w.spec("", "")
 	spec.Image = "agbox-conform-no-such-image:1"
-	_, err := w.e.CreateContainer(w.ctx, spec)
-	w.refused(err, errdefs.ErrNotFound)
+	w.refused(errOf(w.e.CreateContainer(w.ctx, spec)), errdefs.ErrNotFound)
 
 	missing := w.TempDir() + "/missing"
 	if f, fake := w.e.(*Fake); fake {
@@ -153,12 +147,10 @@ func checkRefusals(w *world) {
 	}
 	spec = w.spec("", "")
 	spec.Mounts = []dockerx.Mount{{Source: missing, Target: "/m"}}
-	_, err = w.e.CreateContainer(w.ctx, spec)
-	w.refused(err, errdefs.ErrInvalidArgument)
+	w.refused(errOf(w.e.CreateContainer(w.ctx, spec)), errdefs.ErrInvalidArgument)
 
 	for _, id := range []string{"host", "bridge", "container:x", "abcd"} {
-		_, err = w.e.CreateContainer(w.ctx, w.spec("", id))
-		w.refused(err, errdefs.ErrInvalidArgument)
+		w.refused(errOf(w.e.CreateContainer(w.ctx, w.spec("", id))), errdefs.ErrInvalidArgument)
 	}
 }
 
@@ -184,8 +176,7 @@ func checkLabels(w *world) {
 		{map[string]string{worldLabel: w.name, "kind": "y"}, nil},
 		{map[string]string{worldLabel: w.name + "-other"}, nil},
 	} {
-		list, err := w.e.ListContainers(w.ctx, tc.labels)
-		w.ok(err)
+		list := must(w.e.ListContainers(w.ctx, tc.labels))(w)
 		var got []string
 		for _, c := range list {
 			got = append(got, c.ID)

@@ -83,8 +83,7 @@ var (
 // live runs a container and a network through their lifecycles and returns their IDs.
 func (w *world) live(name string, labels map[string]string) (container, network string) {
 	w.Helper()
-	n, err := w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: w.name + name, Labels: labels})
-	w.ok(err)
+	n := must(w.e.CreateNetwork(w.ctx, dockerx.NetworkSpec{Name: w.name + name, Labels: labels}))(w)
 	spec := w.spec(name, n.ID)
 	spec.Labels = labels
 	id := w.create(spec)

@@ -17,8 +17,7 @@ func checkNetwork(w *world) {
 	if n.ID == "" || n.Name != w.name || n.Subnet.Bits() != 28 || !n.Subnet.Addr().Is4() || n.Created.IsZero() {
 		w.Errorf("created %+v", n)
 	}
-	list, err := w.e.ListNetworks(w.ctx, map[string]string{worldLabel: w.name})
-	w.ok(err)
+	list := must(w.e.ListNetworks(w.ctx, map[string]string{worldLabel: w.name}))(w)
 	if len(list) != 1 || list[0].ID != n.ID || list[0].Subnet != n.Subnet || !maps.Equal(list[0].Labels, n.Labels) {
 		w.Errorf("listed %+v, want %+v", list, n)
 	}
@@ -30,8 +29,8 @@ func checkNetwork(w *world) {
 	w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	w.refused(w.e.StartContainer(w.ctx, id), errdefs.ErrNotFound)
 	w.wantState(id, dockerx.StateExited)
-	if list, err = w.e.ListNetworks(w.ctx, w.labels); err != nil || len(list) != 0 {
-		w.Errorf("after the removal: %v, %v", list, err)
+	if list := must(w.e.ListNetworks(w.ctx, w.labels))(w); len(list) != 0 {
+		w.Errorf("after the removal: %v", list)
 	}
 }
 
@@ -56,8 +55,7 @@ func checkDoubledNetworks(w *world) {
 	for n := range made {
 		networks = append(networks, n)
 	}
-	list, err := w.e.ListNetworks(w.ctx, w.labels)
-	w.ok(err)
+	list := must(w.e.ListNetworks(w.ctx, w.labels))(w)
 	if len(networks) == 0 || len(list) != len(networks) {
 		w.Fatalf("%d networks created, %d listed", len(networks), len(list))
 	}
@@ -76,28 +74,22 @@ func checkDoubledNetworks(w *world) {
 }
 
 func checkImages(w *world) {
-	img, err := w.e.InspectImage(w.ctx, ConformImage)
-	w.ok(err)
+	img := must(w.e.InspectImage(w.ctx, ConformImage))(w)
 	if img.ID == "" || img.User != "nobody" {
 		w.Errorf("image %+v", img)
 	}
-	byID, err := w.e.InspectImage(w.ctx, img.ID)
-	w.ok(err)
-	there, err := w.e.EnsureImage(w.ctx, ConformImage, dockerx.PullOptions{})
-	w.ok(err)
+	byID := must(w.e.InspectImage(w.ctx, img.ID))(w)
+	there := must(w.e.EnsureImage(w.ctx, ConformImage, dockerx.PullOptions{}))(w)
 	if byID.ID != img.ID || there.ID != img.ID {
 		w.Errorf("by ID %s, ensured %s, want %s", byID.ID, there.ID, img.ID)
 	}
-	_, err = w.e.InspectImage(w.ctx, "agbox-conform-no-such-image:1")
-	w.refused(err, errdefs.ErrNotFound)
-	same, err := w.e.EnsureImage(w.ctx, img.ID, dockerx.PullOptions{Always: true})
-	w.ok(err)
+	w.refused(errOf(w.e.InspectImage(w.ctx, "agbox-conform-no-such-image:1")), errdefs.ErrNotFound)
+	same := must(w.e.EnsureImage(w.ctx, img.ID, dockerx.PullOptions{Always: true}))(w)
 	if same.ID != img.ID {
 		w.Errorf("an ID, always: %s, want %s", same.ID, img.ID)
 	}
 	for _, always := range []bool{false, true} {
-		_, err = w.e.EnsureImage(w.ctx, "Not A Reference", dockerx.PullOptions{Always: always})
-		w.refused(err, errdefs.ErrInvalidArgument)
+		w.refused(errOf(w.e.EnsureImage(w.ctx, "Not A Reference", dockerx.PullOptions{Always: always})), errdefs.ErrInvalidArgument)
 	}
 }
 

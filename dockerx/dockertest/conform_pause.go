@@ -77,8 +77,7 @@ func checkEndOfFrozen(w *world) {
 
 	removed := w.frozen("removed")
 	w.ok(w.e.RemoveContainer(w.ctx, removed))
-	_, err := w.e.InspectContainer(w.ctx, removed)
-	w.refused(err, errdefs.ErrNotFound)
+	w.refused(errOf(w.e.InspectContainer(w.ctx, removed)), errdefs.ErrNotFound)
 	w.dieOf(f, removed)
 }
 

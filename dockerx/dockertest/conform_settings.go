@@ -153,8 +153,7 @@ func checkHealth(w *world) {
 
 // checkSettings requests settings that the engine's Info reports as unsupported.
 func checkSettings(w *world) {
-	info, err := w.e.Info(w.ctx)
-	w.ok(err)
+	info := must(w.e.Info(w.ctx))(w)
 	if !slices.IsSorted(info.Runtimes) || !slices.Contains(info.Runtimes, info.DefaultRuntime) || info.StorageDriver == "" {
 		w.Errorf("%+v", info)
 	}
@@ -167,8 +166,7 @@ func checkSettings(w *world) {
 		w.Helper()
 		spec := w.spec("", n.ID)
 		change(&spec)
-		_, err := w.e.CreateContainer(w.ctx, spec)
-		w.refused(err, errdefs.ErrInvalidArgument)
+		w.refused(errOf(w.e.CreateContainer(w.ctx, spec)), errdefs.ErrInvalidArgument)
 	}
 	refused(func(s *dockerx.ContainerSpec) { s.Runtime = "agbox-no-such-runtime" })
 	refused(func(s *dockerx.ContainerSpec) { s.Limits.MemoryBytes = 1000 })

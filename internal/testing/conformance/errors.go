@@ -15,8 +15,7 @@ func refusals(t *testing.T, c *client) {
 	c.sub(t, "an exec that never was", func(c *client) {
 		id := newID()
 		unknown := aboutExec(codes.NotFound, "EXEC_NOT_FOUND", id, "exec %s was not found")
-		_, err := c.GetExec(c.ctx(), &agboxv1.GetExecRequest{ExecId: id})
-		c.refused(err, unknown)
+		c.refused(errOf(c.GetExec(c.ctx(), &agboxv1.GetExecRequest{ExecId: id})), unknown)
 		c.refused(c.tryCancel(id), unknown)
 	})
 	c.sub(t, "a READY sandbox", func(c *client) {
@@ -99,8 +98,7 @@ func yaml(text string) *agboxv1.CreateSandboxRequest {
 
 func unknownSandbox(c *client) {
 	id := newID()
-	_, err := c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})
-	c.refused(err, sandboxNotFound(id))
+	c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
 	c.refused(c.tryStop(id), sandboxNotFound(id))
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))

@@ -36,20 +36,23 @@ func (c *client) refused(err error, want refusal) {
 	if !strings.Contains(st.Message(), " ") {
 		c.Errorf("%q would be taken for an ID", st.Message())
 	}
-	info := infoOf(st)
+	info := infoOfError(err)
 	if info.GetDomain() != "agents-sandbox" || info.GetReason() != want.reason || !maps.Equal(info.GetMetadata(), want.metadata) {
 		c.Errorf("got %s %s %v, want %s %v", info.GetDomain(), info.GetReason(), info.GetMetadata(), want.reason, want.metadata)
 	}
 }
 
-func infoOf(st *status.Status) *errdetails.ErrorInfo {
-	for _, d := range st.Details() {
+func infoOfError(err error) *errdetails.ErrorInfo {
+	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
 			return info
 		}
 	}
 	return nil
 }
+
+// errOf drops the answer of a call.
+func errOf[T any](_ T, err error) error { return err }
 
 func invalid(field, message string) refusal {
 	return refusal{codes.InvalidArgument, "INVALID_SPEC", message, map[string]string{"field": field}}
@@ -143,5 +146,3 @@ func (c *client) sentence(what, text string) {
 }
 
 func isTerminal(s agboxv1.ExecState) bool { return s != agboxv1.ExecState_EXEC_STATE_RUNNING }
-
-func infoOfError(err error) *errdetails.ErrorInfo { return infoOf(status.Convert(err)) }

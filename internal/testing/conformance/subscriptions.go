@@ -139,8 +139,7 @@ func history(t *testing.T, target Target) {
 		if err := s.ends(); err != nil {
 			c.Errorf("the stream ended with %v", err)
 		}
-		_, err := c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})
-		c.refused(err, sandboxNotFound(id))
+		c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
 		c.refused(c.tryPlain(id, ""), aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists"))
 	})
 	own(t, target, "what rests for too long is deleted", Settings{CleanupTTL: 2 * time.Second}, func(c *client) {

@@ -188,13 +188,12 @@ func badTimes(c *client) {
 		{at(time.Unix(0, 0)), invalid("deadline_at", "deadline_at must not be in the past")},
 		{at(time.Now().AddDate(11, 0, 0)), invalid("deadline_at", "deadline_at must be at most 10 years from now")},
 	} {
-		_, err := c.trySet(id, row.req)
-		c.refused(err, row.want)
+		c.refused(errOf(c.trySet(id, row.req)), row.want)
 	}
 	for _, bad := range []*spec{
 		{Image: c.target.Image, Timeout: durationpb.New(-1)}, {Image: c.target.Image, OnTimeout: "explode"},
 	} {
-		_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: bad})
+		err := errOf(c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: bad}))
 		c.refused(err, invalid(infoOfError(err).GetMetadata()["field"], "..."))
 	}
 }

@@ -17,8 +17,6 @@
 //	run SCRIPT          run it with sh, and say what it printed
 //	raw WORDS           a line of stdout as it is; Go's escapes such as \xff are taken
 //	flood MIB           one line of so many MiB
-//	fork                leave a child behind that holds stdout open
-//	hang                never end the turn
 //	exit CODE           end in the middle of the turn
 //	crash               die of SIGKILL in the middle of the turn
 //

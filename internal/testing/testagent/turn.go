@@ -43,8 +43,13 @@ func (t *turn) do(text string) bool {
 
 func (t *turn) obey(word, rest string) bool {
 	switch word {
-	case "hang", "exit", "crash":
-		return t.cease(word, rest)
+	case "exit":
+		code, _ := strconv.Atoi(rest)
+		t.end(code)
+		return false
+	case "crash":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		return false
 	case "remember":
 		t.voice.say("noted " + rest)
 	case "what":
@@ -69,23 +74,10 @@ func (t *turn) obey(word, rest string) bool {
 		t.raw(rest)
 	case "flood":
 		t.flood(rest)
-	case "fork":
-		t.fork()
 	default:
 		t.voice.say("I don't know how to " + word)
 	}
 	return true
-}
-
-func (t *turn) cease(word, rest string) bool {
-	switch word {
-	case "crash":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case "exit":
-		code, _ := strconv.Atoi(rest)
-		t.end(code)
-	}
-	return false
 }
 
 func (t *turn) count(rest string) {
@@ -151,14 +143,4 @@ func (t *turn) flood(rest string) {
 		_, _ = t.out.Write(block)
 	}
 	_, _ = t.out.Write([]byte("\n"))
-}
-
-func (t *turn) fork() {
-	cmd := exec.Command("sleep", "1000")
-	cmd.Stdout = os.Stdout
-	if err := cmd.Start(); err != nil {
-		t.voice.say(err.Error())
-		return
-	}
-	t.voice.say(fmt.Sprint("child ", cmd.Process.Pid))
 }
