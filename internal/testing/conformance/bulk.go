@@ -25,7 +25,7 @@ func bulkDelete(t *testing.T, c *client) {
 		for _, id := range []string{one, two} {
 			c.await(id, deleted)
 			list := c.history(id)
-			c.rows(list[len(list)-2:], "DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
+			c.rows(list[len(list)-2:], rowToDelete, rowDeleted)
 		}
 		c.await(other, ready)
 		if resp := c.bulk(map[string]string{"group": group, "n": "3"}); resp.GetDeletedCount() != 0 || len(resp.GetDeletedSandboxIds()) != 0 {

@@ -14,6 +14,10 @@ const (
 	rowAccepted  = "ACCEPTED PENDING"
 	rowPreparing = "PREPARING PENDING phase=materialize"
 	rowReady     = "READY READY"
+	rowToStop    = "STOP_REQUESTED READY reason=stop_requested"
+	rowStopped   = "STOPPED STOPPED reason=stop_requested"
+	rowToDelete  = "DELETE_REQUESTED DELETING reason=delete_requested"
+	rowDeleted   = "DELETED DELETED reason=delete_requested"
 )
 
 func events(t *testing.T, c *client) {
@@ -22,10 +26,7 @@ func events(t *testing.T, c *client) {
 		c.stops(id)
 		c.resumes(id)
 		c.deletes(id)
-		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
-			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
-			rowAccepted, rowReady,
-			"DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped, rowAccepted, rowReady, rowToDelete, rowDeleted)
 	})
 	c.sub(t, "a stop shows only when it is done, and a second one leaves no event", stopUnderWay)
 	c.sub(t, "a delete during a create ends in DELETED", func(c *client) {
@@ -92,7 +93,7 @@ func stopUnderWay(c *client) {
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryResume(id), notStopped(id))
 	c.await(id, stopped)
-	c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, "EXEC_STARTED - exec_id="+x+" exec_state=RUNNING exit_code=0",
+	c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, started(x),
 		"STOP_REQUESTED READY reason=stop_requested", "EXEC_CANCELLED - exec_id="+x+" exec_state=CANCELLED exit_code=137",
 		"STOPPED STOPPED reason=stop_requested")
 }
@@ -107,7 +108,7 @@ func idleStop(c *client) {
 	}
 	c.await(id, stopped)
 	list := c.history(id)
-	c.rows(list[len(list)-4:], "EXEC_STARTED - exec_id="+x+" exec_state=RUNNING exit_code=0",
+	c.rows(list[len(list)-4:], started(x),
 		"EXEC_FINISHED - exec_id="+x+" exec_state=FINISHED exit_code=0",
 		"STOP_REQUESTED READY reason=idle_ttl", "STOPPED STOPPED reason=idle_ttl")
 }

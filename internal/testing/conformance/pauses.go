@@ -43,7 +43,7 @@ func pauses(t *testing.T, c *client) {
 	c.sub(t, "a delete of a paused sandbox", func(c *client) {
 		id := c.paused()
 		c.deletes(id)
-		c.allRows(c.history(id)[4:], rowPaused, "DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
+		c.allRows(c.history(id)[4:], rowPaused, rowToDelete, rowDeleted)
 	})
 	c.sub(t, "a paused sandbox that is killed", func(c *client) {
 		id := c.paused()

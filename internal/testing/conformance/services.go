@@ -74,9 +74,7 @@ func requiredServices(c *client) {
 	before := len(c.history(id))
 	c.stops(id)
 	c.resumes(id)
-	c.rows(c.history(id)[before:], append([]string{
-		"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested", rowAccepted,
-	}, up...)...)
+	c.rows(c.history(id)[before:], append([]string{rowToStop, rowStopped, rowAccepted}, up...)...)
 }
 
 func optionalServices(c *client) {

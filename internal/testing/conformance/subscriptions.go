@@ -82,7 +82,7 @@ func snapshot(c *client) {
 		if e.GetEventId() != id+"-snapshot-"+x || e.GetSequence() != newest || !e.GetSnapshot() {
 			c.Errorf("synthetic: %v", e)
 		}
-		c.rows([]*event{e}, "EXEC_STARTED - exec_id="+x+" exec_state=RUNNING exit_code=0")
+		c.rows([]*event{e}, started(x))
 	}
 	for n := uint64(1); n < newest; n++ { // the newest is not sent again
 		if e := s.next(); e.GetSequence() != n || !e.GetReplay() || e.GetSnapshot() {
@@ -128,8 +128,7 @@ func history(t *testing.T, target Target) {
 		s = c.subscribe(id, 3, false)
 		c.stop(id)
 		s.until(agboxv1.EventType_SANDBOX_STOPPED)
-		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
-			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested")
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped)
 	})
 	own(t, target, "a purge ends a stream cleanly, and the ID stays used", Settings{EventRetention: time.Second}, func(c *client) {
 		id := c.ready()
@@ -146,8 +145,7 @@ func history(t *testing.T, target Target) {
 		id := c.ready()
 		c.stop(id)
 		c.await(id, deleted)
-		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
-			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested",
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped,
 			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")
 	})
 	own(t, target, "logs are bounded", Settings{LogLimitBytes: 4096}, fullLogs)

@@ -18,8 +18,7 @@ func creating(c *client) {
 	c.refused(c.tryStop(id), notReady(id))
 	c.refused(c.tryResume(id), notStopped(id))
 	c.deletes(id)
-	c.rows(c.history(id), rowAccepted, rowPreparing,
-		"DELETE_REQUESTED DELETING reason=delete_requested", "DELETED DELETED reason=delete_requested")
+	c.rows(c.history(id), rowAccepted, rowPreparing, rowToDelete, rowDeleted)
 }
 
 func resuming(c *client) {

@@ -83,8 +83,7 @@ func mainProcesses(t *testing.T, c *client) {
 		id := c.ready(func(s *spec) { s.Command = []string{"sleep", "3600"} })
 		c.stops(id)
 		c.resumes(id)
-		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady,
-			"STOP_REQUESTED READY reason=stop_requested", "STOPPED STOPPED reason=stop_requested", rowAccepted, rowReady)
+		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped, rowAccepted, rowReady)
 	})
 }
 
