@@ -3,6 +3,8 @@ package dockertest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"os"
 	"sync/atomic"
@@ -14,9 +16,38 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// Subject is an engine whose objects the suite can also change as another client would.
+// Subject is an engine with the methods of dockerx.Engine, whose objects the suite can also change as another client would.
 type Subject interface {
-	Engine
+	Info(ctx context.Context) (dockerx.Info, error)
+
+	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	PauseContainer(ctx context.Context, id string) error
+	UnpauseContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
+
+	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)
+	ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error)
+	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
+
+	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
+	RemoveNetwork(ctx context.Context, id string) error
+	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
+	ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error
+
+	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
+	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
+
+	VolumeExists(ctx context.Context, name string) (bool, error)
+	CreateVolume(ctx context.Context, name string, labels map[string]string) error
+
+	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
+
 	// KillOutside kills a running container.
 	KillOutside(id string)
 	// RemoveVolumeOutside removes a volume, if there is one of that name.
@@ -28,7 +59,7 @@ type Subject interface {
 // ConformImage is the image of Conform's containers; unique per process, so that its owner can remove it. It has /bin/sleep
 // and sets USER nobody, WORKDIR /tmp, ENV A=image C=image, ENTRYPOINT ["/bin/sleep"] and
 // CMD ["900"].
-var ConformImage = "agbox-conform:" + itoa(int64(os.Getpid()))
+var ConformImage = fmt.Sprint("agbox-conform:", os.Getpid())
 
 // Conform checks the behaviour of an engine that callers of dockerx rely on. newEngine returns an engine that has
 // ConformImage; it is called for each check, and may return the same or a new one. All objects carry unique names and labels
@@ -88,7 +119,7 @@ type world struct {
 const worldLabel = "io.github.agbox.dockertest"
 
 func newWorld(t *testing.T, e Subject) *world {
-	name := "agbox-conform-" + time.Now().Format("150405.000000")[7:] + "-" + itoa(int64(os.Getpid())) + "-" + itoa(worlds.Add(1))
+	name := fmt.Sprintf("agbox-conform-%s-%d-%d", time.Now().Format("150405.000000")[7:], os.Getpid(), worlds.Add(1))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	w := &world{T: t, e: e, ctx: ctx, name: name, labels: map[string]string{worldLabel: name}}
 	t.Cleanup(func() {

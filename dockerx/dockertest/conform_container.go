@@ -3,15 +3,12 @@ package dockertest
 import (
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/dockerx"
 )
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 func checkInfo(w *world) {
 	one := must(w.e.Info(w.ctx))(w)

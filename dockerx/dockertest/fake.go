@@ -177,12 +177,12 @@ func (f *Fake) newID() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Info implements Engine. The EngineID is the same for every Fake, as two real engines may share theirs.
+// Info implements Subject. The EngineID is the same for every Fake, as two real engines may share theirs.
 func (f *Fake) Info(ctx context.Context) (dockerx.Info, error) {
 	return ask(ctx, f, dockerx.OpInfo, func() (dockerx.Info, error) { return f.info(), nil })
 }
 
-// VolumeExists implements Engine.
+// VolumeExists implements Subject.
 func (f *Fake) VolumeExists(ctx context.Context, name string) (bool, error) {
 	return ask(ctx, f, dockerx.OpInspectVolume, func() (bool, error) {
 		_, exists := f.volumes[name]
@@ -190,7 +190,7 @@ func (f *Fake) VolumeExists(ctx context.Context, name string) (bool, error) {
 	})
 }
 
-// CreateVolume implements Engine.
+// CreateVolume implements Subject.
 func (f *Fake) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
 	labels = maps.Clone(labels)
 	return f.call(ctx, dockerx.OpCreateVolume, func() error {

@@ -61,7 +61,7 @@ func (c *fakeContainer) listed(lag time.Duration) dockerx.Container {
 	return ct
 }
 
-// ListContainers implements Engine.
+// ListContainers implements Subject.
 func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error) {
 	return ask(ctx, f, dockerx.OpListContainers, func() (out []dockerx.Container, err error) {
 		for _, c := range f.containers {
@@ -76,14 +76,14 @@ func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]
 	})
 }
 
-// InspectContainer implements Engine.
+// InspectContainer implements Subject.
 func (f *Fake) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
 	return askOf(ctx, f, dockerx.OpInspectContainer, id, func(c *fakeContainer) (dockerx.ContainerDetail, error) {
 		return c.copy(), nil
 	})
 }
 
-// CreateContainer implements Engine.
+// CreateContainer implements Subject.
 func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error) {
 	spec = copySpec(spec)
 	err := spec.Check()
@@ -166,7 +166,7 @@ func (f *Fake) find(id string) (*fakeContainer, error) {
 // sees reports whether the engine's present storage driver stores c, and c is not hidden. Called with mu held.
 func (f *Fake) sees(c *fakeContainer) bool { return c.driver == f.driver && !c.hidden }
 
-// RemoveContainer implements Engine.
+// RemoveContainer implements Subject.
 func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpRemoveContainer, func() error {
 		if c, err := f.find(id); err == nil {

@@ -26,7 +26,7 @@ func (s *stream) signal() {
 	}
 }
 
-// Events implements Engine. A network's event carries its labels, even if another client created it.
+// Events implements Subject. A network's event carries its labels, even if another client created it.
 func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
 	s := &stream{wake: make(chan struct{}, 1)}
 	if since.IsZero() {

@@ -28,7 +28,7 @@ func (f *Fake) File(id, name string) ([]byte, bool) {
 	return slices.Clone(n.content), err == nil && n.mode.IsRegular()
 }
 
-// StatPath implements Engine.
+// StatPath implements Subject.
 func (f *Fake) StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error) {
 	return askOf(ctx, f, dockerx.OpStatPath, id, func(c *fakeContainer) (info dockerx.PathInfo, err error) {
 		n, place, err := c.files.stat(name, false)
@@ -40,7 +40,7 @@ func (f *Fake) StatPath(ctx context.Context, id, name string) (dockerx.PathInfo,
 	})
 }
 
-// ReadContainerFile implements Engine.
+// ReadContainerFile implements Subject.
 func (f *Fake) ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error) {
 	return askOf(ctx, f, dockerx.OpReadFile, id, func(c *fakeContainer) ([]byte, error) {
 		n, _, err := c.files.stat(name, true)
@@ -56,7 +56,7 @@ func (f *Fake) ReadContainerFile(ctx context.Context, id, name string, limit int
 	})
 }
 
-// WriteTar implements Engine. It waits for a reader that hangs; the deadline is checked between entries.
+// WriteTar implements Subject. It waits for a reader that hangs; the deadline is checked between entries.
 func (f *Fake) WriteTar(ctx context.Context, id, dir string, within time.Duration, archive io.Reader) error {
 	if within <= 0 {
 		within = dockerx.Deadline(dockerx.OpWriteTar)

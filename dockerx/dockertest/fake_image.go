@@ -70,7 +70,7 @@ func (f *Fake) image(ref string) (dockerx.Image, bool) {
 	return dockerx.Image{}, false
 }
 
-// InspectImage implements Engine.
+// InspectImage implements Subject.
 func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, error) {
 	return ask(ctx, f, dockerx.OpInspectImage, func() (dockerx.Image, error) {
 		img, ok := f.image(ref)
@@ -84,7 +84,7 @@ func (f *Fake) InspectImage(ctx context.Context, ref string) (dockerx.Image, err
 	})
 }
 
-// EnsureImage implements Engine: it pulls images from AddRemoteImage, in PullDelay, and shares pulls as dockerx.Engine does.
+// EnsureImage implements Subject: it pulls images from AddRemoteImage, in PullDelay, and shares pulls as dockerx.Engine does.
 func (f *Fake) EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error) {
 	if !o.Always || strings.HasPrefix(ref, "sha256:") {
 		if img, err := f.InspectImage(ctx, ref); !errdefs.IsNotFound(err) {

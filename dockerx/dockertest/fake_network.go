@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// ListNetworks implements Engine.
+// ListNetworks implements Subject.
 func (f *Fake) ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error) {
 	return ask(ctx, f, dockerx.OpListNetworks, func() (out []dockerx.Network, err error) {
 		for _, n := range f.networks {
@@ -35,7 +35,7 @@ func copyNetwork(n *dockerx.Network) dockerx.Network {
 	return c
 }
 
-// InspectNetwork implements Engine.
+// InspectNetwork implements Subject.
 func (f *Fake) InspectNetwork(ctx context.Context, id string) (dockerx.Network, error) {
 	return ask(ctx, f, dockerx.OpInspectNetwork, func() (out dockerx.Network, err error) {
 		if n, ok := f.networks[id]; ok {
@@ -58,7 +58,7 @@ func (f *Fake) InspectNetwork(ctx context.Context, id string) (dockerx.Network, 
 	})
 }
 
-// ConnectNetwork implements Engine. As with Docker 20.10, a stopped container has no ID of the network before its next start.
+// ConnectNetwork implements Subject. As with Docker 20.10, a stopped container has no ID of the network before its next start.
 func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string, _ []string) error {
 	return f.call(ctx, dockerx.OpConnectNetwork, func() error {
 		n, ok := f.networks[networkID]
@@ -83,7 +83,7 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 	})
 }
 
-// CreateNetwork implements Engine. Subnets are invented and never exhausted.
+// CreateNetwork implements Subject. Subnets are invented and never exhausted.
 func (f *Fake) CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error) {
 	labels := maps.Clone(spec.Labels)
 	return ask(ctx, f, dockerx.OpCreateNetwork, func() (out dockerx.Network, err error) {
@@ -109,7 +109,7 @@ func (f *Fake) nameTaken(name string) bool {
 	return false
 }
 
-// RemoveNetwork implements Engine.
+// RemoveNetwork implements Subject.
 func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpRemoveNetwork, func() error {
 		for _, c := range f.containers {

@@ -3,6 +3,7 @@ package dockertest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func TestFakeUnderLoad(t *testing.T) {
 		load.Go(func() {
 			for range 50 {
 				spec := running
-				spec.Name = itoa(int64(i))
+				spec.Name = strconv.Itoa(i)
 				id, err := f.CreateContainer(ctx, spec)
 				if err != nil {
 					f.RemoveContainerOutside(spec.Name)

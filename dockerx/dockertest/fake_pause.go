@@ -21,12 +21,12 @@ func (f *Fake) OnPause(hook func(dockerx.ContainerDetail)) {
 	f.onPause = hook
 }
 
-// PauseContainer implements Engine.
+// PauseContainer implements Subject.
 func (f *Fake) PauseContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpPauseContainer, func() error { return f.freeze(id, true) })
 }
 
-// UnpauseContainer implements Engine.
+// UnpauseContainer implements Subject.
 func (f *Fake) UnpauseContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpUnpauseContainer, func() error { return f.freeze(id, false) })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 )
 
-// StartContainer implements Engine.
+// StartContainer implements Subject.
 func (f *Fake) StartContainer(ctx context.Context, id string) error {
 	return f.call(ctx, dockerx.OpStartContainer, func() error { return f.start(id) })
 }
@@ -106,7 +106,7 @@ func (f *Fake) queueHook(hook func(dockerx.ContainerDetail), c *fakeContainer) {
 	}
 }
 
-// StopContainer implements Engine.
+// StopContainer implements Subject.
 func (f *Fake) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	grace = (max(grace, 0) + time.Second - 1).Truncate(time.Second)
 	return f.callUnlocked(ctx, dockerx.OpStopContainer, func(ctx context.Context) error { return f.stop(ctx, id, grace) })
