@@ -44,9 +44,9 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 	}
 	if raw.NetworkSettings != nil {
 		d.Networks = networkIDs(raw.NetworkSettings.Networks)
-	}
-	if raw.NetworkSettings != nil && d.Running {
-		d.Ports = portsOf(raw.NetworkSettings.Ports)
+		if d.Running {
+			d.Ports = portsOf(raw.NetworkSettings.Ports)
+		}
 	}
 	if raw.HostConfig != nil {
 		d.Networks = orWanted(d.Container, string(raw.HostConfig.NetworkMode))

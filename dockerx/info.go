@@ -132,10 +132,8 @@ var (
 // one of gpuHelpers was in its PATH when it started. seesGPUs searches helperDirs when the engine is on this host, and
 // otherwise the runtimes that are installed together with the helpers. A wrong yes makes the start fail.
 func (e *Engine) seesGPUs(runtimes []string, dirs []string) bool {
-	for _, name := range gpuRuntimes {
-		if slices.Contains(runtimes, name) {
-			return true
-		}
+	if slices.ContainsFunc(gpuRuntimes, func(name string) bool { return slices.Contains(runtimes, name) }) {
+		return true
 	}
 	if e.host.network != "unix" {
 		return false

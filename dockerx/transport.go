@@ -1,6 +1,7 @@
 package dockerx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -27,12 +28,7 @@ type endpoint struct{ url, network, address string }
 
 // parseHost resolves Options.Host.
 func parseHost(host string) (endpoint, error) {
-	if host == "" {
-		host = os.Getenv(client.EnvOverrideHost)
-	}
-	if host == "" {
-		host = client.DefaultDockerHost
-	}
+	host = cmp.Or(host, os.Getenv(client.EnvOverrideHost), client.DefaultDockerHost)
 	u, err := client.ParseHostURL(host)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("docker host %q: %w: %w", host, err, errdefs.ErrInvalidArgument)

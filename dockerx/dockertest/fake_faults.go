@@ -49,9 +49,7 @@ func (f *Fake) Heal() {
 // Delay makes every call of op take d before its effect; 0 removes the delay. A caller whose context ends meanwhile returns;
 // the effect still happens.
 func (f *Fake) Delay(op string, d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delays[op] = d
+	f.do(func() { f.delays[op] = d })
 }
 
 // Down makes the engine unreachable, or reachable again: calls return ErrUnavailable and event streams end. Containers
@@ -168,14 +166,10 @@ func (f *Fake) Calls(op string) int {
 // OnStart registers hook, which is called after each start of a container, by any client. Hooks are called one at a time, in
 // order, without locks; a hook may call the Fake, and should run anything slow in a goroutine of its own.
 func (f *Fake) OnStart(hook func(dockerx.ContainerDetail)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onStart = hook
+	f.do(func() { f.onStart = hook })
 }
 
 // OnStop registers the same for each exit of a container.
 func (f *Fake) OnStop(hook func(dockerx.ContainerDetail)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onStop = hook
+	f.do(func() { f.onStop = hook })
 }

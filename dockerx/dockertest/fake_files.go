@@ -64,7 +64,11 @@ func (f *Fake) WriteTar(ctx context.Context, id, dir string, within time.Duratio
 	callCtx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := f.callUnlocked(callCtx, dockerx.OpWriteTar, func(ctx context.Context) error {
-		if err := f.checkTarget(id, dir); err != nil {
+		err := f.locked(func() error {
+			_, _, err := f.target(id, dir)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		return f.unpackAll(ctx, id, dir, archive)
@@ -76,13 +80,6 @@ func (f *Fake) WriteTar(ctx context.Context, id, dir string, within time.Duratio
 		return fmt.Errorf("write to %s in container %s: %w", dir, id, err)
 	}
 	return nil
-}
-
-func (f *Fake) checkTarget(id, dir string) error {
-	return f.locked(func() error {
-		_, _, err := f.target(id, dir)
-		return err
-	})
 }
 
 // target returns a container and a directory of it, without links. Called with mu held.

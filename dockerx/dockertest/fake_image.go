@@ -17,31 +17,23 @@ import (
 
 // AddImage adds a local image. An empty ID is generated.
 func (f *Fake) AddImage(ref string, img dockerx.Image) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.images[ref] = f.withID(img)
+	f.do(func() { f.images[ref] = f.withID(img) })
 }
 
 // AddRemoteImage makes an image available for pulls. An empty ID is generated.
 func (f *Fake) AddRemoteImage(ref string, img dockerx.Image) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.registry[ref] = f.withID(img)
+	f.do(func() { f.registry[ref] = f.withID(img) })
 }
 
 // FailPulls makes every pull of ref fail with err, after PullDelay; nil stops that. The messages of the real engine are in
 // dockerx.EnsureImage's errors; only their classes matter.
 func (f *Fake) FailPulls(ref string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refusals[ref] = err
+	f.do(func() { f.refusals[ref] = err })
 }
 
 // RemoveImage removes a local image; containers created from it stay.
 func (f *Fake) RemoveImage(ref string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.images, ref)
+	f.do(func() { delete(f.images, ref) })
 }
 
 // withID is called with mu held.

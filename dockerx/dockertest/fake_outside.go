@@ -95,9 +95,7 @@ func (f *Fake) RemoveVolumeOutside(name string) {
 
 // HideSource makes a host path missing, or existing again, for mounts. All other paths exist.
 func (f *Fake) HideSource(path string, hidden bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.missing[path] = hidden
+	f.do(func() { f.missing[path] = hidden })
 }
 
 // Spec returns the spec of a container by ID or name.

@@ -16,9 +16,7 @@ const defaultInterval = 30 * time.Second
 // OnPause registers hook, which is called after each freeze and thaw of a container, by any client, with the container's new
 // state; its Paused distinguishes the two. A stop thaws, a kill and a removal don't. Hooks are called as for OnStart.
 func (f *Fake) OnPause(hook func(dockerx.ContainerDetail)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onPause = hook
+	f.do(func() { f.onPause = hook })
 }
 
 // PauseContainer implements Subject.

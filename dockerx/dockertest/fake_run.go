@@ -123,7 +123,10 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 	ended, link := c.ended, f.link()
 	f.mu.Unlock()
 	f.runHooks()
-	code, takes := 143, f.stopTakes(c.detail.ID)
+	code, takes := 143, time.Duration(0)
+	if f.StopBehavior != nil {
+		takes = f.StopBehavior(c.detail.ID)
+	}
 	if takes > grace {
 		code, takes = 137, grace
 	}
@@ -148,13 +151,6 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop container %s: %w", id, ctx.Err())
 	}
-}
-
-func (f *Fake) stopTakes(id string) time.Duration {
-	if f.StopBehavior == nil {
-		return 0
-	}
-	return f.StopBehavior(id)
 }
 
 func (f *Fake) clock() time.Time {

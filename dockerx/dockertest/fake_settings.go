@@ -22,9 +22,7 @@ const (
 // SetInfo installs edit, which changes the result of Info from now on. The engine refuses accordingly: runtimes, GPUs,
 // limits, start intervals. It is called each time, must only change its argument, and may be nil.
 func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.editInfo = edit
+	f.do(func() { f.editInfo = edit })
 }
 
 // info is called with mu held.
@@ -92,9 +90,7 @@ func (f *Fake) UpdateContainer(ctx context.Context, id string, limits dockerx.Li
 
 // TakePort binds a port of the host as a process outside of the engine would, or releases it.
 func (f *Fake) TakePort(port uint16, protocol string, taken bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.taken[hostPort{port, protocol}] = taken
+	f.do(func() { f.taken[hostPort{port, protocol}] = taken })
 }
 
 type hostPort struct {

@@ -6,8 +6,6 @@ package dockerd
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
 )
 
@@ -123,19 +122,14 @@ func waitGone(pid int) {
 
 func (e *Engine) waitUntilUp() {
 	e.t.Helper()
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", e.Socket())
-		},
-	}}
+	c, err := client.NewClientWithOpts(client.WithHost(e.Host()), client.WithTimeout(time.Second))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
 	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		resp, err := client.Get("http://docker/_ping")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
+		if _, err := c.Ping(context.Background()); err == nil {
+			return
 		}
 	}
 	log, _ := os.ReadFile(filepath.Join(e.dir, "log"))
