@@ -70,10 +70,8 @@ func reclass(err error, from func(error) bool, to error) error {
 // classed is an error with exactly one class; the wrapped error only provides the text.
 type classed struct{ err, class error }
 
-// Error implements error.
 func (c *classed) Error() string { return c.err.Error() }
 
-// Unwrap returns the class.
 func (c *classed) Unwrap() error { return c.class }
 
 // ignore makes errors of one class a success.

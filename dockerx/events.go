@@ -45,13 +45,14 @@ const (
 	ActionDisconnect = "disconnect"
 )
 
-var (
-	eventTypes = []string{TypeContainer, TypeNetwork}
-	// The engine matches these as prefixes; health_status carries its verdict: "health_status: healthy".
-	eventActions = []string{
-		ActionCreate, ActionStart, ActionDie, ActionKill, ActionOOM, ActionPause, ActionUnpause, ActionDestroy, ActionHealth,
-		ActionDisconnect,
-	}
+// subscribed are the events to send. The engine matches actions as prefixes; health_status carries its verdict:
+// "health_status: healthy".
+var subscribed = filters.NewArgs(
+	filters.Arg("type", TypeContainer), filters.Arg("type", TypeNetwork),
+	filters.Arg("event", ActionCreate), filters.Arg("event", ActionStart), filters.Arg("event", ActionDie),
+	filters.Arg("event", ActionKill), filters.Arg("event", ActionOOM), filters.Arg("event", ActionPause),
+	filters.Arg("event", ActionUnpause), filters.Arg("event", ActionDestroy), filters.Arg("event", ActionHealth),
+	filters.Arg("event", ActionDisconnect),
 )
 
 // Event is one change that the engine reports: a hint to inspect the object, not its state. It may arrive twice.
@@ -145,14 +146,7 @@ func (e *Engine) openEvents(ctx context.Context, version string, since time.Time
 }
 
 func eventsURL(host endpoint, version string, since time.Time) (string, error) {
-	f := filters.NewArgs()
-	for _, t := range eventTypes {
-		f.Add("type", t)
-	}
-	for _, a := range eventActions {
-		f.Add("event", a)
-	}
-	filter, err := filters.ToJSON(f)
+	filter, err := filters.ToJSON(subscribed)
 	if err != nil {
 		return "", err
 	}

@@ -162,7 +162,6 @@ type source struct {
 	err      error
 }
 
-// Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	released := s.released

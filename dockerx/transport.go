@@ -128,7 +128,6 @@ type versionWatch struct {
 	base   *http.Transport
 }
 
-// RoundTrip implements http.RoundTripper.
 func (w *versionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.base.RoundTrip(r)
 	if err != nil {

@@ -38,7 +38,6 @@ func allMetrics() ([]metric, error) {
 	return r.list, r.err
 }
 
-// Register implements prometheus.Registerer.
 func (r *recorder) Register(c prometheus.Collector) error {
 	descs := make(chan *prometheus.Desc)
 	go func() {
@@ -51,7 +50,6 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// MustRegister implements prometheus.Registerer.
 func (r *recorder) MustRegister(list ...prometheus.Collector) {
 	for _, c := range list {
 		_ = r.Register(c) // Register returns no error; add stores it

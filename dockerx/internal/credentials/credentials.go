@@ -33,10 +33,8 @@ type failure struct {
 	class error
 }
 
-// Error implements error.
 func (f *failure) Error() string { return f.text }
 
-// Unwrap returns the class.
 func (f *failure) Unwrap() error { return f.class }
 
 // Empty reports whether there are no credentials.

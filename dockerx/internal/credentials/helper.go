@@ -73,5 +73,4 @@ func program(ctx context.Context, helper string) client.ProgramFunc {
 // command makes exec.Cmd a client.Program.
 type command struct{ *exec.Cmd }
 
-// Input implements client.Program.
 func (c command) Input(in io.Reader) { c.Stdin = in }
