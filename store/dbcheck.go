@@ -1,13 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Finding is one fault in a database.
@@ -26,8 +30,9 @@ func (f Finding) String() string {
 }
 
 // CheckRecords reads every record of the database at path, which no process may have open, and calls found for each record that does not
-// decode and for each violated invariant of this package. It changes nothing. Run CheckFile in a child process before it, because
-// CheckRecords trusts the pages. Errors: as CheckFile; ErrFailedPrecondition for a file of a newer agboxd.
+// decode, is missing beside its companions, or contradicts itself. The auditor (internal/audit) checks how the records fit together.
+// CheckRecords changes nothing. Run CheckFile in a child process before it, because CheckRecords trusts the pages. Errors: as CheckFile;
+// ErrFailedPrecondition for a file of a newer agboxd.
 func CheckRecords(path string, found func(Finding)) error {
 	if err := checkSize(path); err != nil {
 		return err
@@ -37,7 +42,7 @@ func CheckRecords(path string, found func(Finding)) error {
 		return openError(path, err)
 	}
 	err = db.View(func(tx *bolt.Tx) error {
-		c := &checker{tx: tx, found: found}
+		c := &checker{found: found, seen: map[[2]string]bool{}}
 		c.loader = loader{tx, c.corrupt}
 		return c.run()
 	})
@@ -50,11 +55,16 @@ func CheckRecords(path string, found func(Finding)) error {
 // checker checks one database in one transaction. Its loader reports records that do not decode.
 type checker struct {
 	loader
-	tx    *bolt.Tx
 	found func(Finding)
+	seen  map[[2]string]bool // reported records that do not decode, by bucket and key
 }
 
-func (c *checker) corrupt(r Corrupt) { c.found(Finding{r.Bucket, r.Key, r.Err.Error()}) }
+func (c *checker) corrupt(r Corrupt) {
+	if at := [2]string{r.Bucket, r.Key}; !c.seen[at] {
+		c.seen[at] = true
+		c.found(Finding{r.Bucket, r.Key, r.Err.Error()})
+	}
+}
 
 func (c *checker) report(bucket, key, format string, args ...any) {
 	c.found(Finding{bucket, key, fmt.Sprintf(format, args...)})
@@ -72,13 +82,22 @@ func (c *checker) run() error {
 			_ = c.noted(bucket, key, "", err) // noted reports it
 		})
 	}
-	for _, id := range c.sandboxes() {
+	for bucket, m := range map[string]proto.Message{bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{}} {
+		c.each(bucket, func(key string, _ []byte) { _ = c.message(bucket, key, "", m) }) // message reports it
+	}
+	c.each(bucketGivenUp, func(id string, _ []byte) {
+		if !hasRecord(c.tx, id) || c.has(bucketDeletedAt, id) {
+			c.report(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
+		}
+	})
+	for id := range c.owners([]string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed, bucketDeletedAt},
+		[]string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus}) {
 		c.sandbox(id)
 	}
-	c.each(bucketGivenUp, c.givenUp)
-	c.each(bucketNames, c.name)
-	c.each(bucketExecRefs, c.ref)
-	c.agents()
+	for id := range c.owners([]string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition},
+		[]string{prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs}) {
+		c.agent(id)
+	}
 	return nil
 }
 
@@ -88,10 +107,24 @@ func (c *checker) each(bucket string, fn func(key string, v []byte)) {
 	if b == nil {
 		return
 	}
-	cur := b.Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
-		fn(string(k), v)
+	eachKey(b, func(k, v []byte) bool { fn(string(k), v); return true })
+}
+
+// owners returns the IDs that are keys of the buckets or name a bucket with one of the prefixes.
+func (c *checker) owners(buckets, prefixes []string) map[string]bool {
+	ids := map[string]bool{}
+	for _, bucket := range buckets {
+		c.each(bucket, func(key string, _ []byte) { ids[key] = true })
 	}
+	_ = c.tx.ForEach(func(name []byte, _ *bolt.Bucket) error { // fn returns no error
+		for _, prefix := range prefixes {
+			if id, ok := strings.CutPrefix(string(name), prefix); ok {
+				ids[id] = true
+			}
+		}
+		return nil
+	})
+	return ids
 }
 
 func (c *checker) meta() error {
@@ -103,8 +136,7 @@ func (c *checker) meta() error {
 		}
 	}
 	var instance storev1.Instance
-	err = decode(get(c.tx, bucketMeta, []byte(keyInstance)), &instance)
-	if c.noted(bucketMeta, keyInstance, "", err) == nil && instance.GetUuid() == "" {
+	if c.message(bucketMeta, keyInstance, "", &instance) == nil && instance.GetUuid() == "" {
 		c.report(bucketMeta, keyInstance, "there is no UUID in it")
 	}
 	for _, key := range []string{keyEngineMarker, keyRebuild, keyLineage, keyEpoch} {
@@ -113,75 +145,135 @@ func (c *checker) meta() error {
 			_ = c.noted(bucketMeta, key, "", err) // noted reports it
 		}
 	}
-	if v := get(c.tx, bucketMeta, []byte(keyEngineIdentity)); v != nil {
-		_ = c.noted(bucketMeta, keyEngineIdentity, "", decode(v, &storev1.EngineIdentity{})) // noted reports it
-	}
-	_ = c.drain() // the loader reports it
-	if v := get(c.tx, bucketMeta, []byte(keyClock)); v != nil {
-		_ = c.noted(bucketMeta, keyClock, "", decode(v, &storev1.ClockRecord{})) // noted reports it
+	for key, m := range map[string]proto.Message{
+		keyEngineIdentity: &storev1.EngineIdentity{}, keyDrain: &storev1.DrainRecord{}, keyClock: &storev1.ClockRecord{},
+	} {
+		if c.has(bucketMeta, key) {
+			_ = c.message(bucketMeta, key, "", m) // message reports it
+		}
 	}
 	return nil
 }
 
-// sandboxes returns every sandbox ID that occurs in a record other than a reservation.
-func (c *checker) sandboxes() []string {
-	var ids []string
-	seen := map[string]bool{}
-	add := func(id string) {
-		if !seen[id] {
-			seen[id] = true
-			ids = append(ids, id)
-		}
+// sandbox checks one sandbox, live or deleted. The loader reports what does not decode or is missing.
+func (c *checker) sandbox(id string) {
+	isDeleted := c.has(bucketDeletedAt, id)
+	if isDeleted && !c.has(bucketConfig, id) && !c.has(bucketDesired, id) {
+		return // an unfinished purge, which the next start completes
 	}
-	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed, bucketDeletedAt} {
-		c.each(bucket, func(key string, _ []byte) { add(key) })
-	}
-	_ = c.tx.ForEach(func(name []byte, _ *bolt.Bucket) error { // fn returns no error
-		for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {
-			if id, ok := strings.CutPrefix(string(name), prefix); ok {
-				add(id)
-			}
+	sb := c.loader.sandbox(id, nil, nil)
+	first, rebuilt := "", false
+	c.each(prefixEvents+id, func(key string, v []byte) {
+		ev, _ := c.event(id, []byte(key), v)
+		rebuilt = rebuilt || isRebuilt(ev)
+		if first = cmp.Or(first, key); isRebuilt(ev) && first != key {
+			c.report(prefixEvents+id, fmt.Sprint(ev.GetSequence()), "a rebuilt record begins with it, and there are events before it")
 		}
-		return nil
 	})
-	return ids
-}
-
-// name checks that a name is held by a live sandbox that has it and whose delete was not requested.
-func (c *checker) name(name string, v []byte) {
-	var ref storev1.NameRef
-	if err := decode(v, &ref); c.noted(bucketNames, name, "", err) != nil {
+	if n := c.trimmed(id); c.has(prefixEvents+id, string(encodeInt(n))) {
+		c.report(bucketTrimmed, id, "event %d went, it says, and it is there", n)
+	}
+	for _, prefix := range []string{prefixExecConfig, prefixExecDesired, prefixExecStatus} {
+		c.each(prefix+id, func(execID string, _ []byte) {
+			if e, err := c.exec(id, execID); err == nil && prefix == prefixExecStatus && e.End.GetSequence() <= e.Desired.GetStartedSequence() {
+				c.report(prefix+id, execID, "it ended with event %d and began with %d", e.End.GetSequence(), e.Desired.GetStartedSequence())
+			}
+		})
+	}
+	if sb.Corrupt {
 		return
 	}
-	id := ref.GetSandboxId()
-	var d storev1.Desired
-	err := decode(get(c.tx, bucketDesired, []byte(id)), &d)
-	switch {
-	case !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id):
-		c.report(bucketNames, name, "it is held by sandbox %q, which is not there", id)
-	case err != nil: // reported with the sandbox
-	case d.GetName() != name:
-		c.report(bucketNames, name, "it is held by sandbox %s, whose name is %q", id, d.GetName())
-	case d.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
-		c.report(bucketNames, name, "it is held by sandbox %s, which is to be deleted", id)
+	if told := sb.Desired.GetRehydrated() != nil; told != rebuilt {
+		c.report(bucketDesired, id, "that the record was rebuilt is %v, and the events say %v", told, rebuilt)
+	}
+	c.lifetime(id, sb.Desired, sb.State)
+}
+
+// lifetime checks that the desired state goes with the state, that only a pause is demoted, and that a stop has no deadline.
+func (c *checker) lifetime(id string, d *storev1.Desired, state agboxv1.SandboxState) {
+	run := d.GetRunState()
+	pause, stop := run == storev1.RunState_RUN_STATE_PAUSE, run == storev1.RunState_RUN_STATE_STOP
+	if d.GetDeadlineAt() < 0 || d.GetDeadlineFrom() < 0 || d.GetDemotedAt() < 0 {
+		c.report(bucketDesired, id, "it names a time before 1970")
+	}
+	if d.GetDemotedAt() != 0 && !pause {
+		c.report(bucketDesired, id, "it is demoted, and no pause is wanted but %s", run)
+	}
+	if stop && (d.GetDeadlineAt() != 0 || d.GetDeadlineSet()) {
+		c.report(bucketDesired, id, "it is to be stopped, and a deadline is left")
+	}
+	if !sandboxstate.Allows(state, run) {
+		c.report(bucketDesired, id, "it is %s, and the desired state is %s", state, run)
 	}
 }
 
-// givenUp checks that an operator's confirmation concerns a live sandbox.
-func (c *checker) givenUp(id string, v []byte) {
-	_ = c.noted(bucketGivenUp, id, "", decode(v, &storev1.GivenUp{})) // noted reports it
-	if !c.has(bucketDesired, id) || c.has(bucketDeletedAt, id) {
-		c.report(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
-	}
-}
-
-// ref checks that the exec is in the sandbox that its reference names.
-func (c *checker) ref(execID string, v []byte) {
-	var ref storev1.ExecRef
-	if err := decode(v, &ref); c.noted(bucketExecRefs, execID, "", err) != nil {
+// agent checks one agent. If its delete was requested, some records may be removed already. The loader reports what does not decode.
+func (c *checker) agent(id string) {
+	a := c.loader.agent(id)
+	_, _ = c.position(id)
+	if a.Corrupt {
 		return
 	}
-	if !c.has(prefixExecConfig+ref.GetSandboxId(), execID) {
-		c.report(bucketExecRefs, execID, "sandbox %q has no such exec", ref.GetSandboxId())
+	if to := a.Desired.GetSandboxId(); to != a.Spec.GetSandboxId() {
+		c.report(bucketAgentDesired, id, "it is in sandbox %q, and its spec says %q", to, a.Spec.GetSandboxId())
+	}
+	if a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
+		return
+	}
+	c.agentPrompts(a)
+	c.each(prefixAgentTransitions+id, func(key string, v []byte) { _, _ = c.transition(id, []byte(key), v) })
+	c.agentEvents(a)
+}
+
+// agentPrompts checks that the claimed prompt exists, that each prompt has the text of its ID, and that the queue is within its limit.
+func (c *checker) agentPrompts(a *Agent) {
+	_, _, _ = c.claimedPrompt(a) // the loader reports errors
+	texts := map[uint64]string{}
+	c.eachPrompt(a.ID, func(n uint64, p *storev1.AgentPrompt) bool { texts[n] = string(hashOf(p.GetText())); return true })
+	bucket := prefixAgentPromptIDs + a.ID
+	c.each(bucket, func(key string, _ []byte) {
+		var ref storev1.AgentPromptRef
+		err := c.message(bucket, key, "", &ref)
+		switch n := ref.GetNumber(); {
+		case err != nil: // message reports it
+		case n > a.Status.GetPrompts():
+			c.report(bucket, key, "it is number %d of %d", n, a.Status.GetPrompts())
+		case texts[n] != "" && texts[n] != string(ref.GetTextSha256()):
+			c.report(prefixAgentPrompts+a.ID, fmt.Sprint(n), "its text is not the one of its ID")
+		}
+	})
+	if n := c.countQueued(a); n > maxPrompts+1 { // one may have returned to a full queue
+		c.report(prefixAgentPrompts+a.ID, "", "%d prompts wait", n)
+	}
+}
+
+// agentEvents checks that the history has the recorded size and newest checkpoint, and tells of the newest transition.
+func (c *checker) agentEvents(a *Agent) {
+	st, bucket := a.Status, prefixAgentEvents+a.ID
+	var bytes, checkpoint, told uint64
+	c.each(bucket, func(key string, v []byte) {
+		ev, err := c.agentEvent(a.ID, []byte(key), v)
+		if err != nil || ev.GetSequence() <= st.GetTruncatedThrough() {
+			return // reported, or about to be removed
+		}
+		bytes += uint64(len(v))
+		if ev.GetEventType() == agboxv1.AgentEventType_AGENT_CHECKPOINT {
+			checkpoint = ev.GetSequence()
+		}
+		if number := ev.GetTransition().GetNumber(); number != 0 {
+			told = number
+		}
+		if ev.GetIncarnation() > st.GetIncarnation() {
+			c.report(bucket, fmt.Sprint(ev.GetSequence()), "it is of incarnation %d, and the newest is %d", ev.GetIncarnation(), st.GetIncarnation())
+		}
+	})
+	if bytes != st.GetEventBytes() {
+		c.report(bucket, "", "there are %d bytes, and counted are %d", bytes, st.GetEventBytes())
+	}
+	if told != 0 && told != st.GetTransitions() {
+		c.report(bucket, "", "the newest transition that they tell of is %d of %d", told, st.GetTransitions())
+	}
+	if checkpoint != st.GetCheckpointSequence() {
+		c.report(bucket, fmt.Sprint(checkpoint), "it is the newest checkpoint, and known is %d", st.GetCheckpointSequence())
 	}
 }

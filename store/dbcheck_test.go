@@ -20,7 +20,7 @@ func findings(t testing.TB, path string) []string {
 	var all []string
 	must(t, CheckFile(path))
 	must(t, CheckRecords(path, func(f Finding) { all = append(all, f.String()) }))
-	return all
+	return append(all, audited(t, path)...)
 }
 
 // checkDatabase fails the test on any finding.
@@ -80,7 +80,7 @@ func message(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// TestTheCheckFindsEachKindOfDamage: one change, one finding that names its place.
+// TestTheCheckFindsEachKindOfDamage: one change, and a finding of the check or of the auditor that names its place.
 func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
 	junk := []byte("\xff\xff\xff")
 	event := func(seq uint64, typ agboxv1.EventType, state agboxv1.SandboxState) []byte {
@@ -99,45 +99,45 @@ func TestTheCheckFindsEachKindOfDamage(t *testing.T) {
 		"a rebuild of another width":      {bucketMeta, keyRebuild, junk, "meta/rebuild: integer of 3 bytes"},
 		"rebuilt in the middle":           {prefixEvents + "two", string(encodeInt(2)), event(2, agboxv1.EventType_SANDBOX_REHYDRATED, pending), "events:two/2: a rebuilt record begins with it, and there are events before it"},
 		"rebuilt and not said":            {prefixEvents + "two", string(encodeInt(2)), event(2, agboxv1.EventType_SANDBOX_REHYDRATED, pending), "sandbox-desired/two: that the record was rebuilt is false, and the events say true"},
-		"an ID that is not reserved":      {bucketSandboxID, "two", nil, "sandbox-ids/two: the ID is not reserved"},
+		"an ID that is not reserved":      {bucketSandboxID, "two", nil, "I2 sandbox two: its ID is not reserved"},
 		"a reservation of another width":  {bucketExecID, "e-active", junk, "exec-ids/e-active: integer of 3 bytes"},
-		"an exec ID that is not reserved": {bucketExecID, "e-active", nil, "exec-ids/e-active: the ID is not reserved"},
+		"an exec ID that is not reserved": {bucketExecID, "e-active", nil, "I2 exec e-active: its ID is not reserved"},
 		"a config that does not decode":   {bucketConfig, "two", junk, "sandbox-config/two: decode CreateSpec"},
 		"no config":                       {bucketConfig, "two", nil, "sandbox-config/two: CreateSpec is missing"},
 		"no desired state":                {bucketDesired, "two", nil, "sandbox-desired/two: Desired is missing"},
 		"an empty desired state":          {bucketDesired, "two", []byte{}, "sandbox-desired/two: no intent in it"},
 		"a progress that does not decode": {bucketProgress, "box", junk, "sandbox-progress/box: decode Progress"},
 		"no state":                        {bucketState, "two", nil, "sandbox-state/two: record is missing"},
-		"a state of another event":        {bucketState, "two", encodeInt(1), "sandbox-state/two: it names event 1, and the present run of the state SANDBOX_STATE_READY began at 3"},
-		"a name of nobody":                {bucketNames, "free", message(t, &storev1.NameRef{SandboxId: "none"}), `sandbox-names/free: it is held by sandbox "none", which is not there`},
-		"a name of another":               {bucketNames, "web", message(t, &storev1.NameRef{SandboxId: "two"}), `sandbox-names/web: sandbox box has this name, and "two" holds it`},
-		"a name that nobody holds":        {bucketNames, "web", nil, "sandbox-names/web: sandbox box has this name and does not hold it"},
+		"a state of another event":        {bucketState, "two", encodeInt(1), "I5 sandbox two: the state is recorded to begin with event 1"},
+		"a name of nobody":                {bucketNames, "free", message(t, &storev1.NameRef{SandboxId: "none"}), `I3 name free: sandbox "none" holds it, which is not live`},
+		"a name of another":               {bucketNames, "web", message(t, &storev1.NameRef{SandboxId: "two"}), `I3 sandbox box: its name "web" is held by "two"`},
+		"a name that nobody holds":        {bucketNames, "web", nil, `I3 sandbox box: its name "web" is held by ""`},
 		"an event that does not decode":   {prefixEvents + "two", string(encodeInt(2)), junk, "events:two/2: decode SandboxEvent"},
 		"an event of another place":       {prefixEvents + "two", string(encodeInt(3)), event(9, agboxv1.EventType_SANDBOX_READY, ready), "events:two/3: it says that it is event 9"},
-		"an event with another ID":        {prefixEvents + "two", string(encodeInt(3)), event(3, agboxv1.EventType_SANDBOX_READY, ready), `events:two/3: it has the ID "two-9", or no time`},
-		"a gap":                           {prefixEvents + "two", string(encodeInt(2)), nil, "events:two/2: events up to 2 are missing"},
-		"no first event":                  {prefixEvents + "two", string(encodeInt(1)), nil, "events:two/1: the first event is missing"},
-		"a gap after what was trimmed":    {bucketTrimmed, "box", encodeInt(1), "events:box/3: events up to 3 are missing, and it is recorded that those up to 1 went"},
-		"a gap that is not recorded":      {bucketTrimmed, "box", nil, "events:box/3: events up to"},
-		"trimmed past the end":            {bucketTrimmed, "two", encodeInt(99), "sandbox-trimmed/two: everything up to 99 went"},
+		"an event with another ID":        {prefixEvents + "two", string(encodeInt(3)), event(3, agboxv1.EventType_SANDBOX_READY, ready), `I4 sandbox two: event 3 says that it is "two-9"`},
+		"a gap":                           {prefixEvents + "two", string(encodeInt(2)), nil, "I4 sandbox two: event 3 follows event 1"},
+		"no first event":                  {prefixEvents + "two", string(encodeInt(1)), nil, "I4 sandbox two: its first event is 2"},
+		"a gap after what was trimmed":    {bucketTrimmed, "box", encodeInt(1), "I4 sandbox box: event 4 follows event 2, and events up to 1 were dropped"},
+		"a gap that is not recorded":      {bucketTrimmed, "box", nil, "I4 sandbox box: event 4 follows event 2, and events up to 0 were dropped"},
+		"trimmed past the end":            {bucketTrimmed, "two", encodeInt(99), "I4 sandbox two: events up to 99 were dropped by the bound, and the newest is 6"},
 		"trimmed and there":               {bucketTrimmed, "two", encodeInt(2), "sandbox-trimmed/two: event 2 went, it says, and it is there"},
-		"deleted while it lives":          {bucketDeletedAt, "two", encodeInt(1), "sandbox-deleted-at/two: deleted is true, and the last state is SANDBOX_STATE_READY"},
-		"deleted and not said":            {bucketDeletedAt, "gone", nil, "sandbox-deleted-at/gone: deleted is false, and the last state is SANDBOX_STATE_DELETED"},
-		"no reference to an exec":         {bucketExecRefs, "e-active", nil, "exec-refs/e-active: it is missing"},
-		"a reference elsewhere":           {bucketExecRefs, "e-active", message(t, &storev1.ExecRef{SandboxId: "box"}), `exec-refs/e-active: it names sandbox "box"`},
-		"a reference to nothing":          {bucketExecRefs, "e-none", message(t, &storev1.ExecRef{SandboxId: "box"}), `exec-refs/e-none: sandbox "box" has no such exec`},
-		"an exec of another place":        {prefixExecConfig + "two", "e-active", message(t, execRequest("box", "e-active")), `exec-config:two/e-active: it says that it is exec "e-active" of sandbox "box"`},
+		"deleted while it lives":          {bucketDeletedAt, "two", encodeInt(1), "I5 sandbox two: its deletion is recorded: true, and its state is SANDBOX_STATE_READY"},
+		"deleted and not said":            {bucketDeletedAt, "gone", nil, "I5 sandbox gone: its deletion is recorded: false"},
+		"no reference to an exec":         {bucketExecRefs, "e-active", nil, `I6 exec e-active: it is referred to as of sandbox "", and is in sandbox two`},
+		"a reference elsewhere":           {bucketExecRefs, "e-active", message(t, &storev1.ExecRef{SandboxId: "box"}), `I6 exec e-active: it is referred to as of sandbox "box", and is in sandbox two`},
+		"a reference to nothing":          {bucketExecRefs, "e-none", message(t, &storev1.ExecRef{SandboxId: "box"}), "I6 exec e-none: it is referred to as of sandbox box, which has no such exec"},
+		"an exec of another place":        {prefixExecConfig + "two", "e-active", message(t, execRequest("box", "e-active")), `I6 exec e-active: its request says exec "e-active" of sandbox "box"`},
 		"no intent of an exec":            {prefixExecDesired + "two", "e-active", nil, "exec-desired:two/e-active: ExecDesired is missing"},
 		"an exec that began elsewhere": {prefixExecDesired + "two", "e-active", message(t, &storev1.ExecDesired{Nonce: "n", StartedSequence: 3}),
-			"exec-desired:two/e-active: it names event 3 as its EXEC_STARTED, and there is EXEC_STARTED at 4"},
-		"an exec that began never": {prefixExecDesired + "two", "e-active", message(t, &storev1.ExecDesired{Nonce: "n"}), "exec-desired:two/e-active: it names event 0 of 6"},
-		"no exec of an intent":     {prefixExecConfig + "two", "e-active", nil, "exec-desired:two/e-active: there is no exec-config of it"},
-		"an end without an event":  {prefixExecStatus + "two", "e-active", message(t, finished()), "exec-status:two/e-active: it names event 0 of 6"},
-		"an event without an end":  {prefixExecStatus + "two", "e-ended", nil, "exec-status:two/e-ended: it is missing, and event 6 tells of the end"},
+			"I6 exec e-active: it is recorded to start with event 3, and it starts with event 4"},
+		"an exec that began never": {prefixExecDesired + "two", "e-active", message(t, &storev1.ExecDesired{Nonce: "n"}), "I6 exec e-active: it is recorded to start with event 0"},
+		"no exec of an intent":     {prefixExecConfig + "two", "e-active", nil, "exec-config:two/e-active: CreateExecRequest is missing"},
+		"an end without an event":  {prefixExecStatus + "two", "e-active", message(t, finished()), "exec-status:two/e-active: it ended with event 0 and began with 4"},
+		"an event without an end":  {prefixExecStatus + "two", "e-ended", nil, "I6 exec e-ended: event 6 reports its end, and none is on record"},
 		"an end that is none":      {prefixExecStatus + "two", "e-ended", message(t, &storev1.ExecEnd{State: 1, Sequence: 6}), "exec-status:two/e-ended: no end in it"},
 		"another end than was told": {prefixExecStatus + "two", "e-ended", message(t, &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), Sequence: 6}),
-			"exec-status:two/e-ended: it names event 6 as its EXEC_CANCELLED, and there is EXEC_FINISHED at 6"},
-		"a key that is no sequence": {prefixEvents + "two", "zz", junk, "events:two/7a7a: the key is no sequence"},
+			"I6 exec e-ended: its end is recorded as EXEC_STATE_CANCELLED, and event 6 says EXEC_FINISHED"},
+		"a key that is no sequence": {prefixEvents + "two", "zz", junk, "events:two/7a7a: integer of 2 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := sound(t)

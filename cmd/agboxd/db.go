@@ -20,9 +20,9 @@ func dbCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "check [FILE]", Short: "Report every fault of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
-			Long: "Look at every page and every record of the database, or of FILE, and print what does not fit, with bucket and key.\n" +
-				"Nothing is changed. Beside a daemon that runs, check the database in a backup; docs/backup.md says how to take it out.",
+			Use: "check [FILE]", Short: "Report every damaged record of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
+			Long: "Look at every page and every record of the database, or of FILE, and print what is damaged, with bucket and key.\n" +
+				"Nothing is changed. agboxd audit checks how the records fit together. Beside a daemon that runs, check the database in a backup; docs/backup.md says how to take it out.",
 			RunE: checkDatabase,
 		},
 		&cobra.Command{
