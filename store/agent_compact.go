@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	bolt "go.etcd.io/bbolt"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -25,15 +23,7 @@ func (d *agentDraft) compact(messageID string) {
 			d.events[i] = nil
 		}
 	}
-	b := d.tx.Bucket([]byte(prefixAgentEvents + d.ID))
-	if b == nil {
-		return
-	}
-	d.compactStored(b.Cursor(), messageID, seen)
-}
-
-func (d *agentDraft) compactStored(c *bolt.Cursor, messageID string, seen map[uint32]bool) {
-	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+	for k, v := range recordsBack(d.tx, prefixAgentEvents+d.ID, noSequence) {
 		ev, err := d.stored(k, v)
 		switch {
 		case err != nil, d.dropped[ev.GetSequence()]:

@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"strconv"
+	"math"
 
-	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -20,9 +18,6 @@ const maxReadBytes = 1 << 20
 // beyond the newest event, or events above it were dropped; ErrDataLoss when the next event does not decode (pass its sequence as after to
 // skip it); ErrUnavailable.
 func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
-	if limit < 1 || limit > maxRead {
-		limit = maxRead
-	}
 	var events []*agboxv1.AgentEvent
 	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
 		through := a.Status.GetTruncatedThrough()
@@ -30,45 +25,21 @@ func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit 
 			return agentSequenceExpired(id, after, through+1)
 		}
 		var err error
-		events, err = l.agentEventsAfter(id, max(after, through), limit)
+		events, err = page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
+			return l.agentEvent(id, k, v)
+		})
+		if len(events) > 0 {
+			return nil // the next call returns the error
+		}
 		return err
 	})
 	return events, err
 }
 
-func (l loader) agentEventsAfter(id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
-	b := l.tx.Bucket([]byte(prefixAgentEvents + id))
-	if b == nil {
-		return nil, nil
-	}
-	var events []*agboxv1.AgentEvent
-	bytes := 0
-	c := b.Cursor()
-	for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(events) < limit; k, v = c.Next() {
-		if bytes += len(v); bytes > maxReadBytes && len(events) > 0 {
-			break
-		}
-		ev, err := l.agentEvent(id, k, v)
-		if err != nil && len(events) > 0 {
-			return events, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, ev)
-	}
-	return events, nil
-}
-
 // agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
 // not decode.
 func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
-	b := l.tx.Bucket([]byte(prefixAgentEvents + a.ID))
-	if b == nil {
-		return
-	}
-	c := b.Cursor()
-	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+	for k, v := range recordsBack(l.tx, prefixAgentEvents+a.ID, noSequence) {
 		seq, err := decodeInt(k)
 		if err != nil || seq <= a.Status.GetTruncatedThrough() {
 			return
@@ -81,56 +52,34 @@ func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
 
 // agentEvent decodes one stored event. Errors: ErrDataLoss.
 func (l loader) agentEvent(id string, key, value []byte) (*agboxv1.AgentEvent, error) {
-	seq, err := decodeInt(key)
+	ev := &agboxv1.AgentEvent{}
+	err := l.numbered(prefixAgentEvents+id, "", key, value, ev, func(n uint64) error {
+		return misplaced(ev.GetSequence() == n && ev.GetAgentId() == id, "it says that it is event %d of another place", ev.GetSequence())
+	})
 	if err != nil {
-		return nil, l.noted(prefixAgentEvents+id, fmt.Sprintf("%x", key), "", err)
+		return nil, err
 	}
-	var ev agboxv1.AgentEvent
-	err = decode(value, &ev)
-	if err == nil && (ev.GetSequence() != seq || ev.GetAgentId() != id) {
-		err = fmt.Errorf("it says that it is event %d of another place: %w", ev.GetSequence(), errdefs.ErrDataLoss)
-	}
-	if err != nil {
-		return nil, l.noted(prefixAgentEvents+id, strconv.FormatUint(seq, 10), "", err)
-	}
-	return &ev, nil
+	return ev, nil
 }
 
 // Transitions returns the state changes of an agent with a number above after, in order, at most limit or 256 (limit < 1: 256). The newest
 // 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error) {
-	if limit < 1 || limit > maxRead {
-		limit = maxRead
-	}
 	var list []*agboxv1.AgentTransition
-	err := s.viewAgent(ctx, id, func(_ *Agent, l loader) error {
-		b := l.tx.Bucket([]byte(prefixAgentTransitions + id))
-		if b == nil || after+1 == 0 {
-			return nil
-		}
-		c := b.Cursor()
-		for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(list) < limit; k, v = c.Next() {
-			tr, err := l.transition(id, k, v)
-			if err != nil {
-				return err
-			}
-			list = append(list, tr)
-		}
-		return nil
+	err := s.viewAgent(ctx, id, func(_ *Agent, l loader) (err error) {
+		list, err = page(l.tx, prefixAgentTransitions+id, after, limit, math.MaxInt, func(k, v []byte) (*agboxv1.AgentTransition, error) {
+			return l.transition(id, k, v)
+		})
+		return err
 	})
 	return list, err
 }
 
 func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransition, error) {
-	n, err := decodeInt(key)
 	tr := &agboxv1.AgentTransition{}
-	if err == nil {
-		err = decode(value, tr)
-	}
-	if err == nil && tr.GetNumber() != n {
-		err = fmt.Errorf("it says that it is number %d: %w", tr.GetNumber(), errdefs.ErrDataLoss)
-	}
-	return tr, l.noted(prefixAgentTransitions+id, fmt.Sprint(n), "", err)
+	return tr, l.numbered(prefixAgentTransitions+id, "", key, value, tr, func(n uint64) error {
+		return misplaced(tr.GetNumber() == n, "it says that it is number %d", tr.GetNumber())
+	})
 }
 
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.

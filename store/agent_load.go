@@ -19,14 +19,10 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 	l := loader{tx, s.corrupt.add}
 	of := map[string][]string{}
 	for _, bucket := range []string{bucketAgentConfig, bucketAgentDesired} {
-		b := tx.Bucket([]byte(bucket))
-		if b == nil {
-			continue
-		}
-		eachKey(b, func(k, _ []byte) bool {
+		for k := range records(tx, bucket, nil) {
 			id := string(k)
 			if s.index.agents[id] != nil {
-				return true
+				continue
 			}
 			a := l.agent(id)
 			a.Queued = l.countQueued(a)
@@ -35,8 +31,7 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
 				s.index.agentNames[a.Name] = id
 			}
-			return true
-		})
+		}
 	}
 	for _, ids := range of {
 		slices.Sort(ids)

@@ -52,12 +52,7 @@ func (t *txn) meetProcesses(id string) error {
 }
 
 func (t *txn) newestProcess(a *Agent) (newest uint64) {
-	b := t.tx.Bucket([]byte(prefixExecConfig + a.SandboxID))
-	if b == nil {
-		return 0
-	}
-	c := b.Cursor()
-	for k, _ := c.Seek([]byte(a.ID + ".")); k != nil; k, _ = c.Next() {
+	for k := range records(t.tx, prefixExecConfig+a.SandboxID, []byte(a.ID+".")) {
 		id, n, ok := execid.OfAgent(string(k))
 		if !ok || id != a.ID {
 			return newest

@@ -36,19 +36,8 @@ func (t *txn) removeAgent(id string) (done bool, err error) {
 	if run := d.Desired.GetRun(); run != storev1.AgentRun_AGENT_RUN_DELETE || active != "" {
 		return false, fmt.Errorf("remove agent %s: wanted is %s, and exec %q is active: %w", id, run, active, errdefs.ErrFailedPrecondition)
 	}
-	room := purgeBatch
-	for _, prefix := range []string{prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs} {
-		bucket := prefix + id
-		b := t.tx.Bucket([]byte(bucket))
-		if b == nil {
-			continue
-		}
-		if t.purgeKeys(b, bucket, false, &room) {
-			return false, nil
-		}
-		if err := t.stage(op{kind: opDropBucket, bucket: bucket}); err != nil {
-			return false, err
-		}
+	if left := t.purgeBuckets(id, prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs); left {
+		return false, nil
 	}
 	return true, t.forgetAgent(id, sb)
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 
-	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -24,16 +23,12 @@ const (
 
 // trimHistory cuts a history that exceeds the limits, appends the event about it, and sweeps. The caller has staged all appended events.
 func (d *agentDraft) trimHistory() error {
-	b := d.tx.Bucket([]byte(prefixAgentEvents + d.ID))
-	if b == nil {
-		return nil
-	}
 	if d.tooMuch(1) {
-		if err := d.cut(b.Cursor()); err != nil {
+		if err := d.cut(); err != nil {
 			return fmt.Errorf("trim history of agent %s: %w", d.ID, err)
 		}
 	}
-	return d.sweep(b.Cursor())
+	return d.sweep()
 }
 
 // tooMuch reports whether the history exceeds the given share of the limits.
@@ -52,9 +47,9 @@ type cutWalk struct {
 
 type cutPlace struct{ through, events, bytes, turns uint64 }
 
-func (d *agentDraft) cut(c *bolt.Cursor) error {
+func (d *agentDraft) cut() error {
 	w := cutWalk{agentDraft: d}
-	place := w.find(c)
+	place := w.find()
 	if place == nil {
 		return nil // all events are new: the next transaction cuts
 	}
@@ -93,8 +88,8 @@ func (d *agentDraft) repeatCheckpoint(seq uint64) error {
 
 // find returns the first place before a turn where the rest is within the limits; else a place in the current turn; else, because one
 // transaction alone can exceed the limits, the end of all events stored before it.
-func (w *cutWalk) find(c *bolt.Cursor) *cutPlace {
-	for k, v := c.Seek(encodeInt(w.Status.GetTruncatedThrough() + 1)); k != nil; k, v = c.Next() {
+func (w *cutWalk) find() *cutPlace {
+	for k, v := range records(w.tx, prefixAgentEvents+w.ID, encodeInt(w.Status.GetTruncatedThrough()+1)) {
 		seq, err := decodeInt(k)
 		if err != nil || w.dropped[seq] {
 			continue
@@ -130,11 +125,11 @@ func beginsTurn(ev *agboxv1.AgentEvent) bool {
 }
 
 // sweep stages the removal of some dropped events from the file.
-func (d *agentDraft) sweep(c *bolt.Cursor) error {
+func (d *agentDraft) sweep() error {
 	n, most := 0, max(sweepBatch, 2*d.staged)
-	for k, _ := c.First(); k != nil && n < most; k, _ = c.Next() {
+	for k := range records(d.tx, prefixAgentEvents+d.ID, nil) {
 		seq, err := decodeInt(k)
-		if err != nil || seq > d.Status.GetTruncatedThrough() {
+		if err != nil || seq > d.Status.GetTruncatedThrough() || n == most {
 			return nil
 		}
 		if err := d.deleteNumbered(prefixAgentEvents+d.ID, seq); err != nil {

@@ -1,11 +1,7 @@
 package store
 
 import (
-	"fmt"
 	"slices"
-
-	"github.com/containerd/errdefs"
-	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -121,15 +117,10 @@ func (l loader) claimedPrompt(a *Agent) (n uint64, p *storev1.AgentPrompt, err e
 }
 
 func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, error) {
-	n, err := decodeInt(key)
 	p := &storev1.AgentPrompt{}
-	if err == nil {
-		err = decode(value, p)
-	}
-	if err == nil && p.GetPromptId() == "" {
-		err = fmt.Errorf("no prompt in it: %w", errdefs.ErrDataLoss)
-	}
-	return p, l.noted(prefixAgentPrompts+id, fmt.Sprint(n), "", err)
+	return p, l.numbered(prefixAgentPrompts+id, "", key, value, p, func(uint64) error {
+		return misplaced(p.GetPromptId() != "", "no prompt in it")
+	})
 }
 
 // eachPrompt calls fn with the prompts in order until fn returns false. It notes and skips prompts that do not decode.
@@ -138,22 +129,13 @@ func (t *txn) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bo
 }
 
 func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
-	b := l.tx.Bucket([]byte(prefixAgentPrompts + id))
-	if b == nil {
-		return
-	}
-	eachKey(b, func(k, v []byte) bool {
+	for k, v := range records(l.tx, prefixAgentPrompts+id, nil) {
 		p, err := l.prompt(id, k, v)
 		if err != nil {
-			return true
+			continue
 		}
-		n, _ := decodeInt(k) // prompt has checked the key
-		return fn(n, p)
-	})
-}
-
-func eachKey(b *bolt.Bucket, fn func(k, v []byte) bool) {
-	c := b.Cursor()
-	for k, v := c.First(); k != nil && fn(k, v); k, v = c.Next() {
+		if n, _ := decodeInt(k); !fn(n, p) { // prompt has checked the key
+			return
+		}
 	}
 }

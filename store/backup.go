@@ -84,17 +84,13 @@ func (u *untilDone) Write(p []byte) (int, error) {
 func (s *Store) ExecIDs(ctx context.Context, sandboxID, after string) ([]string, error) {
 	var ids []string
 	err := s.view(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(prefixExecConfig + sandboxID))
-		if b == nil {
-			return nil
-		}
-		c := b.Cursor()
-		k, _ := c.Seek([]byte(after))
-		if string(k) == after {
-			k, _ = c.Next()
-		}
-		for ; k != nil && len(ids) < maxRead; k, _ = c.Next() {
-			ids = append(ids, string(k))
+		for k := range records(tx, prefixExecConfig+sandboxID, []byte(after)) {
+			if len(ids) == maxRead {
+				break
+			}
+			if string(k) != after {
+				ids = append(ids, string(k))
+			}
 		}
 		return nil
 	})

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,19 +76,21 @@ func (c *checker) run() error {
 		return err
 	}
 	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketUnproven, bucketAgentID} {
-		c.each(bucket, func(key string, v []byte) {
+		for k, v := range records(c.tx, bucket, nil) {
 			_, err := decodeInt(v)
-			_ = c.noted(bucket, key, "", err) // noted reports it
-		})
+			_ = c.noted(bucket, string(k), "", err) // noted reports it
+		}
 	}
 	for bucket, m := range map[string]proto.Message{bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{}} {
-		c.each(bucket, func(key string, _ []byte) { _ = c.message(bucket, key, "", m) }) // message reports it
+		for k := range records(c.tx, bucket, nil) {
+			_ = c.message(bucket, string(k), "", m) // message reports it
+		}
 	}
-	c.each(bucketGivenUp, func(id string, _ []byte) {
-		if !hasRecord(c.tx, id) || c.has(bucketDeletedAt, id) {
+	for k := range records(c.tx, bucketGivenUp, nil) {
+		if id := string(k); !hasRecord(c.tx, id) || c.has(bucketDeletedAt, id) {
 			c.report(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
 		}
-	})
+	}
 	for id := range c.owners([]string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed, bucketDeletedAt},
 		[]string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus}) {
 		c.sandbox(id)
@@ -101,20 +102,13 @@ func (c *checker) run() error {
 	return nil
 }
 
-// each calls fn for every record of a bucket, in order. v is valid until the transaction ends.
-func (c *checker) each(bucket string, fn func(key string, v []byte)) {
-	b := c.tx.Bucket([]byte(bucket))
-	if b == nil {
-		return
-	}
-	eachKey(b, func(k, v []byte) bool { fn(string(k), v); return true })
-}
-
 // owners returns the IDs that are keys of the buckets or name a bucket with one of the prefixes.
 func (c *checker) owners(buckets, prefixes []string) map[string]bool {
 	ids := map[string]bool{}
 	for _, bucket := range buckets {
-		c.each(bucket, func(key string, _ []byte) { ids[key] = true })
+		for k := range records(c.tx, bucket, nil) {
+			ids[string(k)] = true
+		}
 	}
 	_ = c.tx.ForEach(func(name []byte, _ *bolt.Bucket) error { // fn returns no error
 		for _, prefix := range prefixes {
@@ -162,23 +156,24 @@ func (c *checker) sandbox(id string) {
 		return // an unfinished purge, which the next start completes
 	}
 	sb := c.loader.sandbox(id, nil, nil)
-	first, rebuilt := "", false
-	c.each(prefixEvents+id, func(key string, v []byte) {
-		ev, _ := c.event(id, []byte(key), v)
+	n, rebuilt := 0, false
+	for k, v := range records(c.tx, prefixEvents+id, nil) {
+		ev, _ := c.event(id, k, v)
 		rebuilt = rebuilt || isRebuilt(ev)
-		if first = cmp.Or(first, key); isRebuilt(ev) && first != key {
+		if n++; n > 1 && isRebuilt(ev) {
 			c.report(prefixEvents+id, fmt.Sprint(ev.GetSequence()), "a rebuilt record begins with it, and there are events before it")
 		}
-	})
+	}
 	if n := c.trimmed(id); c.has(prefixEvents+id, string(encodeInt(n))) {
 		c.report(bucketTrimmed, id, "event %d went, it says, and it is there", n)
 	}
 	for _, prefix := range []string{prefixExecConfig, prefixExecDesired, prefixExecStatus} {
-		c.each(prefix+id, func(execID string, _ []byte) {
+		for k := range records(c.tx, prefix+id, nil) {
+			execID := string(k)
 			if e, err := c.exec(id, execID); err == nil && prefix == prefixExecStatus && e.End.GetSequence() <= e.Desired.GetStartedSequence() {
 				c.report(prefix+id, execID, "it ended with event %d and began with %d", e.End.GetSequence(), e.Desired.GetStartedSequence())
 			}
-		})
+		}
 	}
 	if sb.Corrupt {
 		return
@@ -221,7 +216,9 @@ func (c *checker) agent(id string) {
 		return
 	}
 	c.agentPrompts(a)
-	c.each(prefixAgentTransitions+id, func(key string, v []byte) { _, _ = c.transition(id, []byte(key), v) })
+	for k, v := range records(c.tx, prefixAgentTransitions+id, nil) {
+		_, _ = c.transition(id, k, v)
+	}
 	c.agentEvents(a)
 }
 
@@ -231,7 +228,8 @@ func (c *checker) agentPrompts(a *Agent) {
 	texts := map[uint64]string{}
 	c.eachPrompt(a.ID, func(n uint64, p *storev1.AgentPrompt) bool { texts[n] = string(hashOf(p.GetText())); return true })
 	bucket := prefixAgentPromptIDs + a.ID
-	c.each(bucket, func(key string, _ []byte) {
+	for k := range records(c.tx, bucket, nil) {
+		key := string(k)
 		var ref storev1.AgentPromptRef
 		err := c.message(bucket, key, "", &ref)
 		switch n := ref.GetNumber(); {
@@ -241,7 +239,7 @@ func (c *checker) agentPrompts(a *Agent) {
 		case texts[n] != "" && texts[n] != string(ref.GetTextSha256()):
 			c.report(prefixAgentPrompts+a.ID, fmt.Sprint(n), "its text is not the one of its ID")
 		}
-	})
+	}
 	if n := c.countQueued(a); n > maxPrompts+1 { // one may have returned to a full queue
 		c.report(prefixAgentPrompts+a.ID, "", "%d prompts wait", n)
 	}
@@ -251,10 +249,10 @@ func (c *checker) agentPrompts(a *Agent) {
 func (c *checker) agentEvents(a *Agent) {
 	st, bucket := a.Status, prefixAgentEvents+a.ID
 	var bytes, checkpoint, told uint64
-	c.each(bucket, func(key string, v []byte) {
-		ev, err := c.agentEvent(a.ID, []byte(key), v)
+	for k, v := range records(c.tx, bucket, nil) {
+		ev, err := c.agentEvent(a.ID, k, v)
 		if err != nil || ev.GetSequence() <= st.GetTruncatedThrough() {
-			return // reported, or about to be removed
+			continue // reported, or about to be removed
 		}
 		bytes += uint64(len(v))
 		if ev.GetEventType() == agboxv1.AgentEventType_AGENT_CHECKPOINT {
@@ -266,7 +264,7 @@ func (c *checker) agentEvents(a *Agent) {
 		if ev.GetIncarnation() > st.GetIncarnation() {
 			c.report(bucket, fmt.Sprint(ev.GetSequence()), "it is of incarnation %d, and the newest is %d", ev.GetIncarnation(), st.GetIncarnation())
 		}
-	})
+	}
 	if bytes != st.GetEventBytes() {
 		c.report(bucket, "", "there are %d bytes, and counted are %d", bytes, st.GetEventBytes())
 	}

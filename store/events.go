@@ -35,25 +35,24 @@ func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) 
 // EventsAfter is Events for readers of several pages. Errors: as Events; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events after c.GapsTo
 // were dropped before the reader read them.
 func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int) ([]*agboxv1.SandboxEvent, error) {
-	if limit < 1 || limit > maxRead {
-		limit = maxRead
-	}
 	var events []*agboxv1.SandboxEvent
 	_, live := s.index.sandbox(id)
 	err := s.view(ctx, func(tx *bolt.Tx) error {
 		if !live && !isKept(tx, id) {
 			return sandboxNotFound(id)
 		}
-		b := tx.Bucket([]byte(prefixEvents + id))
-		if b == nil {
+		if tx.Bucket([]byte(prefixEvents+id)) == nil {
 			return corruptOrPurged(tx, id)
 		}
 		l := loader{tx, s.corrupt.add}
-		if err := l.checkCursor(b, id, c); err != nil {
+		if err := l.checkCursor(id, c); err != nil {
 			return err
 		}
 		var err error
-		events, err = l.eventsAfter(b, id, c.After, limit)
+		events, err = page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
+		if len(events) > 0 {
+			return nil // the next call returns the error
+		}
 		return err
 	})
 	return events, err
@@ -67,12 +66,11 @@ func corruptOrPurged(tx *bolt.Tx, id string) error {
 	return corruptSandbox(id)
 }
 
-func (l loader) checkCursor(b *bolt.Bucket, id string, c Cursor) error {
+func (l loader) checkCursor(id string, c Cursor) error {
 	if c.After == 0 {
 		return nil
 	}
-	last, _ := b.Cursor().Last()
-	newest, err := decodeInt(last)
+	newest, err := decodeInt(lastKey(l.tx, prefixEvents+id))
 	if err != nil {
 		return corruptSandbox(id)
 	}
@@ -81,25 +79,6 @@ func (l loader) checkCursor(b *bolt.Bucket, id string, c Cursor) error {
 		return sequenceExpired(id, c.After, trimmed+1)
 	}
 	return nil
-}
-
-func (l loader) eventsAfter(b *bolt.Bucket, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error) {
-	var events []*agboxv1.SandboxEvent
-	if after == math.MaxUint64 {
-		return nil, nil
-	}
-	c := b.Cursor()
-	for k, v := c.Seek(encodeInt(after + 1)); k != nil && len(events) < limit; k, v = c.Next() {
-		ev, err := l.event(id, k, v)
-		if err != nil && len(events) > 0 {
-			return events, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, ev)
-	}
-	return events, nil
 }
 
 // noSequence is greater than every sequence.

@@ -45,17 +45,13 @@ func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error
 	}
 	found := map[string]*storev1.GivenUp{}
 	err := s.view(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(bucketGivenUp))
-		if b == nil {
-			return nil
-		}
-		return b.ForEach(func(k, v []byte) error {
+		for k, v := range records(tx, bucketGivenUp, nil) {
 			g := &storev1.GivenUp{}
 			if decode(v, g) == nil && live[string(k)] {
 				found[string(k)] = g
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	return found, err
 }

@@ -97,13 +97,8 @@ func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string,
 
 // someDeleted starts at key from, and returns the key to continue with.
 func someDeleted(tx *bolt.Tx, from string, fn func(*bolt.Tx, string, []byte) bool) (next string, more bool) {
-	b := tx.Bucket([]byte(bucketDeletedAt))
-	if b == nil {
-		return "", false
-	}
-	c := b.Cursor()
-	k, v := c.Seek([]byte(from))
-	for n := 0; k != nil; k, v = c.Next() {
+	n := 0
+	for k, v := range records(tx, bucketDeletedAt, []byte(from)) {
 		if n == maxRead {
 			return string(k), true
 		}

@@ -47,21 +47,11 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 	return s.loadFormer(tx)
 }
 
-// loadSandboxes loads the live sandboxes: those with config or desired state and without a time of deletion. It reads the keys of both
-// buckets, so that damage to one of them hides no sandbox. agents holds the agent IDs of each sandbox.
+// loadSandboxes loads the live sandboxes that are not hidden. agents holds the agent IDs of each sandbox.
 func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 	l := loader{tx, s.corrupt.add}
-	for _, bucket := range []string{bucketConfig, bucketDesired} {
-		b := tx.Bucket([]byte(bucket))
-		if b == nil {
-			continue
-		}
-		c := b.Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
-			id := string(k)
-			if s.index.sandboxes[id] != nil || get(tx, bucketDeletedAt, k) != nil || get(tx, bucketUnproven, k) != nil {
-				continue
-			}
+	for _, id := range liveIn(tx) {
+		if get(tx, bucketUnproven, []byte(id)) == nil {
 			s.addLoaded(l, id, agents[id])
 		}
 	}
@@ -86,12 +76,7 @@ func (s *Store) loadNames(tx *bolt.Tx) {
 			s.index.names[sb.Name] = id
 		}
 	}
-	b := tx.Bucket([]byte(bucketNames))
-	if b == nil {
-		return
-	}
-	c := b.Cursor()
-	for k, v := c.First(); k != nil; k, v = c.Next() {
+	for k, v := range records(tx, bucketNames, nil) {
 		s.loadName(string(k), v)
 	}
 }

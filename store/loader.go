@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -88,25 +87,12 @@ func (l loader) desired(id string) *storev1.Desired {
 	return &d
 }
 
-// activeExecs returns the keys of exec-config that are not in exec-status. Both buckets are sorted.
+// activeExecs returns the sorted keys of exec-config that are not in exec-status.
 func (l loader) activeExecs(id string) []string {
-	configs := l.tx.Bucket([]byte(prefixExecConfig + id))
-	if configs == nil {
-		return nil
-	}
-	var ended *bolt.Cursor
-	var end []byte
-	if b := l.tx.Bucket([]byte(prefixExecStatus + id)); b != nil {
-		ended = b.Cursor()
-		end, _ = ended.First()
-	}
+	ended := l.tx.Bucket([]byte(prefixExecStatus + id))
 	var active []string
-	c := configs.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		for end != nil && bytes.Compare(end, k) < 0 {
-			end, _ = ended.Next()
-		}
-		if !bytes.Equal(end, k) {
+	for k := range records(l.tx, prefixExecConfig+id, nil) {
+		if ended == nil || ended.Get(k) == nil {
 			active = append(active, string(k))
 		}
 	}
@@ -163,17 +149,32 @@ func (l loader) execEnd(id, execID string, end *storev1.ExecEnd) error {
 
 // event decodes one stored event. Errors: ErrDataLoss.
 func (l loader) event(id string, key, value []byte) (*agboxv1.SandboxEvent, error) {
-	seq, err := decodeInt(key)
+	ev := &agboxv1.SandboxEvent{}
+	err := l.numbered(prefixEvents+id, id, key, value, ev, func(n uint64) error {
+		return misplaced(ev.GetSequence() == n && ev.GetSandboxId() == id, "it says that it is event %d of another place", ev.GetSequence())
+	})
 	if err != nil {
-		return nil, l.noted(prefixEvents+id, fmt.Sprintf("%x", key), id, err)
+		return nil, err
 	}
-	var ev agboxv1.SandboxEvent
-	err = decode(value, &ev)
-	if err == nil && (ev.GetSequence() != seq || ev.GetSandboxId() != id) {
-		err = fmt.Errorf("it says that it is event %d of another place: %w", ev.GetSequence(), errdefs.ErrDataLoss)
-	}
+	return ev, nil
+}
+
+// numbered decodes a record whose key is a number into m, and then checks it with the number. Errors: ErrDataLoss.
+func (l loader) numbered(bucket, sandboxID string, key, value []byte, m proto.Message, check func(n uint64) error) error {
+	n, err := decodeInt(key)
 	if err != nil {
-		return nil, l.noted(prefixEvents+id, strconv.FormatUint(seq, 10), id, err)
+		return l.noted(bucket, fmt.Sprintf("%x", key), sandboxID, err)
 	}
-	return &ev, nil
+	if err = decode(value, m); err == nil {
+		err = check(n)
+	}
+	return l.noted(bucket, strconv.FormatUint(n, 10), sandboxID, err)
+}
+
+// misplaced returns an error with that text unless ok. Errors: ErrDataLoss.
+func misplaced(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errdefs.ErrDataLoss)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -31,11 +30,7 @@ func (l loader) state(sb *Sandbox) bool {
 }
 
 func (l loader) lastSequence(id string) (uint64, bool) {
-	var key []byte
-	if b := l.tx.Bucket([]byte(prefixEvents + id)); b != nil {
-		key, _ = b.Cursor().Last()
-	}
-	seq, err := decodeInt(key)
+	seq, err := decodeInt(lastKey(l.tx, prefixEvents+id))
 	return seq, l.noted(prefixEvents+id, "last", id, err) == nil
 }
 
@@ -106,12 +101,7 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 // walkBack calls fn with the events of a sandbox with sequences from before-1 down to first, until fn returns false. It notes and skips
 // events that do not decode.
 func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.SandboxEvent) bool) {
-	b := l.tx.Bucket([]byte(prefixEvents + id))
-	if b == nil {
-		return
-	}
-	c := b.Cursor()
-	for k, v := lastBefore(c, before); k != nil; k, v = c.Prev() {
+	for k, v := range recordsBack(l.tx, prefixEvents+id, before) {
 		seq, err := decodeInt(k)
 		if err != nil || seq < first {
 			return
@@ -120,11 +110,4 @@ func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.Sandb
 			return
 		}
 	}
-}
-
-func lastBefore(c *bolt.Cursor, before uint64) (k, v []byte) {
-	if k, _ := c.Seek(encodeInt(before)); k == nil {
-		return c.Last()
-	}
-	return c.Prev()
 }

@@ -1,11 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	bolt "go.etcd.io/bbolt"
 )
 
 // purgeBatch limits the keys that one transaction of a purge removes, so that no accept waits long for it.
@@ -51,37 +51,30 @@ func (t *txn) beginPurge(id string) error {
 
 // purgeSome stages the removal of at most purgeBatch keys, and with the last keys the removal of the buckets and the time of deletion.
 func (t *txn) purgeSome(id string) (done bool, err error) {
-	room := purgeBatch
 	// The exec configs are purged last, because their keys identify the exec references.
-	for _, prefix := range []string{prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig} {
-		bucket := prefix + id
-		b := t.tx.Bucket([]byte(bucket))
-		if b == nil {
-			continue
-		}
-		if left := t.purgeKeys(b, bucket, prefix == prefixExecConfig, &room); left {
-			return false, nil
-		}
-		if err := t.stage(op{kind: opDropBucket, bucket: bucket}); err != nil {
-			return false, err
-		}
+	if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
+		return false, nil
 	}
 	return true, t.delete(bucketDeletedAt, id)
 }
 
-// purgeKeys stages the removal of keys up to the limit in room, and reports whether keys are left.
-func (t *txn) purgeKeys(b *bolt.Bucket, bucket string, withRefs bool, room *int) (left bool) {
-	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		if *room <= 0 {
-			return true
+// purgeBuckets stages the removal of at most purgeBatch keys from the buckets with these prefixes, in order, of the exec references with
+// the keys of exec-config, and of each emptied bucket. It reports whether keys are left.
+func (t *txn) purgeBuckets(id string, prefixes ...string) (left bool) {
+	room := purgeBatch
+	for _, prefix := range prefixes {
+		for k := range records(t.tx, prefix+id, nil) {
+			if room == 0 {
+				return true
+			}
+			room--
+			key := bytes.Clone(k) // k is invalid once ops are applied
+			t.ops = append(t.ops, op{kind: opDelete, bucket: prefix + id, key: key})
+			if prefix == prefixExecConfig {
+				t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})
+			}
 		}
-		*room--
-		key := append([]byte(nil), k...) // k is invalid once ops are applied
-		t.ops = append(t.ops, op{kind: opDelete, bucket: bucket, key: key})
-		if withRefs {
-			t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})
-		}
+		t.ops = append(t.ops, op{kind: opDropBucket, bucket: prefix + id})
 	}
 	return false
 }

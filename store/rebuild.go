@@ -54,12 +54,7 @@ func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
 
 // oomSince reports whether an exec of a sandbox that ended at t or later, by the host's clock, was ended by the OOM killer.
 func (l loader) oomSince(id string, t time.Time) bool {
-	b := l.tx.Bucket([]byte(prefixExecStatus + id))
-	if b == nil {
-		return false
-	}
-	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k := range records(l.tx, prefixExecStatus+id, nil) {
 		var end storev1.ExecEnd
 		if l.execEnd(id, string(k), &end) == nil && end.GetOomKilled() && end.GetEndedAt() >= t.UnixNano() {
 			return true

@@ -3,8 +3,6 @@ package store
 import (
 	"fmt"
 
-	bolt "go.etcd.io/bbolt"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -42,12 +40,8 @@ func (t *txn) trim(sb *Sandbox) error {
 	if t.limit < 1 || excess <= 0 {
 		return nil
 	}
-	b := t.tx.Bucket([]byte(prefixEvents + sb.ID))
-	if b == nil {
-		return nil
-	}
 	w := trimWalk{txn: t, sb: sb, room: min(excess, trimBatch), keep: uint64(min(trimKeep, t.limit/2))}
-	if err := w.run(b.Cursor()); err != nil {
+	if err := w.run(); err != nil {
 		return fmt.Errorf("trim events of sandbox %s: %w", sb.ID, err)
 	}
 	if w.highest <= sb.history.trimmed {
@@ -66,12 +60,12 @@ type trimWalk struct {
 	highest uint64 // dropped sequence
 }
 
-func (w *trimWalk) run(c *bolt.Cursor) error {
+func (w *trimWalk) run() error {
 	h := &w.sb.history
 	looks := 0
-	for k, v := c.Seek(encodeInt(h.scanned + 1)); k != nil && looks < trimLooks && w.room > 0; k, v = c.Next() {
+	for k, v := range records(w.tx, prefixEvents+w.sb.ID, encodeInt(h.scanned+1)) {
 		seq, err := decodeInt(k)
-		if err != nil || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
+		if err != nil || looks == trimLooks || w.room <= 0 || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
 			return nil
 		}
 		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)
@@ -114,13 +108,8 @@ func (l loader) history(sb *Sandbox) {
 	h := &sb.history
 	h.trimmed = l.trimmed(sb.ID)
 	h.scanned = h.trimmed
-	b := l.tx.Bucket([]byte(prefixEvents + sb.ID))
-	if h.trimmed == 0 || b == nil {
-		return
-	}
 	h.dropped = h.trimmed
-	c := b.Cursor()
-	for k, v := c.First(); k != nil; k, v = c.Next() {
+	for k, v := range records(l.tx, prefixEvents+sb.ID, nil) {
 		seq, err := decodeInt(k)
 		if err != nil || seq > h.trimmed {
 			break
@@ -147,16 +136,10 @@ func (l loader) trimmed(id string) uint64 {
 }
 
 func (l loader) beforeLastGap(id string) uint64 {
-	b := l.tx.Bucket([]byte(prefixEvents + id))
-	if b == nil {
-		return 0
-	}
-	c := b.Cursor()
-	k, _ := c.Last()
-	oldest, err := decodeInt(k)
-	for k, _ = c.Prev(); k != nil && err == nil; k, _ = c.Prev() {
-		var seq uint64
-		if seq, err = decodeInt(k); err != nil || seq+1 != oldest {
+	oldest := uint64(0)
+	for k := range recordsBack(l.tx, prefixEvents+id, noSequence) {
+		seq, err := decodeInt(k)
+		if err != nil || oldest != 0 && seq+1 != oldest {
 			break
 		}
 		oldest = seq

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -14,17 +13,13 @@ import (
 // be missing. No other method returns such a sandbox until Adopt has recorded its current state. Errors: ErrUnavailable; ctx's.
 func (s *Store) Unproven(ctx context.Context) (list []Rebuilt, err error) {
 	err = s.view(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(bucketUnproven))
-		if b == nil {
-			return nil
-		}
 		l := loader{tx, s.corrupt.add}
-		return b.ForEach(func(k, _ []byte) error {
+		for k := range records(tx, bucketUnproven, nil) {
 			if r, ok := l.rebuilt(string(k), s.instance); ok {
 				list = append(list, r)
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	return list, err
 }
@@ -37,12 +32,7 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 	}
 	sb.IdleSince = sb.idle(func(string) *Agent { return nil })
 	r := Rebuilt{Record: recordOf(sb, instance)}
-	b := l.tx.Bucket([]byte(prefixExecConfig + id))
-	if b == nil {
-		return r, true
-	}
-	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k := range records(l.tx, prefixExecConfig+id, nil) {
 		if e, err := l.exec(id, string(k)); err == nil {
 			r.Execs = append(r.Execs, &storev1.ExecRecord{ExecId: e.ID, Request: e.Request, Desired: e.Desired, End: e.End})
 		}
@@ -71,16 +61,12 @@ func toNanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// liveIn returns the IDs of the sandboxes that have a config or an intent, and no time of deletion.
+// liveIn returns the IDs of the sandboxes that have a config or an intent, and no time of deletion. It reads the keys of both buckets, so
+// that damage to one of them hides no sandbox.
 func liveIn(tx *bolt.Tx) (ids []string) {
 	seen := map[string]bool{}
 	for _, bucket := range []string{bucketConfig, bucketDesired} {
-		b := tx.Bucket([]byte(bucket))
-		if b == nil {
-			continue
-		}
-		c := b.Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		for k := range records(tx, bucket, nil) {
 			if id := string(k); !seen[id] && get(tx, bucketDeletedAt, k) == nil {
 				seen[id] = true
 				ids = append(ids, id)
@@ -100,12 +86,9 @@ func instanceIn(tx *bolt.Tx) string {
 
 // reveal stages the removal of a hidden sandbox's replayed records; its adoption stages the new ones.
 func (t *txn) reveal(id string) error {
-	if b := t.tx.Bucket([]byte(prefixExecConfig + id)); b != nil {
-		c := b.Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
-			if err := t.stage(op{kind: opDelete, bucket: bucketExecRefs, key: bytes.Clone(k)}); err != nil {
-				return err
-			}
+	for k := range records(t.tx, prefixExecConfig+id, nil) {
+		if err := t.delete(bucketExecRefs, string(k)); err != nil {
+			return err
 		}
 	}
 	for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {

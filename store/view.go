@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -54,4 +55,65 @@ func readError(err error) error {
 		return errClosed()
 	}
 	return fmt.Errorf("begin read: %w: %w", err, errdefs.ErrUnavailable)
+}
+
+// records yields the records of a bucket with a key of at least from, in order; nil: all. They are valid until the next write of tx.
+func records(tx *bolt.Tx, bucket string, from []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			return
+		}
+		c := b.Cursor()
+		for k, v := c.Seek(from); k != nil && yield(k, v); k, v = c.Next() {
+		}
+	}
+}
+
+// recordsBack yields the records of a bucket whose numeric key is below before, from the newest to the oldest.
+func recordsBack(tx *bolt.Tx, bucket string, before uint64) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			return
+		}
+		c := b.Cursor()
+		step := c.Prev
+		if k, _ := c.Seek(encodeInt(before)); k == nil {
+			step = c.Last
+		}
+		for k, v := step(); k != nil && yield(k, v); k, v = c.Prev() {
+		}
+	}
+}
+
+// lastKey returns the last key of a bucket; nil: none.
+func lastKey(tx *bolt.Tx, bucket string) []byte {
+	for k := range recordsBack(tx, bucket, noSequence) {
+		return k
+	}
+	return nil
+}
+
+// page returns at most limit or 256 records that follow number after (limit < 1: 256), and fewer if they would exceed maxBytes. A single
+// larger record is returned alone. It returns the error of the first record that read cannot decode together with the records before it.
+func page[R any](tx *bolt.Tx, bucket string, after uint64, limit, maxBytes int, read func(k, v []byte) (R, error)) (list []R, err error) {
+	if after == noSequence {
+		return nil, nil
+	}
+	if limit < 1 || limit > maxRead {
+		limit = maxRead
+	}
+	bytes := 0
+	for k, v := range records(tx, bucket, encodeInt(after+1)) {
+		if bytes += len(v); len(list) == limit || bytes > maxBytes && len(list) > 0 {
+			break
+		}
+		r, err := read(k, v)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }
