@@ -92,8 +92,8 @@ func compareAdopted(t *rapid.T, s, from *Store, r Rebuilt) {
 	if !same {
 		t.Fatalf("got  %+v\nwant %+v", got, want)
 	}
-	holder, held := s.SandboxByName(got.Name)
-	if before, was := from.SandboxByName(got.Name); held != was || holder.ID != before.ID {
+	holder, held := heldBy(s, got.Name)
+	if before, was := heldBy(from, got.Name); held != was || holder.ID != before.ID {
 		t.Fatalf("the name %q is held by %q, and was by %q", got.Name, holder.ID, before.ID)
 	}
 	compareExecs(t, s, from, got)

@@ -46,7 +46,7 @@ func TestWhatIsThereIsNeverClobbered(t *testing.T) {
 		!slices.Equal(sb.Desired.GetRehydrated().GetDefaulted(), []string{"deadline_at", "execs", "name", "state"}) {
 		t.Fatalf("%v: %+v", ids, sb)
 	}
-	if holder, _ := s.SandboxByName("web"); holder.ID != "live" {
+	if holder, _ := heldBy(s, "web"); holder.ID != "live" {
 		t.Fatalf("the name went to %s", holder.ID)
 	}
 	if e, err := s.Exec(ctx, "taken"); err != nil || e.SandboxID != "busy" {

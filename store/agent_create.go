@@ -42,12 +42,7 @@ func (s *Store) CheckCreateAgent(ctx context.Context, id, name string, spec *agb
 
 // agentUpdate runs fn and returns the changed agent.
 func (s *Store) agentUpdate(ctx context.Context, fn func(*txn) (*agentDraft, error)) (Agent, error) {
-	var d *agentDraft
-	err := s.update(ctx, func(t *txn) error {
-		var err error
-		d, err = fn(t)
-		return err
-	})
+	d, err := updated(ctx, s, fn)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -18,22 +18,19 @@ const maxReadBytes = 1 << 20
 // beyond the newest event, or events above it were dropped; ErrDataLoss when the next event does not decode (pass its sequence as after to
 // skip it); ErrUnavailable.
 func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
-	var events []*agboxv1.AgentEvent
-	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+	return viewAgent(ctx, s, id, func(a *Agent, l loader) ([]*agboxv1.AgentEvent, error) {
 		through := a.Status.GetTruncatedThrough()
 		if after > a.Status.GetLastSequence() || after > 0 && after < through {
-			return agentSequenceExpired(id, after, through+1)
+			return nil, agentSequenceExpired(id, after, through+1)
 		}
-		var err error
-		events, err = page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
+		events, err := page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
 			return l.agentEvent(id, k, v)
 		})
 		if len(events) > 0 {
-			return nil // the next call returns the error
+			return events, nil // the next call returns the error
 		}
-		return err
+		return nil, err
 	})
-	return events, err
 }
 
 // agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
@@ -65,14 +62,11 @@ func (l loader) agentEvent(id string, key, value []byte) (*agboxv1.AgentEvent, e
 // Transitions returns the state changes of an agent with a number above after, in order, at most limit or 256 (limit < 1: 256). The newest
 // 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error) {
-	var list []*agboxv1.AgentTransition
-	err := s.viewAgent(ctx, id, func(_ *Agent, l loader) (err error) {
-		list, err = page(l.tx, prefixAgentTransitions+id, after, limit, math.MaxInt, func(k, v []byte) (*agboxv1.AgentTransition, error) {
+	return viewAgent(ctx, s, id, func(_ *Agent, l loader) ([]*agboxv1.AgentTransition, error) {
+		return page(l.tx, prefixAgentTransitions+id, after, limit, math.MaxInt, func(k, v []byte) (*agboxv1.AgentTransition, error) {
 			return l.transition(id, k, v)
 		})
-		return err
 	})
-	return list, err
 }
 
 func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransition, error) {

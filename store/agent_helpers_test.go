@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 )
 
 const (
@@ -198,4 +197,15 @@ func reasonOf(err error) string {
 		return r.Reason
 	}
 	return ""
+}
+
+// nextPrompt returns the first waiting prompt; nil: none waits.
+func nextPrompt(s *Store, id string) (*storev1.AgentPrompt, error) {
+	list, err := s.QueuedPrompts(ctx, id, 0)
+	for _, p := range list {
+		if !p.GetHeld() {
+			return p, nil
+		}
+	}
+	return nil, err
 }

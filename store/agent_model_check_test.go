@@ -93,7 +93,7 @@ func (m *agentMachine) comparePrompts(id string, want *modelAgent, first *modelP
 	if !slices.Equal(have, wanted) {
 		m.t.Fatalf("prompts of %s are %v, want %v", id, have, wanted)
 	}
-	next, err := m.s.NextPrompt(ctx, id)
+	next, err := nextPrompt(m.s, id)
 	if err != nil || (next == nil) != (first == nil) || first != nil && next.GetPromptId() != first.id {
 		m.t.Fatalf("next prompt of %s is %v, %v, want %+v", id, next, err, first)
 	}

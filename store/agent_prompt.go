@@ -103,11 +103,11 @@ func (d *agentDraft) queue(promptID, text string) error {
 
 // queued returns the position of a prompt that was accepted before.
 func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error) {
-	q := Queued{PromptID: promptID}
-	err := s.viewAgent(ctx, id, func(a *Agent, l loader) error {
+	return viewAgent(ctx, s, id, func(a *Agent, l loader) (Queued, error) {
+		q := Queued{PromptID: promptID}
 		var ref storev1.AgentPromptRef
 		if err := l.message(prefixAgentPromptIDs+id, promptID, a.SandboxID, &ref); err != nil {
-			return err
+			return q, err
 		}
 		waits := false
 		if a.Status.GetPromptId() != "" {
@@ -129,9 +129,8 @@ func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error)
 		if !waits {
 			q.Ahead = 0
 		}
-		return nil
+		return q, nil
 	})
-	return q, err
 }
 
 // promptBegan returns the sequence of the first kept event of a claimed prompt; 0: none is kept.

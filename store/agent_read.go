@@ -97,14 +97,10 @@ func (s *Store) CountAgentsByState() map[agboxv1.AgentState]int {
 // AgentPosition returns how far the output of the current incarnation was ingested; empty when none was. Errors: AGENT_NOT_FOUND;
 // ErrDataLoss; ErrUnavailable.
 func (s *Store) AgentPosition(ctx context.Context, id string) (*storev1.AgentPosition, error) {
-	var p *storev1.AgentPosition
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.AgentPosition, error) {
 		if !hasAgent(tx, id) {
-			return agentNotFound(id)
+			return nil, agentNotFound(id)
 		}
-		var err error
-		p, err = loader{tx, s.corrupt.add}.position(id)
-		return err
+		return loader{tx, s.corrupt.add}.position(id)
 	})
-	return p, err
 }

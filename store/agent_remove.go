@@ -13,17 +13,12 @@ import (
 // closes the channels of its watchers. It takes several transactions; only the last one removes the records that identify the agent, so a
 // caller can repeat an interrupted removal. Errors: ErrFailedPrecondition; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RemoveAgent(ctx context.Context, id string) error {
-	for done := false; !done; { // each iteration but the last removes at least one key
-		err := s.update(ctx, func(t *txn) error {
-			var err error
-			done, err = t.removeAgent(id)
-			return err
-		})
-		if err != nil {
+	for { // each iteration but the last removes at least one key
+		done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.removeAgent(id) })
+		if done || err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 func (t *txn) removeAgent(id string) (done bool, err error) {

@@ -28,20 +28,20 @@ func (s *Store) Snapshot(ctx context.Context, f *os.File) (schema uint64, err er
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout,
 		fmt.Errorf("copy the store: it took longer than %s: %w", snapshotTimeout, errdefs.ErrUnavailable))
 	defer cancel()
-	err = s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (uint64, error) {
 		if err := checkRoom(f, tx.Size()); err != nil {
-			return err
+			return 0, err
 		}
-		if schema, err = decodeInt(get(tx, bucketMeta, []byte(keySchema))); err != nil {
-			return fmt.Errorf("read schema version: %w: %w", err, errdefs.ErrDataLoss)
+		schema, err := decodeInt(get(tx, bucketMeta, []byte(keySchema)))
+		if err != nil {
+			return 0, fmt.Errorf("read schema version: %w: %w", err, errdefs.ErrDataLoss)
 		}
-		_, err := tx.WriteTo(&untilDone{ctx, f})
+		_, err = tx.WriteTo(&untilDone{ctx, f})
 		if errors.Is(err, syscall.ENOSPC) {
-			return noRoom(tx.Size(), 0)
+			err = noRoom(tx.Size(), 0)
 		}
-		return err
+		return schema, err
 	})
-	return schema, err
 }
 
 // checkRoom refuses a copy of need bytes that does not fit on the file system of f.
@@ -82,8 +82,7 @@ func (u *untilDone) Write(p []byte) (int, error) {
 // ExecIDs returns the sorted IDs of the execs of a sandbox, active or ended, that sort after the given one, at most 256. An unknown
 // sandbox has none. Errors: ErrUnavailable.
 func (s *Store) ExecIDs(ctx context.Context, sandboxID, after string) ([]string, error) {
-	var ids []string
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (ids []string, err error) {
 		for k := range records(tx, prefixExecConfig+sandboxID, []byte(after)) {
 			if len(ids) == maxRead {
 				break
@@ -92,7 +91,6 @@ func (s *Store) ExecIDs(ctx context.Context, sandboxID, after string) ([]string,
 				ids = append(ids, string(k))
 			}
 		}
-		return nil
+		return ids, nil
 	})
-	return ids, err
 }

@@ -3,27 +3,21 @@ package store
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
 // Clock returns the record of the last SetClock; nil if there is none or it does not decode. Errors: ErrUnavailable.
 func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
-	var rec *storev1.ClockRecord
-	err := s.view(ctx, func(tx *bolt.Tx) error {
-		if get(tx, bucketMeta, []byte(keyClock)) == nil {
-			return nil
+	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.ClockRecord, error) {
+		rec := &storev1.ClockRecord{}
+		if get(tx, bucketMeta, []byte(keyClock)) == nil || (loader{tx, s.corrupt.add}).message(bucketMeta, keyClock, "", rec) != nil {
+			return nil, nil
 		}
-		found := &storev1.ClockRecord{}
-		if (loader{tx, s.corrupt.add}).message(bucketMeta, keyClock, "", found) == nil {
-			rec = found
-		}
-		return nil
+		return rec, nil
 	})
-	return rec, err
 }
 
 // SetClock records the state of the host's clock. Errors: ErrUnavailable.

@@ -81,7 +81,7 @@ func TestALackOfSpaceSpoilsNothing(t *testing.T) {
 	if _, err := s.CreateSandbox(ctx, "box", "web", spec(), nil); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "disk full") {
 		t.Fatal(err)
 	}
-	if _, held := s.SandboxByName("web"); held || len(s.LiveIDs()) != 0 {
+	if _, held := heldBy(s, "web"); held || len(s.LiveIDs()) != 0 {
 		t.Fatal("the index shows what is not in the file")
 	}
 	full = false
@@ -126,7 +126,7 @@ func TestReadersAndWritersTogether(t *testing.T) {
 			}
 		}
 		s.CountByState()
-		s.SandboxByName("web")
+		heldBy(s, "web")
 	})
 	fill(t, s, 200, func(i int) {
 		id := boxID(i)

@@ -189,7 +189,7 @@ func checkWhole(t *testing.T, s *Store) {
 		if sb.Progress.GetHooksDone() == 3 != (sb.LastSequence >= 3) {
 			t.Fatalf("half a report: %+v", sb)
 		}
-		holder, held := s.SandboxByName("name-" + id)
+		holder, held := heldBy(s, "name-"+id)
 		if held != (sb.State != deleting) || held && holder.ID != id {
 			t.Fatalf("%s in state %v holds its name: %v", id, sb.State, held)
 		}

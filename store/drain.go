@@ -41,19 +41,17 @@ type drainChange struct{ record *storev1.DrainRecord }
 // NewEpoch records the start of a daemon and ends the drain of the previous one. Call it once, at the start, before the first write.
 // Errors: ErrDataLoss; ErrUnavailable.
 func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
-	err = s.update(ctx, func(t *txn) error {
+	return updated(ctx, s, func(t *txn) (uint64, error) {
 		have, err := epochIn(t.tx)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		epoch = have + 1
 		rec := t.draining()
-		if err := errors.Join(t.putInt(bucketMeta, keyEpoch, epoch), t.setDrain(nil)); err != nil || rec == nil {
-			return err
+		if err := errors.Join(t.putInt(bucketMeta, keyEpoch, have+1), t.setDrain(nil)); err != nil || rec == nil {
+			return have + 1, err
 		}
-		return t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
+		return have + 1, t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
 	})
-	return epoch, err
 }
 
 // epochIn returns the recorded epoch; 0: none yet. Errors: ErrDataLoss.

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 )
 
 func park(t testing.TB, s *Store) {
@@ -78,7 +77,7 @@ func TestADrainMarksWhoLivesAndIsCounted(t *testing.T) {
 
 func queued1(t testing.TB, s *Store, id string) string {
 	t.Helper()
-	p, err := s.NextPrompt(ctx, id)
+	p, err := nextPrompt(s, id)
 	must(t, err)
 	return p.GetPromptId()
 }

@@ -35,27 +35,24 @@ func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) 
 // EventsAfter is Events for readers of several pages. Errors: as Events; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events after c.GapsTo
 // were dropped before the reader read them.
 func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int) ([]*agboxv1.SandboxEvent, error) {
-	var events []*agboxv1.SandboxEvent
 	_, live := s.index.sandbox(id)
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) ([]*agboxv1.SandboxEvent, error) {
 		if !live && !isKept(tx, id) {
-			return sandboxNotFound(id)
+			return nil, sandboxNotFound(id)
 		}
 		if tx.Bucket([]byte(prefixEvents+id)) == nil {
-			return corruptOrPurged(tx, id)
+			return nil, corruptOrPurged(tx, id)
 		}
 		l := loader{tx, s.corrupt.add}
 		if err := l.checkCursor(id, c); err != nil {
-			return err
+			return nil, err
 		}
-		var err error
-		events, err = page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
+		events, err := page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
 		if len(events) > 0 {
-			return nil // the next call returns the error
+			return events, nil // the next call returns the error
 		}
-		return err
+		return nil, err
 	})
-	return events, err
 }
 
 // corruptOrPurged returns the error for a sandbox without events: every sandbox has one until it is purged.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
-	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
@@ -15,11 +14,10 @@ func (s *Store) InstanceIDs() []string { return slices.Clone(*s.instances.Load()
 
 // RememberInstances records permanently that objects labelled with these UUIDs are ours too. Errors: ErrUnavailable; ErrDataLoss.
 func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
-	var all []string
-	err := s.update(ctx, func(t *txn) error {
+	all, err := updated(ctx, s, func(t *txn) (all []string, err error) {
 		var instance storev1.Instance
 		if err := decode(get(t.tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
-			return err
+			return nil, err
 		}
 		before := len(instance.GetFormer())
 		for _, id := range uuids {
@@ -29,9 +27,9 @@ func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 		}
 		all = instancesOf(&instance)
 		if len(instance.GetFormer()) == before {
-			return nil
+			return all, nil
 		}
-		return t.put(bucketMeta, keyInstance, proto.CloneOf(&instance))
+		return all, t.put(bucketMeta, keyInstance, &instance)
 	})
 	if err == nil {
 		s.instances.Store(&all)

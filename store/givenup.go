@@ -43,15 +43,14 @@ func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error
 	for _, id := range s.LiveIDs() {
 		live[id] = true
 	}
-	found := map[string]*storev1.GivenUp{}
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (map[string]*storev1.GivenUp, error) {
+		found := map[string]*storev1.GivenUp{}
 		for k, v := range records(tx, bucketGivenUp, nil) {
 			g := &storev1.GivenUp{}
 			if decode(v, g) == nil && live[string(k)] {
 				found[string(k)] = g
 			}
 		}
-		return nil
+		return found, nil
 	})
-	return found, err
 }

@@ -192,3 +192,14 @@ func fill(t testing.TB, s *Store, n int, fn func(i int)) {
 	}
 	wg.Wait()
 }
+
+// heldBy returns the live sandbox that holds a name.
+func heldBy(s *Store, name string) (Sandbox, bool) {
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	sb := s.index.sandboxes[s.index.names[name]]
+	if sb == nil {
+		return Sandbox{}, false
+	}
+	return sb.copied(), true
+}

@@ -34,13 +34,7 @@ func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed boo
 
 // change runs a change of intent that may have nothing to do.
 func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (changed bool, err error) {
-	var did bool
-	err = s.update(ctx, func(t *txn) error {
-		var err error
-		did, err = fn(t)
-		return err
-	})
-	return did && err == nil, err
+	return updated(ctx, s, fn)
 }
 
 // stop requests a stop; the state stays READY or PAUSED.
@@ -146,8 +140,7 @@ func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]s
 	if len(selector) == 0 {
 		return nil, fmt.Errorf("delete by labels: empty selector: %w", errdefs.ErrInvalidArgument)
 	}
-	var asked []string
-	err = s.update(ctx, func(t *txn) error {
+	return updated(ctx, s, func(t *txn) (asked []string, err error) {
 		for _, id := range slices.Sorted(slices.Values(t.liveIDs())) {
 			sb := t.live(id)
 			if sb.Corrupt || !sb.matches(selector) {
@@ -155,16 +148,12 @@ func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]s
 			}
 			changed, err := t.requestDelete(sb, reason)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if changed {
 				asked = append(asked, id)
 			}
 		}
-		return nil
+		return asked, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return asked, nil
 }

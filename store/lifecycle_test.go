@@ -67,13 +67,13 @@ func TestCreateReservesIDAndName(t *testing.T) {
 	}
 	_, err = s.RequestDelete(ctx, "box-1", "delete_requested")
 	must(t, err)
-	if _, held := s.SandboxByName("web"); held {
+	if _, held := heldBy(s, "web"); held {
 		t.Fatal("a delete request keeps the name")
 	}
 	_, err = s.CreateSandbox(ctx, "box-2", "web", spec(), nil)
 	must(t, err)
 	s = reopen(t, s)
-	if sb, held := s.SandboxByName("web"); !held || sb.ID != "box-2" {
+	if sb, held := heldBy(s, "web"); !held || sb.ID != "box-2" {
 		t.Fatal("the name is lost after a reopen")
 	}
 }

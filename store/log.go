@@ -77,12 +77,10 @@ func (s *Store) openLog() error {
 
 // lineage reads the lineage that identifies this file in its log; 0 in a file created before there was a log.
 func (s *Store) lineage() (lineage uint64, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		v := get(tx, bucketMeta, []byte(keyLineage))
-		if v == nil {
-			return nil
+	err = s.db.View(func(tx *bolt.Tx) (err error) {
+		if v := get(tx, bucketMeta, []byte(keyLineage)); v != nil {
+			lineage, err = decodeInt(v)
 		}
-		lineage, err = decodeInt(v)
 		return err
 	})
 	if err != nil {

@@ -296,7 +296,7 @@ func TestAHiddenSandboxIsAdopted(t *testing.T) {
 			t.Errorf("%s is not hidden: %v", name, err)
 		}
 	}
-	if _, held := back.SandboxByName("web"); held {
+	if _, held := heldBy(back, "web"); held {
 		t.Error("its name is held")
 	}
 	back = reopen(t, back)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 
+	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
@@ -11,12 +12,7 @@ import (
 
 // MarkerWritten reports whether the marker volume was ever created in the engine. Errors: ErrUnavailable.
 func (s *Store) MarkerWritten(ctx context.Context) (bool, error) {
-	var found bool
-	err := s.view(ctx, func(tx *bolt.Tx) error {
-		found = get(tx, bucketMeta, []byte(keyEngineMarker)) != nil
-		return nil
-	})
-	return found, err
+	return s.exists(ctx, bucketMeta, keyEngineMarker)
 }
 
 // SetMarkerWritten records that the marker volume is in the engine. Call it after creating the volume. Errors: ErrUnavailable.
@@ -29,16 +25,14 @@ func (s *Store) SetMarkerWritten(ctx context.Context) error {
 // EngineIdentity returns the storage driver and data root of the engine when it was last accepted as ours; nil before the first record.
 // Errors: ErrDataLoss, ErrUnavailable.
 func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error) {
-	var found *storev1.EngineIdentity
-	err := s.view(ctx, func(tx *bolt.Tx) error {
-		b := get(tx, bucketMeta, []byte(keyEngineIdentity))
-		if b == nil {
-			return nil
+	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.EngineIdentity, error) {
+		found := &storev1.EngineIdentity{}
+		err := decode(get(tx, bucketMeta, []byte(keyEngineIdentity)), found)
+		if errdefs.IsNotFound(err) {
+			return nil, nil
 		}
-		found = &storev1.EngineIdentity{}
-		return decode(b, found)
+		return found, err
 	})
-	return found, err
 }
 
 // SetEngineIdentity records the storage driver and data root of the engine. Errors: ErrUnavailable.

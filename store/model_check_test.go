@@ -24,7 +24,7 @@ func (m *machine) check() {
 		m.compare(got, m.model.sandboxes[listed.ID])
 	}
 	for _, name := range modelNames {
-		if _, held := m.s.SandboxByName(name); held != m.nameTaken(name) {
+		if _, held := heldBy(m.s, name); held != m.nameTaken(name) {
 			m.t.Fatalf("name %q held: %v", name, held)
 		}
 	}

@@ -19,17 +19,14 @@ func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
 	if err := s.update(ctx, func(t *txn) error { return t.beginPurge(id) }); err != nil {
 		return err
 	}
-	for done := false; !done; { // each iteration but the last removes at least one key
-		err := s.update(ctx, func(t *txn) error {
-			var err error
-			done, err = t.purgeSome(id)
-			return err
-		})
-		if err != nil {
+	for { // each iteration but the last removes at least one key
+		switch done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.purgeSome(id) }); {
+		case err != nil:
 			return fmt.Errorf("purge sandbox %s: %w", id, err)
+		case done:
+			return nil
 		}
 	}
-	return nil
 }
 
 func (t *txn) beginPurge(id string) error {

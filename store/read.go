@@ -31,48 +31,28 @@ func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
 }
 
 func (s *Store) deletedSandbox(ctx context.Context, id string) (*Sandbox, error) {
-	var sb *Sandbox
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (*Sandbox, error) {
 		if !isKept(tx, id) {
-			return sandboxNotFound(id)
+			return nil, sandboxNotFound(id)
 		}
-		sb = loader{tx, s.corrupt.add}.sandbox(id, nil, nil)
-		return nil
+		return loader{tx, s.corrupt.add}.sandbox(id, nil, nil), nil
 	})
-	return sb, err
 }
 
 // Reserved reports whether id was ever used for a sandbox of this store. Errors: ErrUnavailable.
 func (s *Store) Reserved(ctx context.Context, id string) (bool, error) {
-	var found bool
-	err := s.view(ctx, func(tx *bolt.Tx) error {
-		found = get(tx, bucketSandboxID, []byte(id)) != nil
-		return nil
-	})
-	return found, err
+	return s.exists(ctx, bucketSandboxID, id)
 }
 
 // Unswept reports whether cleanup_ttl deleted the sandbox after a failure other than of its create. That failure may have been a wrong
 // verdict, so the sandbox's remaining Docker objects are reported, and never removed as orphans. The record survives the purge. Errors:
 // ErrUnavailable.
 func (s *Store) Unswept(ctx context.Context, id string) (bool, error) {
-	var found bool
-	err := s.view(ctx, func(tx *bolt.Tx) error {
-		found = get(tx, bucketUnswept, []byte(id)) != nil
-		return nil
-	})
-	return found, err
+	return s.exists(ctx, bucketUnswept, id)
 }
 
-// SandboxByName returns the sandbox that holds a name: a live one whose delete was not requested. From memory.
-func (s *Store) SandboxByName(name string) (Sandbox, bool) {
-	s.index.mu.RLock()
-	sb := s.index.sandboxes[s.index.names[name]]
-	s.index.mu.RUnlock()
-	if sb == nil {
-		return Sandbox{}, false
-	}
-	return sb.copied(), true
+func (s *Store) exists(ctx context.Context, bucket, key string) (bool, error) {
+	return viewed(ctx, s, func(tx *bolt.Tx) (bool, error) { return get(tx, bucket, []byte(key)) != nil, nil })
 }
 
 // LiveIDs returns the sorted IDs of the sandboxes that are not DELETED and whose records decode. From memory.
@@ -119,8 +99,7 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 	s.index.mu.RLock()
 	id := s.index.execs[execID]
 	s.index.mu.RUnlock()
-	var e Exec
-	err := s.view(ctx, func(tx *bolt.Tx) error {
+	return viewed(ctx, s, func(tx *bolt.Tx) (Exec, error) {
 		id, err := id, error(nil)
 		if id == "" {
 			id, err = endedExecSandbox(tx, execID)
@@ -128,12 +107,11 @@ func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
 		if err == nil && !hasRecord(tx, id) {
 			err = execNotFound(execID) // purged since the index was read
 		}
-		if err == nil {
-			e, err = loader{tx, s.corrupt.add}.exec(id, execID)
+		if err != nil {
+			return Exec{}, err
 		}
-		return err
+		return loader{tx, s.corrupt.add}.exec(id, execID)
 	})
-	return e, err
 }
 
 // ExecKilledForMemory reports whether the kernel's OOM killer ended an exec of the current run of the sandbox's container, which started

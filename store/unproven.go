@@ -11,17 +11,16 @@ import (
 
 // Unproven returns the records of the hidden sandboxes: a replay of the log restored them, and their newest changes, such as a stop, may
 // be missing. No other method returns such a sandbox until Adopt has recorded its current state. Errors: ErrUnavailable; ctx's.
-func (s *Store) Unproven(ctx context.Context) (list []Rebuilt, err error) {
-	err = s.view(ctx, func(tx *bolt.Tx) error {
+func (s *Store) Unproven(ctx context.Context) ([]Rebuilt, error) {
+	return viewed(ctx, s, func(tx *bolt.Tx) (list []Rebuilt, err error) {
 		l := loader{tx, s.corrupt.add}
 		for k := range records(tx, bucketUnproven, nil) {
 			if r, ok := l.rebuilt(string(k), s.instance); ok {
 				list = append(list, r)
 			}
 		}
-		return nil
+		return list, nil
 	})
-	return list, err
 }
 
 // rebuilt reads the record of a live sandbox with all its execs that decode; false: the sandbox's own records do not decode.

@@ -51,12 +51,7 @@ func (s *Store) tryUpdateSpec(ctx context.Context, id string, timeout time.Durat
 		return Sandbox{}, nil, fmt.Errorf("update sandbox %s: no spec: %w", id, errdefs.ErrInvalidArgument)
 	}
 	u := specUpdate{was: was, next: proto.CloneOf(next), changed: changed, limits: limits, timeout: timeout}
-	var now *Sandbox
-	err = s.update(ctx, func(t *txn) error {
-		var err error
-		now, err = t.updateSpec(u)
-		return err
-	})
+	now, err := updated(ctx, s, func(t *txn) (*Sandbox, error) { return t.updateSpec(u) })
 	if err != nil {
 		return Sandbox{}, nil, err
 	}

@@ -33,6 +33,19 @@ func (s *Store) view(ctx context.Context, fn func(tx *bolt.Tx) error) error {
 	}
 }
 
+// viewed is view for a function with a result, which is the zero value after an error.
+func viewed[T any](ctx context.Context, s *Store, fn func(tx *bolt.Tx) (T, error)) (T, error) {
+	var out, zero T
+	err := s.view(ctx, func(tx *bolt.Tx) (err error) {
+		out, err = fn(tx)
+		return err
+	})
+	if err != nil {
+		return zero, err
+	}
+	return out, nil
+}
+
 // tryView returns a channel to wait for if the file names a transaction that is not durable yet.
 func (s *Store) tryView(fn func(tx *bolt.Tx) error) (wait <-chan struct{}, err error) {
 	tx, err := s.db.Begin(false)

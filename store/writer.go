@@ -51,6 +51,19 @@ func (s *Store) update(ctx context.Context, fn func(*txn) error) error {
 	}
 }
 
+// updated is update for a function with a result, which is the zero value after an error.
+func updated[T any](ctx context.Context, s *Store, fn func(*txn) (T, error)) (T, error) {
+	var out, zero T
+	err := s.update(ctx, func(t *txn) (err error) {
+		out, err = fn(t)
+		return err
+	})
+	if err != nil {
+		return zero, err
+	}
+	return out, nil
+}
+
 func newRequest(fn func(*txn) error) *request {
 	return &request{fn: fn, op: fault.Caller("(*Store)"), done: make(chan error, 1)}
 }
