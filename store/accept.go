@@ -58,15 +58,9 @@ func (t *txn) create(sb *Sandbox) error {
 	nanos := uint64(t.now.UnixNano())
 	sb.CreatedAt = fromNanos(nanos)
 	sb.Agents = t.agentsIn(sb.ID) // agents of a sandbox with this ID whose record was lost with a database
-	if err := t.putInt(bucketSandboxID, sb.ID, nanos); err != nil {
-		return err
-	}
-	if err := t.put(bucketConfig, sb.ID, sb.Spec); err != nil {
-		return err
-	}
-	if err := t.holdName(sb.ID, sb.Name); err != nil {
-		return err
-	}
+	t.putInt(bucketSandboxID, sb.ID, nanos)
+	t.put(bucketConfig, sb.ID, sb.Spec)
+	t.holdName(sb.ID, sb.Name)
 	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
 		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
@@ -82,18 +76,18 @@ func (t *txn) mayCreate(sb *Sandbox, without string) error {
 	return t.checkPorts(sb, without)
 }
 
-func (t *txn) holdName(id, name string) error {
+func (t *txn) holdName(id, name string) {
 	if name == "" {
-		return nil
+		return
 	}
 	t.changes.names[name] = id
 	t.welcome(name)
-	return t.put(bucketNames, name, &storev1.NameRef{SandboxId: id})
+	t.put(bucketNames, name, &storev1.NameRef{SandboxId: id})
 }
 
 // intend stages the next generation of the desired state. It clears a demotion, which ends with its pause; a stop also clears the
 // deadline.
-func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
+func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) {
 	d := proto.CloneOf(sb.Desired)
 	d.RunState, d.Reason, d.RequestedAt = run, reason, t.now.UnixNano()
 	d.Generation++
@@ -102,14 +96,12 @@ func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) error {
 		d.DeadlineAt, d.DeadlineFrom, d.DeadlineSet = 0, 0, false
 	}
 	sb.Desired = d
-	return t.put(bucketDesired, sb.ID, d)
+	t.put(bucketDesired, sb.ID, d)
 }
 
 // change stages an accepted change of intent together with its event.
 func (t *txn) change(sb *Sandbox, run storev1.RunState, typ agboxv1.EventType, state agboxv1.SandboxState, reason string) error {
-	if err := t.intend(sb, run, reason); err != nil {
-		return err
-	}
+	t.intend(sb, run, reason)
 	ev := &agboxv1.SandboxEvent{EventType: typ, SandboxState: state}
 	if reason != "" {
 		ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: reason}}

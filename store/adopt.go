@@ -106,17 +106,11 @@ func (t *txn) adopt(a *adoption) error {
 		return sandboxExists(sb.ID)
 	}
 	if hidden {
-		if err := t.reveal(sb.ID); err != nil {
-			return err
-		}
+		t.reveal(sb.ID)
 	}
 	a.number(t.now)
-	if err := t.adoptExecs(a); err != nil {
-		return err
-	}
-	if err := t.adoptName(a); err != nil {
-		return err
-	}
+	t.adoptExecs(a)
+	t.adoptName(a)
 	if sb.CreatedAt.IsZero() {
 		sb.CreatedAt = fromNanos(uint64(t.now.UnixNano()))
 	}
@@ -124,17 +118,11 @@ func (t *txn) adopt(a *adoption) error {
 	a.startHistory(t.now)
 	progress := sb.Progress
 	sb.Progress = &storev1.Progress{}
-	if _, err := t.progress(sb, progress); err != nil {
-		return err
-	}
-	if err := errors.Join(
-		t.putInt(bucketSandboxID, sb.ID, uint64(sb.CreatedAt.UnixNano())),
-		t.put(bucketConfig, sb.ID, sb.Spec),
-		t.put(bucketDesired, sb.ID, sb.Desired),
-		t.putInt(bucketTrimmed, sb.ID, sb.LastSequence),
-	); err != nil {
-		return err
-	}
+	t.progress(sb, progress)
+	t.putInt(bucketSandboxID, sb.ID, uint64(sb.CreatedAt.UnixNano()))
+	t.put(bucketConfig, sb.ID, sb.Spec)
+	t.put(bucketDesired, sb.ID, sb.Desired)
+	t.putInt(bucketTrimmed, sb.ID, sb.LastSequence)
 	if err := t.append(sb, a.event()); err != nil {
 		return err
 	}
@@ -146,20 +134,20 @@ func (t *txn) adopt(a *adoption) error {
 }
 
 // adoptName drops a name that another sandbox holds.
-func (t *txn) adoptName(a *adoption) error {
+func (t *txn) adoptName(a *adoption) {
 	sb := a.sb
 	switch {
 	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
-		return nil
+		return
 	case sb.Name != "" && t.nameHolder(sb.Name) != "":
 		sb.Name, sb.Desired.Name = "", ""
 		a.defaulted("name")
 	}
-	return t.holdName(sb.ID, sb.Name)
+	t.holdName(sb.ID, sb.Name)
 }
 
 // adoptExecs stages the execs whose IDs are free, and skips the others.
-func (t *txn) adoptExecs(a *adoption) error {
+func (t *txn) adoptExecs(a *adoption) {
 	sb := a.sb
 	seen := map[string]bool{}
 	for _, e := range a.execs {
@@ -168,30 +156,24 @@ func (t *txn) adoptExecs(a *adoption) error {
 			continue
 		}
 		seen[e.ID] = true
-		if err := t.adoptExec(e); err != nil {
-			return err
-		}
+		t.adoptExec(e)
 		if e.End == nil {
 			sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 			t.changes.execs[e.ID] = sb.ID
 		}
 	}
-	return nil
 }
 
-func (t *txn) adoptExec(e Exec) error {
+func (t *txn) adoptExec(e Exec) {
 	created := e.Desired.GetCreatedAt()
 	if created <= 0 {
 		created = t.now.UnixNano()
 	}
-	err := errors.Join(
-		t.putInt(bucketExecID, e.ID, uint64(created)),
-		t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: e.SandboxID}),
-		t.put(prefixExecConfig+e.SandboxID, e.ID, e.Request),
-		t.put(prefixExecDesired+e.SandboxID, e.ID, e.Desired),
-	)
-	if err == nil && e.End != nil {
-		err = t.put(prefixExecStatus+e.SandboxID, e.ID, e.End)
+	t.putInt(bucketExecID, e.ID, uint64(created))
+	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: e.SandboxID})
+	t.put(prefixExecConfig+e.SandboxID, e.ID, e.Request)
+	t.put(prefixExecDesired+e.SandboxID, e.ID, e.Desired)
+	if e.End != nil {
+		t.put(prefixExecStatus+e.SandboxID, e.ID, e.End)
 	}
-	return err
 }

@@ -65,10 +65,9 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	if err := d.transition(tr); err != nil {
 		return nil, err
 	}
-	if err := d.putNumbered(prefixAgentPrompts+d.ID, n, p); err != nil {
-		return nil, err
-	}
-	return p, d.save()
+	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
+	d.save()
+	return p, nil
 }
 
 // recordPrompt appends the events of the user's message.

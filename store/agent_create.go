@@ -87,13 +87,10 @@ func (t *txn) createAgent(a *Agent) (*agentDraft, error) {
 	if a.Name != "" {
 		t.changes.agentNames[a.Name] = a.ID
 	}
-	if err := t.putInt(bucketAgentID, a.ID, uint64(nanos)); err != nil {
-		return nil, err
-	}
-	if err := t.put(bucketAgentConfig, a.ID, d.Spec); err != nil {
-		return nil, err
-	}
-	return d, d.save()
+	t.putInt(bucketAgentID, a.ID, uint64(nanos))
+	t.put(bucketAgentConfig, a.ID, d.Spec)
+	d.save()
+	return d, nil
 }
 
 // mayCreateAgent returns a draft of the agent's sandbox if the agent can be created in it.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -62,24 +61,12 @@ func (d *agentDraft) append(ev *agboxv1.AgentEvent) {
 }
 
 // save stages the draft with its history, and the resulting change of its sandbox.
-func (d *agentDraft) save() error {
-	if err := d.stageEvents(); err != nil {
-		return err
-	}
-	if err := d.trimHistory(); err != nil {
-		return err
-	}
+func (d *agentDraft) save() {
+	d.stageEvents()
+	d.trimHistory()
 	d.Status.Version++
-	err := errors.Join(d.put(bucketAgentStatus, d.ID, d.Status), d.put(bucketAgentDesired, d.ID, d.Desired))
-	if err != nil {
-		return err
-	}
-	d.publish()
-	return nil
-}
-
-// publish stages the draft for the index.
-func (d *agentDraft) publish() {
+	d.put(bucketAgentStatus, d.ID, d.Status)
+	d.put(bucketAgentDesired, d.ID, d.Desired)
 	d.changes.agents[d.ID] = d.Agent
 	if d.wake {
 		d.agentsTouched = append(d.agentsTouched, d.ID)
@@ -88,18 +75,17 @@ func (d *agentDraft) publish() {
 }
 
 // stageEvents stages the appended events that were not superseded.
-func (d *agentDraft) stageEvents() error {
+func (d *agentDraft) stageEvents() {
 	for _, ev := range d.events {
 		if ev == nil {
 			continue
 		}
 		b, err := encodeEvent(ev)
 		if err != nil {
-			return fmt.Errorf("event %d of agent %s: %w", ev.GetSequence(), d.ID, err)
+			d.fail(fmt.Errorf("event %d of agent %s: %w", ev.GetSequence(), d.ID, err))
+			return
 		}
-		if err := d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b}); err != nil {
-			return err
-		}
+		d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b})
 		d.staged++
 		d.Status.Events++
 		d.Status.EventBytes += uint64(len(b))
@@ -108,7 +94,6 @@ func (d *agentDraft) stageEvents() error {
 		d.agentTicks = append(d.agentTicks, d.ID)
 	}
 	d.events = nil
-	return nil
 }
 
 // encodeEvent encodes an event of program output: text that is not UTF-8 is converted first.
@@ -142,14 +127,8 @@ func (d *agentDraft) forget(key, value []byte) {
 }
 
 // putNumbered stages a record whose key is a number.
-func (t *txn) putNumbered(bucket string, n uint64, m proto.Message) error {
-	b, err := encode(m)
-	if err != nil {
-		return err
-	}
-	return t.stage(op{opPut, bucket, encodeInt(n), b})
+func (t *txn) putNumbered(bucket string, n uint64, m proto.Message) {
+	t.put(bucket, string(encodeInt(n)), m)
 }
 
-func (t *txn) deleteNumbered(bucket string, n uint64) error {
-	return t.stage(op{kind: opDelete, bucket: bucket, key: encodeInt(n)})
-}
+func (t *txn) deleteNumbered(bucket string, n uint64) { t.delete(bucket, string(encodeInt(n))) }

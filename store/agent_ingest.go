@@ -89,14 +89,12 @@ func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, 
 		}
 	}
 	if !proto.Equal(have, to) {
-		if err := d.put(bucketAgentPosition, d.ID, to); err != nil {
-			return err
-		}
+		d.put(bucketAgentPosition, d.ID, to)
 	}
-	if proto.Equal(was, d.Status) {
-		return nil
+	if !proto.Equal(was, d.Status) {
+		d.save()
 	}
-	return d.save()
+	return nil
 }
 
 func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) error {

@@ -65,7 +65,8 @@ func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err
 			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
 		}
 		d.intend(d.Desired.GetRun())
-		return true, d.save()
+		d.save()
+		return true, nil
 	})
 }
 
@@ -115,25 +116,26 @@ func (s *Store) RequestAgentDelete(ctx context.Context, id string) (changed bool
 		if err != nil {
 			return false, err
 		}
-		return t.deleteAgent(d)
+		return t.deleteAgent(d), nil
 	})
 }
 
-func (t *txn) deleteAgent(d *agentDraft) (changed bool, err error) {
+func (t *txn) deleteAgent(d *agentDraft) (changed bool) {
 	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
-		return false, nil
+		return false
 	}
 	if d.Name != "" && t.agentNameHolder(d.Name) == d.ID {
 		t.changes.agentNames[d.Name] = ""
 	}
 	d.Status.Parked = false
 	d.intend(storev1.AgentRun_AGENT_RUN_DELETE)
-	return true, d.save()
+	d.save()
+	return true
 }
 
 // deleteAgentsOf requests the delete of all agents of a sandbox except those that move to another one. A busy agent is nudged, so that it
 // can still save work outside the sandbox. Corrupt agents are not changed.
-func (t *txn) deleteAgentsOf(sb *Sandbox) error {
+func (t *txn) deleteAgentsOf(sb *Sandbox) {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
 		if a == nil || a.Corrupt {
@@ -141,19 +143,14 @@ func (t *txn) deleteAgentsOf(sb *Sandbox) error {
 		}
 		d := t.draft(a)
 		if d.movesAway() {
-			if err := d.stay(sb.Name); err != nil {
-				return err
-			}
+			d.stay(sb.Name)
 			continue
 		}
 		if d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
 			d.nudge()
 		}
-		if _, err := t.deleteAgent(d); err != nil {
-			return err
-		}
+		t.deleteAgent(d)
 	}
-	return nil
 }
 
 // agentIntent changes the desired state of an agent whose delete was not requested.
@@ -170,7 +167,8 @@ func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft)
 		if err != nil || !changed {
 			return false, err
 		}
-		return true, d.save()
+		d.save()
+		return true, nil
 	})
 }
 

@@ -21,25 +21,22 @@ func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason strin
 }
 
 // keepAgentsOf requests that the agents of a sandbox leave it.
-func (t *txn) keepAgentsOf(sb *Sandbox) error {
+func (t *txn) keepAgentsOf(sb *Sandbox) {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
 		if a == nil || a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 			continue
 		}
-		if err := t.draft(a).stay(sb.Name); err != nil {
-			return err
-		}
+		t.draft(a).stay(sb.Name)
 	}
-	return nil
 }
 
 // stay keeps an agent whose sandbox is deleted: it moves to its requested sandbox, else to the next sandbox with that name.
-func (d *agentDraft) stay(home string) error {
+func (d *agentDraft) stay(home string) {
 	d.Desired.Home = home
 	d.nudge()
 	d.intend(d.Desired.GetRun())
-	return d.save()
+	d.save()
 }
 
 // movesAway reports whether the agent is requested to move to a live sandbox.

@@ -45,10 +45,9 @@ func (t *txn) meetProcesses(id string) error {
 		return err
 	}
 	d.Status.Incarnation, d.wake = newest, true
-	if err := d.put(bucketAgentPosition, id, &storev1.AgentPosition{Incarnation: newest}); err != nil {
-		return err
-	}
-	return d.save()
+	d.put(bucketAgentPosition, id, &storev1.AgentPosition{Incarnation: newest})
+	d.save()
+	return nil
 }
 
 func (t *txn) newestProcess(a *Agent) (newest uint64) {

@@ -90,11 +90,12 @@ func (s *Store) MoveAgent(ctx context.Context, id string, version uint64) error 
 		case len(to.Agents) >= maxAgents:
 			return agentsFull(id, to.ID)
 		}
-		return d.move(from, to)
+		d.move(from, to)
+		return nil
 	})
 }
 
-func (d *agentDraft) move(from, to *Sandbox) error {
+func (d *agentDraft) move(from, to *Sandbox) {
 	st := d.Status
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_MOVED,
@@ -115,20 +116,13 @@ func (d *agentDraft) move(from, to *Sandbox) error {
 	d.wake = true
 	// The files of the old process are not in the new sandbox.
 	position := &storev1.AgentPosition{Incarnation: st.GetIncarnation(), Ended: true}
-	if err := d.put(bucketAgentPosition, d.ID, position); err != nil {
-		return err
-	}
-	if err := d.put(bucketAgentConfig, d.ID, d.Spec); err != nil {
-		return err
-	}
-	if err := d.save(); err != nil {
-		return err
-	}
+	d.put(bucketAgentPosition, d.ID, position)
+	d.put(bucketAgentConfig, d.ID, d.Spec)
+	d.save()
 	if from != nil && !from.Corrupt {
 		d.settle(from.ID)
 		d.touched = append(d.touched, touch{from.ID, ""})
 	}
-	return nil
 }
 
 // AdoptAgent records that a restarted daemon observed the process of an incarnation alive. Repeated calls for an incarnation change
@@ -145,6 +139,7 @@ func (s *Store) AdoptAgent(ctx context.Context, id string, incarnation uint64) e
 			return nil
 		}
 		d.Status.AdoptedIncarnation = incarnation
-		return d.save()
+		d.save()
+		return nil
 	})
 }

@@ -44,7 +44,8 @@ func (s *Store) QueuePrompt(ctx context.Context, id, promptID, text string) (Que
 		if err := d.queue(promptID, text); err != nil {
 			return err
 		}
-		return d.save()
+		d.save()
+		return nil
 	})
 	if err == nil && known {
 		return s.queued(ctx, id, promptID)
@@ -93,12 +94,9 @@ func (d *agentDraft) queue(promptID, text string) error {
 	d.Queued++
 	d.wake = true
 	n := d.Status.GetPrompts()
-	return errors.Join(
-		d.put(prefixAgentPromptIDs+d.ID, promptID, &storev1.AgentPromptRef{Number: n, TextSha256: hashOf(text)}),
-		d.putNumbered(prefixAgentPrompts+d.ID, n, &storev1.AgentPrompt{
-			PromptId: promptID, Text: text, QueuedAt: d.now.UnixNano(),
-		}),
-	)
+	d.put(prefixAgentPromptIDs+d.ID, promptID, &storev1.AgentPromptRef{Number: n, TextSha256: hashOf(text)})
+	d.putNumbered(prefixAgentPrompts+d.ID, n, &storev1.AgentPrompt{PromptId: promptID, Text: text, QueuedAt: d.now.UnixNano()})
+	return nil
 }
 
 // queued returns the position of a prompt that was accepted before.

@@ -34,15 +34,14 @@ func (t *txn) removeAgent(id string) (done bool, err error) {
 	if left := t.purgeBuckets(id, prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs); left {
 		return false, nil
 	}
-	return true, t.forgetAgent(id, sb)
+	t.forgetAgent(id, sb)
+	return true, nil
 }
 
 // forgetAgent stages the removal of the records that identify an agent.
-func (t *txn) forgetAgent(id string, sb *Sandbox) error {
+func (t *txn) forgetAgent(id string, sb *Sandbox) {
 	for _, bucket := range []string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition} {
-		if err := t.delete(bucket, id); err != nil {
-			return err
-		}
+		t.delete(bucket, id)
 	}
 	t.changes.agents[id] = nil
 	t.agentsTouched = append(t.agentsTouched, id)
@@ -51,7 +50,6 @@ func (t *txn) forgetAgent(id string, sb *Sandbox) error {
 		sb.Agents = withoutID(sb.Agents, id)
 		t.keep(sb, "")
 	}
-	return nil
 }
 
 // activeExecOf returns the ID of an active exec of an agent; empty: there is none.

@@ -32,7 +32,8 @@ func (d *agentDraft) spawn(tr Transition) error {
 	if err := d.startExec(sb, e); err != nil {
 		return err
 	}
-	return d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
+	d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
+	return nil
 }
 
 // gate returns an error unless the agent is wanted to run, no drain is in progress, and its sandbox is READY.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
@@ -62,10 +61,10 @@ func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (
 		if err := d.transition(tr); err != nil {
 			return nil, err
 		}
-		if proto.Equal(was, d.Status) {
-			return d, nil
+		if !proto.Equal(was, d.Status) {
+			d.save()
 		}
-		return d, d.save()
+		return d, nil
 	})
 }
 
@@ -96,7 +95,8 @@ func (d *agentDraft) transition(tr Transition) error {
 	case !changed && tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
 		return nil
 	case !changed:
-		return d.remark(tr)
+		d.remark(tr)
+		return nil
 	}
 	record := &agboxv1.AgentTransition{Trigger: tr.Trigger, Reason: tr.Reason, Rung: tr.Rung, PromptId: st.GetPromptId()}
 	switch {
@@ -111,10 +111,12 @@ func (d *agentDraft) transition(tr Transition) error {
 		record.Outcome = outcomeInterrupted
 		record.Again, err = d.cutTurn(tr.Hold)
 	}
-	if err := errors.Join(err, d.remark(tr)); err != nil {
+	if err != nil {
 		return err
 	}
-	return d.enter(to, record)
+	d.remark(tr)
+	d.enter(to, record)
+	return nil
 }
 
 func (d *agentDraft) tableOptions() agentstate.Options {
@@ -127,7 +129,7 @@ func (d *agentDraft) begin() {
 }
 
 // enter stages the state given by the table, its transition record, which enter completes, and its event.
-func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransition) error {
+func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransition) {
 	st := d.Status
 	st.Transitions++
 	record.Number, record.From, record.To = st.GetTransitions(), st.GetState(), to
@@ -140,15 +142,13 @@ func (d *agentDraft) enter(to agboxv1.AgentState, record *agboxv1.AgentTransitio
 	})
 	bucket := prefixAgentTransitions + d.ID
 	if n := record.GetNumber(); n > maxTransitions {
-		if err := d.deleteNumbered(bucket, n-maxTransitions); err != nil {
-			return err
-		}
+		d.deleteNumbered(bucket, n-maxTransitions)
 	}
-	return d.putNumbered(bucket, record.GetNumber(), record)
+	d.putNumbered(bucket, record.GetNumber(), record)
 }
 
 // remark stages the other fields of a transition, whether or not its trigger changes the state.
-func (d *agentDraft) remark(tr Transition) error {
+func (d *agentDraft) remark(tr Transition) {
 	st := d.Status
 	if tr.Rung != agboxv1.AgentRung_AGENT_RUNG_UNSPECIFIED {
 		st.Rung = tr.Rung
@@ -167,5 +167,5 @@ func (d *agentDraft) remark(tr Transition) error {
 		st.SessionLost = true
 	}
 	d.wake = d.wake || parked || saved || tr.NeedsAttention
-	return d.countParked(tr, saved)
+	d.countParked(tr, saved)
 }

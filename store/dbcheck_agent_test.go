@@ -27,7 +27,7 @@ func soundAgents(t *testing.T) string {
 	withAgent(t, s, "half")
 	_, err = s.RequestAgentDelete(ctx, "half")
 	must(t, err)
-	must(t, s.update(ctx, func(tx *txn) error { return tx.stage(op{kind: opDropBucket, bucket: prefixAgentEvents + "half"}) }))
+	must(t, s.update(ctx, func(tx *txn) error { tx.stage(op{kind: opDropBucket, bucket: prefixAgentEvents + "half"}); return nil }))
 	must(t, s.Close())
 	return s.o.Path
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,11 +45,12 @@ func (s *Store) NewEpoch(ctx context.Context) (epoch uint64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		t.putInt(bucketMeta, keyEpoch, have+1)
 		rec := t.draining()
-		if err := errors.Join(t.putInt(bucketMeta, keyEpoch, have+1), t.setDrain(nil)); err != nil || rec == nil {
-			return have + 1, err
+		if t.setDrain(nil); rec != nil {
+			t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
 		}
-		return have + 1, t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, leaveMarks)
+		return have + 1, nil
 	})
 }
 
@@ -127,14 +127,13 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 			return err
 		}
 		rec.StartedAt, rec.WaitUntil = t.now.UnixNano(), t.now.Add(o.Wait).UnixNano()
-		if err := t.setDrain(rec); err != nil {
-			return err
-		}
+		t.setDrain(rec)
 		marks := setMarks
 		if o.Mode == agboxv1.DrainMode_DRAIN_MODE_DETACH {
 			marks = leaveMarks
 		}
-		return t.recordDrain(rec, rec.GetPhase(), marks)
+		t.recordDrain(rec, rec.GetPhase(), marks)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -156,10 +155,9 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 		if rec.Phase = phase; phase == agboxv1.DrainPhase_DRAIN_PHASE_SAVING {
 			rec.SavingAt = t.now.UnixNano()
 		}
-		if err := t.setDrain(rec); err != nil {
-			return false, err
-		}
-		return true, t.recordDrain(rec, phase, leaveMarks)
+		t.setDrain(rec)
+		t.recordDrain(rec, phase, leaveMarks)
+		return true, nil
 	})
 }
 
@@ -171,19 +169,19 @@ func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
 		if rec == nil {
 			return false, nil
 		}
-		if err := t.setDrain(nil); err != nil {
-			return false, err
-		}
-		return true, t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, takeMarks)
+		t.setDrain(nil)
+		t.recordDrain(rec, agboxv1.DrainPhase_DRAIN_PHASE_UNSPECIFIED, takeMarks)
+		return true, nil
 	})
 }
 
-func (t *txn) setDrain(rec *storev1.DrainRecord) error {
+func (t *txn) setDrain(rec *storev1.DrainRecord) {
 	t.drain = &drainChange{rec}
 	if rec == nil {
-		return t.delete(bucketMeta, keyDrain)
+		t.delete(bucketMeta, keyDrain)
+		return
 	}
-	return t.put(bucketMeta, keyDrain, rec)
+	t.put(bucketMeta, keyDrain, rec)
 }
 
 func drainState(message string) error {

@@ -15,7 +15,7 @@ const (
 )
 
 // recordDrain records a drain phase in the histories of the agents that it concerns, and changes their restart marks.
-func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) error {
+func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) {
 	for _, id := range t.agentIDs() {
 		a := t.agentBefore(id)
 		if a.Corrupt || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN || !a.lives() && !a.Status.GetParked() {
@@ -30,11 +30,8 @@ func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m 
 			EventType: agboxv1.AgentEventType_AGENT_DRAIN_PHASE,
 			Details:   &agboxv1.AgentEvent_Drain{Drain: &agboxv1.AgentDrain{Mode: rec.GetMode(), Phase: phase, Reason: rec.GetReason()}},
 		})
-		if err := d.save(); err != nil {
-			return err
-		}
+		d.save()
 	}
-	return nil
 }
 
 // agentIDs returns the IDs of all agents, unordered.
@@ -54,13 +51,13 @@ func (t *txn) agentIDs() []string {
 }
 
 // countParked counts, during a drain, an agent parked by it and the result of saving its work.
-func (d *agentDraft) countParked(tr Transition, saved bool) error {
+func (d *agentDraft) countParked(tr Transition, saved bool) {
 	if tr.Trigger != agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED {
-		return nil
+		return
 	}
 	rec := d.draining()
 	if rec == nil {
-		return nil
+		return
 	}
 	if d.lives() {
 		rec.Parked++
@@ -71,7 +68,7 @@ func (d *agentDraft) countParked(tr Transition, saved bool) error {
 	case saved && tr.Saved == NotSaved:
 		rec.NotSaved++
 	case !d.lives():
-		return nil
+		return
 	}
-	return d.setDrain(rec)
+	d.setDrain(rec)
 }

@@ -82,12 +82,11 @@ func (t *txn) startExec(sb *Sandbox, e Exec) error {
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
-	return errors.Join(
-		t.putInt(bucketExecID, e.ID, uint64(t.now.UnixNano())),
-		t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: sb.ID}),
-		t.put(prefixExecConfig+sb.ID, e.ID, e.Request),
-		t.put(prefixExecDesired+sb.ID, e.ID, e.Desired),
-	)
+	t.putInt(bucketExecID, e.ID, uint64(t.now.UnixNano()))
+	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: sb.ID})
+	t.put(prefixExecConfig+sb.ID, e.ID, e.Request)
+	t.put(prefixExecDesired+sb.ID, e.ID, e.Desired)
+	return nil
 }
 
 // acceptsExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.
@@ -148,7 +147,8 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 	}
 	d.CancelRequestedAt = t.now.UnixNano()
 	t.touched = append(t.touched, touch{id, execID})
-	return true, t.put(prefixExecDesired+id, execID, &d)
+	t.put(prefixExecDesired+id, execID, &d)
+	return true, nil
 }
 
 // sandboxOf returns the sandbox ID of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
@@ -213,5 +213,6 @@ func (t *txn) endExec(execID string, typ agboxv1.EventType, end *storev1.ExecEnd
 	end.Sequence = ev.GetSequence()
 	t.changes.execs[execID] = ""
 	t.keep(sb, execID)
-	return t.put(prefixExecStatus+id, execID, end)
+	t.put(prefixExecStatus+id, execID, end)
+	return nil
 }

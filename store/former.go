@@ -29,7 +29,8 @@ func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 		if len(instance.GetFormer()) == before {
 			return all, nil
 		}
-		return all, t.put(bucketMeta, keyInstance, &instance)
+		t.put(bucketMeta, keyInstance, &instance)
+		return all, nil
 	})
 	if err == nil {
 		s.instances.Store(&all)

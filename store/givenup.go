@@ -23,9 +23,7 @@ func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenU
 			if sb := t.live(id); sb == nil || sb.Progress.GetMissing() {
 				continue
 			}
-			if err := t.put(bucketGivenUp, id, g); err != nil {
-				return err
-			}
+			t.put(bucketGivenUp, id, g)
 		}
 		return nil
 	})
@@ -33,7 +31,7 @@ func (s *Store) GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenU
 
 // ForgetGivenUp removes the confirmation of a sandbox that was observed again, if there is one. Errors: ErrUnavailable.
 func (s *Store) ForgetGivenUp(ctx context.Context, id string) error {
-	return s.update(ctx, func(t *txn) error { return t.delete(bucketGivenUp, id) })
+	return s.update(ctx, func(t *txn) error { t.delete(bucketGivenUp, id); return nil })
 }
 
 // GivenUp returns the confirmations of live sandboxes by sandbox ID. It skips records that do not decode, so that the operator is asked

@@ -92,9 +92,7 @@ func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Durati
 			return false, nil
 		}
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {
-			if err := t.putInt(bucketUnswept, sb.ID, uint64(t.now.UnixNano())); err != nil {
-				return false, err
-			}
+			t.putInt(bucketUnswept, sb.ID, uint64(t.now.UnixNano()))
 		}
 		return t.requestDelete(sb, reasonCleanup)
 	})
@@ -116,19 +114,15 @@ func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error
 	return t.requestDeleteWith(sb, reason, t.deleteAgentsOf)
 }
 
-func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox) error) (changed bool, err error) {
+func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox)) (changed bool, err error) {
 	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return false, nil
 	}
 	if sb.Name != "" && t.nameHolder(sb.Name) == sb.ID {
 		t.changes.names[sb.Name] = ""
-		if err := t.delete(bucketNames, sb.Name); err != nil {
-			return false, err
-		}
+		t.delete(bucketNames, sb.Name)
 	}
-	if err := agents(sb); err != nil {
-		return false, err
-	}
+	agents(sb)
 	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
 		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)
 }

@@ -88,9 +88,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, to.from(t.now), true
-	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
-		return 0, false, err
-	}
+	t.put(bucketDesired, sb.ID, sb.Desired)
 	if err := t.append(sb, timeoutEvent(at)); err != nil {
 		return 0, false, err
 	}

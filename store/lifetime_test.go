@@ -69,7 +69,8 @@ func TestALifetimeBeginsWhenTheSandboxIsReady(t *testing.T) {
 			sb := t.live("box")
 			sb.Desired.DeadlineAt, sb.Desired.DeadlineSet = row.deadline, row.set
 			t.keep(sb, "")
-			return t.put(bucketDesired, "box", sb.Desired)
+			t.put(bucketDesired, "box", sb.Desired)
+			return nil
 		}))
 		readyWith(t, s, "box", row.timeout)
 		s = survives(t, s)
@@ -178,7 +179,8 @@ func TestSettingATimeout(t *testing.T) {
 			}
 			sb.Desired.DeadlineSet = row.haveSet
 			t.keep(sb, "")
-			return t.put(bucketDesired, "box", sb.Desired)
+			t.put(bucketDesired, "box", sb.Desired)
+			return nil
 		}))
 		row.to.After *= time.Hour
 		before := get1(t, s, "box")

@@ -103,7 +103,7 @@ func TestTheLogHoldsEverything(t *testing.T) {
 	s := open(t, newClock().options(testOptions(t)))
 	awaitLog(t, s)
 	oneOfEverything(t, s)
-	_, err := s.update0(func(t *txn) error { return t.delete(bucketUnproven, "hidden") })
+	_, err := s.update0(func(t *txn) error { t.delete(bucketUnproven, "hidden"); return nil })
 	must(t, err)
 	makeDeleted(t, s, "purged")
 	must(t, s.PurgeSandbox(ctx, "purged"))
@@ -444,7 +444,7 @@ func TestADamagedSnapshotIsKeptAndNotUsed(t *testing.T) {
 func TestADatabaseOfBeforeTheLogGetsOne(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
-	must(t, s.update(ctx, func(t *txn) error { return t.delete(bucketMeta, keyLineage) }))
+	must(t, s.update(ctx, func(t *txn) error { t.delete(bucketMeta, keyLineage); return nil }))
 	must(t, s.Close())
 	must(t, os.RemoveAll(LogDir(s.o.Path)))
 	s = open(t, s.o)

@@ -18,7 +18,8 @@ func (s *Store) MarkerWritten(ctx context.Context) (bool, error) {
 // SetMarkerWritten records that the marker volume is in the engine. Call it after creating the volume. Errors: ErrUnavailable.
 func (s *Store) SetMarkerWritten(ctx context.Context) error {
 	return s.update(ctx, func(t *txn) error {
-		return t.putInt(bucketMeta, keyEngineMarker, uint64(t.now.UnixNano()))
+		t.putInt(bucketMeta, keyEngineMarker, uint64(t.now.UnixNano()))
+		return nil
 	})
 }
 
@@ -38,5 +39,5 @@ func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, er
 // SetEngineIdentity records the storage driver and data root of the engine. Errors: ErrUnavailable.
 func (s *Store) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
 	id = proto.CloneOf(id)
-	return s.update(ctx, func(t *txn) error { return t.put(bucketMeta, keyEngineIdentity, id) })
+	return s.update(ctx, func(t *txn) error { t.put(bucketMeta, keyEngineIdentity, id); return nil })
 }

@@ -116,9 +116,7 @@ func (t *txn) resume(sb *Sandbox) error { return t.resumeBy(sb, false) }
 // resumeBy records a resume. A sandbox that failed while a pause was wanted may be frozen; the pass thaws it by the engine's state.
 // repairs: the network may be recreated.
 func (t *txn) resumeBy(sb *Sandbox, repairs bool) error {
-	if _, err := t.progress(sb, resumed(sb)); err != nil {
-		return err
-	}
+	t.progress(sb, resumed(sb))
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, repairs
 	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
@@ -159,14 +157,10 @@ func (t *txn) demote(sb *Sandbox) error {
 	sb.Desired.Generation++
 	sb.Desired.RequestedAt = t.now.UnixNano()
 	sb.Desired.DemotedAt = sb.Desired.GetRequestedAt()
-	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
-		return err
-	}
+	t.put(bucketDesired, sb.ID, sb.Desired)
 	p := proto.CloneOf(sb.Progress)
 	p.Frozen, p.Stopping = false, true
-	if _, err := t.progress(sb, p); err != nil {
-		return err
-	}
+	t.progress(sb, p)
 	t.keep(sb, "")
 	for _, execID := range sb.ActiveExecs {
 		_, err := t.cancel(sb.ID, execID)

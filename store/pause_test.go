@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/apis/enum"
-
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 )
 
 // makePaused creates a frozen sandbox with some progress.
@@ -195,7 +194,7 @@ func TestAnIntentOfALaterVersionIsNotGuessedAt(t *testing.T) {
 	}
 	d := get1(t, s, "box").Desired
 	d.RunState = storev1.RunState_RUN_STATE_PAUSE + 1
-	must(t, s.update(ctx, func(t *txn) error { return t.put(bucketDesired, "box", d) }))
+	must(t, s.update(ctx, func(t *txn) error { t.put(bucketDesired, "box", d); return nil }))
 	s = reopen(t, s)
 	if _, err := s.Sandbox(ctx, "box"); !errdefs.IsDataLoss(err) {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	for { // each iteration but the last removes at least one key
-		switch done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.purgeSome(id) }); {
+		switch done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.purgeSome(id), nil }); {
 		case err != nil:
 			return fmt.Errorf("purge sandbox %s: %w", id, err)
 		case done:
@@ -39,20 +39,19 @@ func (t *txn) beginPurge(id string) error {
 	t.purged = append(t.purged, id)
 	t.touched = append(t.touched, touch{id, ""})
 	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed} {
-		if err := t.delete(bucket, id); err != nil {
-			return err
-		}
+		t.delete(bucket, id)
 	}
 	return nil
 }
 
 // purgeSome stages the removal of at most purgeBatch keys, and with the last keys the removal of the buckets and the time of deletion.
-func (t *txn) purgeSome(id string) (done bool, err error) {
+func (t *txn) purgeSome(id string) (done bool) {
 	// The exec configs are purged last, because their keys identify the exec references.
 	if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
-		return false, nil
+		return false
 	}
-	return true, t.delete(bucketDeletedAt, id)
+	t.delete(bucketDeletedAt, id)
+	return true
 }
 
 // purgeBuckets stages the removal of at most purgeBatch keys from the buckets with these prefixes, in order, of the exec references with

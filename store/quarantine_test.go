@@ -190,7 +190,7 @@ func TestWithoutInstanceNothingIsServed(t *testing.T) {
 func TestACorruptRecordOfAnIntentWithoutMeaning(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
-	must(t, s.update(ctx, func(tx *txn) error { return tx.put(bucketDesired, "box", &storev1.Desired{}) }))
+	must(t, s.update(ctx, func(tx *txn) error { tx.put(bucketDesired, "box", &storev1.Desired{}); return nil }))
 	s = reopen(t, s)
 	if _, err := s.Sandbox(ctx, "box"); !errdefs.IsDataLoss(err) {
 		t.Fatalf("an empty intent: %v", err)

@@ -23,7 +23,7 @@ func (s *Store) RebuildDone(ctx context.Context) error {
 			return fmt.Errorf("meet the processes of agent %s: %w", id, err)
 		}
 	}
-	if err := s.update(ctx, func(t *txn) error { return t.delete(bucketMeta, keyRebuild) }); err != nil {
+	if err := s.update(ctx, func(t *txn) error { t.delete(bucketMeta, keyRebuild); return nil }); err != nil {
 		return err
 	}
 	s.rebuilding.Store(false)

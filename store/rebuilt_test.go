@@ -64,7 +64,7 @@ func TestARebuiltRecordSaysWhatItsLostEventsSaid(t *testing.T) {
 		wantRebuilt(t, name, c, get1(t, s, "box"), row.want)
 		s = reopen(t, s)
 		wantRebuilt(t, name+", reopened", c, get1(t, s, "box"), row.want)
-		must(t, s.update(ctx, func(t *txn) error { return t.delete(bucketState, "box") }))
+		must(t, s.update(ctx, func(t *txn) error { t.delete(bucketState, "box"); return nil }))
 		s = reopen(t, s)
 		wantRebuilt(t, name+", without sandbox-state", c, get1(t, s, "box"), row.want)
 	}

@@ -81,14 +81,7 @@ func (t *txn) report(id string, r Report) error {
 	if have := sb.Desired.GetGeneration(); have != r.Generation {
 		return fmt.Errorf("report on sandbox %s: generation is %d, not %d: %w", id, have, r.Generation, errdefs.ErrAborted)
 	}
-	learned, err := t.learn(sb, r)
-	if err != nil {
-		return err
-	}
-	progressed, err := t.progress(sb, r.Progress)
-	if err != nil {
-		return err
-	}
+	learned, progressed := t.learn(sb, r), t.progress(sb, r.Progress)
 	if len(r.Events) == 0 && !learned && !progressed {
 		return nil
 	}
@@ -117,7 +110,7 @@ func has(events []*agboxv1.SandboxEvent, typ agboxv1.EventType) bool {
 }
 
 // learn stages the facts that a pass observed, and the start of the lifetime.
-func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
+func (t *txn) learn(sb *Sandbox, r Report) (changed bool) {
 	d := proto.CloneOf(sb.Desired)
 	if r.EngineRun != nil {
 		d.EngineRun = r.EngineRun
@@ -132,24 +125,24 @@ func (t *txn) learn(sb *Sandbox, r Report) (changed bool, err error) {
 		begin(d, r.Timeout, t.now)
 	}
 	if proto.Equal(d, sb.Desired) {
-		return false, nil
+		return false
 	}
 	sb.Desired = d
-	return true, t.put(bucketDesired, sb.ID, d)
+	t.put(bucketDesired, sb.ID, d)
+	return true
 }
 
 // progress stages p as the progress of sb, unless it is nil or the same.
-func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool, err error) {
+func (t *txn) progress(sb *Sandbox, p *storev1.Progress) (changed bool) {
 	if p == nil || proto.Equal(p, sb.Progress) {
-		return false, nil
+		return false
 	}
 	sb.Progress = p
 	if p.GetMissing() { // the missing verdict uses up the confirmation; a later disappearance needs its own
-		if err := t.delete(bucketGivenUp, sb.ID); err != nil {
-			return false, err
-		}
+		t.delete(bucketGivenUp, sb.ID)
 	}
-	return true, t.put(bucketProgress, sb.ID, p)
+	t.put(bucketProgress, sb.ID, p)
+	return true
 }
 
 // deleted stages the removal of a sandbox from the live ones.
@@ -162,8 +155,7 @@ func (t *txn) deleted(sb *Sandbox) error {
 		return fmt.Errorf("report on sandbox %s: deleted with %d agents: %w", sb.ID, n, errdefs.ErrFailedPrecondition)
 	}
 	t.changes.sandboxes[sb.ID] = nil
-	if err := t.delete(bucketGivenUp, sb.ID); err != nil {
-		return err
-	}
-	return t.putInt(bucketDeletedAt, sb.ID, uint64(t.now.UnixNano()))
+	t.delete(bucketGivenUp, sb.ID)
+	t.putInt(bucketDeletedAt, sb.ID, uint64(t.now.UnixNano()))
+	return nil
 }

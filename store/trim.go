@@ -1,8 +1,6 @@
 package store
 
 import (
-	"fmt"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -35,20 +33,17 @@ func (s *Store) SetEventHistoryLimit(n int) { s.historyLimit.Store(int64(n)) }
 
 // trim stages the removal of the oldest exec events if sb has too many events. It sees the events of earlier requests but not of this one:
 // the newest event is never dropped.
-func (t *txn) trim(sb *Sandbox) error {
+func (t *txn) trim(sb *Sandbox) {
 	excess := int64(sb.LastSequence-sb.history.dropped) - t.limit
 	if t.limit < 1 || excess <= 0 {
-		return nil
+		return
 	}
 	w := trimWalk{txn: t, sb: sb, room: min(excess, trimBatch), keep: uint64(min(trimKeep, t.limit/2))}
-	if err := w.run(); err != nil {
-		return fmt.Errorf("trim events of sandbox %s: %w", sb.ID, err)
+	w.run()
+	if w.highest > sb.history.trimmed {
+		sb.history.trimmed = w.highest
+		t.putInt(bucketTrimmed, sb.ID, w.highest)
 	}
-	if w.highest <= sb.history.trimmed {
-		return nil
-	}
-	sb.history.trimmed = w.highest
-	return t.putInt(bucketTrimmed, sb.ID, w.highest)
 }
 
 // trimWalk walks from the oldest event not yet scanned to newer ones.
@@ -60,47 +55,43 @@ type trimWalk struct {
 	highest uint64 // dropped sequence
 }
 
-func (w *trimWalk) run() error {
+func (w *trimWalk) run() {
 	h := &w.sb.history
 	looks := 0
 	for k, v := range records(w.tx, prefixEvents+w.sb.ID, encodeInt(h.scanned+1)) {
 		seq, err := decodeInt(k)
 		if err != nil || looks == trimLooks || w.room <= 0 || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
-			return nil
+			return
 		}
 		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)
 		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
-			if err := w.visit(ev); err != nil {
-				return err
-			}
+			w.visit(ev)
 		}
 		h.scanned = seq
 		looks++
 	}
-	return nil
 }
 
 // visit drops the exec event ev. If the OOM killer caused this end of an exec, visit keeps ev and drops the previous such end instead.
-func (w *trimWalk) visit(ev *agboxv1.SandboxEvent) error {
+func (w *trimWalk) visit(ev *agboxv1.SandboxEvent) {
 	h := &w.sb.history
 	seq := ev.GetSequence()
 	if !(loader{w.tx, w.note}).endedByOOM(w.sb.ID, ev) {
-		w.highest = max(w.highest, seq)
-		return w.drop(seq)
+		w.drop(seq)
+		return
 	}
 	older := h.oomEnd
 	h.oomEnd = seq
-	if older == 0 {
-		return nil
+	if older != 0 {
+		w.drop(older)
 	}
-	w.highest = max(w.highest, older)
-	return w.drop(older)
 }
 
-func (w *trimWalk) drop(seq uint64) error {
+func (w *trimWalk) drop(seq uint64) {
+	w.highest = max(w.highest, seq)
 	w.room--
 	w.sb.history.dropped++
-	return w.stage(op{kind: opDelete, bucket: prefixEvents + w.sb.ID, key: encodeInt(seq)})
+	w.deleteNumbered(prefixEvents+w.sb.ID, seq)
 }
 
 // history loads the history of sb: every sequence up to the mark that is not kept was dropped.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // txn is the transaction of one request of a group: its reads and its staged changes. It sees the changes of earlier requests of the
-// group, but not its own. Nothing is applied unless the request returns nil, so it may fail at any point.
+// group, but not its own. Nothing is applied unless the request returns nil and err is nil, so it may fail at any point.
 type txn struct {
 	tx    *bolt.Tx
 	index *index // published
@@ -24,6 +25,7 @@ type txn struct {
 	note  func(Corrupt) // reports records that do not decode
 
 	ops     []op
+	err     error // the first one of staging; the request then fails
 	changes facts
 	touched []touch
 	ticks   []string // sandboxes with new events
@@ -105,34 +107,38 @@ func (t *txn) sandbox(id string, gone error) (*Sandbox, error) {
 	return nil, sandboxNotFound(id)
 }
 
-// put stages a message. The caller must return its error.
-func (t *txn) put(bucket, key string, m proto.Message) error {
+// put stages a message.
+func (t *txn) put(bucket, key string, m proto.Message) {
 	b, err := encode(m)
 	if err != nil {
-		return err
+		t.fail(err)
+		return
 	}
-	return t.stage(op{opPut, bucket, []byte(key), b})
+	t.stage(op{opPut, bucket, []byte(key), b})
 }
 
-func (t *txn) putInt(bucket, key string, v uint64) error {
-	return t.stage(op{opPut, bucket, []byte(key), encodeInt(v)})
+func (t *txn) putInt(bucket, key string, v uint64) {
+	t.stage(op{opPut, bucket, []byte(key), encodeInt(v)})
 }
 
-func (t *txn) delete(bucket, key string) error {
-	return t.stage(op{kind: opDelete, bucket: bucket, key: []byte(key)})
+func (t *txn) delete(bucket, key string) {
+	t.stage(op{kind: opDelete, bucket: bucket, key: []byte(key)})
 }
 
 // stage refuses what bbolt would refuse, because an error while ops are applied would fail the whole group.
-func (t *txn) stage(o op) error {
+func (t *txn) stage(o op) {
 	switch {
 	case o.kind != opDropBucket && (len(o.key) == 0 || len(o.key) > bolt.MaxKeySize):
-		return fmt.Errorf("key of %d bytes in %s: %w", len(o.key), o.bucket, errdefs.ErrInvalidArgument)
+		t.fail(fmt.Errorf("key of %d bytes in %s: %w", len(o.key), o.bucket, errdefs.ErrInvalidArgument))
 	case len(o.value) > maxValueBytes:
-		return fmt.Errorf("record of %d bytes in %s: %w", len(o.value), o.bucket, errdefs.ErrInvalidArgument)
+		t.fail(fmt.Errorf("record of %d bytes in %s: %w", len(o.value), o.bucket, errdefs.ErrInvalidArgument))
+	default:
+		t.ops = append(t.ops, o)
 	}
-	t.ops = append(t.ops, o)
-	return nil
 }
+
+// fail makes the request fail with err, unless it fails with an earlier error.
+func (t *txn) fail(err error) { t.err = cmp.Or(t.err, err) }
 
 // maxValueBytes is far above what the API accepts (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
@@ -156,15 +162,12 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 		return err
 	}
 	if sb.advance(ev) {
-		if err := t.putInt(bucketState, sb.ID, ev.Sequence); err != nil {
-			return err
-		}
+		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
 	t.ticks = append(t.ticks, sb.ID)
-	if err := t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b}); err != nil {
-		return err
-	}
-	return t.trim(sb)
+	t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b})
+	t.trim(sb)
+	return nil
 }
 
 // keep stages the draft for the index, and a call of the hooks.

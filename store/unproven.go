@@ -84,23 +84,16 @@ func instanceIn(tx *bolt.Tx) string {
 }
 
 // reveal stages the removal of a hidden sandbox's replayed records; its adoption stages the new ones.
-func (t *txn) reveal(id string) error {
+func (t *txn) reveal(id string) {
 	for k := range records(t.tx, prefixExecConfig+id, nil) {
-		if err := t.delete(bucketExecRefs, string(k)); err != nil {
-			return err
-		}
+		t.delete(bucketExecRefs, string(k))
 	}
 	for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {
-		if err := t.stage(op{kind: opDropBucket, bucket: prefix + id}); err != nil {
-			return err
-		}
+		t.stage(op{kind: opDropBucket, bucket: prefix + id})
 	}
 	for _, bucket := range []string{bucketProgress, bucketGivenUp, bucketUnproven} {
-		if err := t.delete(bucket, id); err != nil {
-			return err
-		}
+		t.delete(bucket, id)
 	}
-	return nil
 }
 
 // isHidden reports whether id is hidden until the daemon has observed the engine.

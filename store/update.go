@@ -104,12 +104,8 @@ func (t *txn) updateSpec(u specUpdate) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.put(bucketConfig, sb.ID, sb.Spec); err != nil {
-		return nil, err
-	}
-	if err := t.put(bucketDesired, sb.ID, sb.Desired); err != nil {
-		return nil, err
-	}
+	t.put(bucketConfig, sb.ID, sb.Spec)
+	t.put(bucketDesired, sb.ID, sb.Desired)
 	for _, ev := range events {
 		if err := t.append(sb, ev); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -196,7 +197,8 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
 		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
 			limit: s.historyLimit.Load(), note: s.corrupt.add, op: r.op}
-		if g.errs[i] = r.fn(t); g.errs[i] != nil {
+		err := r.fn(t)
+		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil {
 			continue
 		}
 		if len(t.ops) == 0 {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -242,5 +243,28 @@ func TestAFailedSyncIsFatal(t *testing.T) {
 		t.Fatalf("a fatal error counts as a clean end: %v", err)
 	} else {
 		must(t, m.release())
+	}
+}
+
+// TestARequestFailsWithItsFirstErrorOfStaging: also if it goes on and returns nil. Nothing of it is written.
+func TestARequestFailsWithItsFirstErrorOfStaging(t *testing.T) {
+	s := open(t, testOptions(t))
+	for name, stage := range map[string]func(*txn){
+		"a key that is empty":          func(tx *txn) { tx.putInt(bucketUnswept, "", 1) },
+		"a key that is too long":       func(tx *txn) { tx.delete(bucketUnswept, strings.Repeat("x", bolt.MaxKeySize+1)) },
+		"a record that is too large":   func(tx *txn) { tx.stage(op{opPut, bucketUnswept, []byte("x"), make([]byte, maxValueBytes+1)}) },
+		"a record that is no protobuf": func(tx *txn) { tx.put(bucketNames, "x", &storev1.NameRef{SandboxId: "\xff"}) },
+	} {
+		err := s.update(ctx, func(tx *txn) error {
+			stage(tx)
+			tx.putInt(bucketUnswept, "box", 1)
+			return nil
+		})
+		if !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if there, err := s.Unswept(ctx, "box"); there || err != nil {
+		t.Errorf("a refused request was written: %t, %v", there, err)
 	}
 }
