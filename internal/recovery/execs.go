@@ -55,7 +55,7 @@ func earliest(j *execjournal.Journal) int64 {
 }
 
 // EndOf converts the journal of an ended exec to its terminal record; nil for one that has not ended. A stop of the
-// container counts as a cancellation. The controller uses it for the same journals.
+// container counts as a cancellation, as in the record of the controller's pass while the sandbox ends.
 func EndOf(j execjournal.Journal) *storev1.ExecEnd {
 	end := &storev1.ExecEnd{
 		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,

@@ -66,24 +66,12 @@ func (r *rebuild) guess(fields ...string) {
 }
 
 func (r *rebuild) record() *storev1.SandboxRecord {
-	v := r.judge()
 	rec := &storev1.SandboxRecord{
 		Version: 1, SandboxId: r.f.ID, Instance: r.in.Instance, CreatedAt: r.created().UnixNano(), Spec: r.spec,
-		State: int32(v.state), StateChangedAt: r.now.UnixNano(), ErrorCode: v.code, ErrorMessage: v.message,
-		Progress: v.progress, Preparing: v.attempt == storev1.Attempt_ATTEMPT_CREATE,
-		LastSequence: sequenceFloor(r.now),
-		Desired: &storev1.Desired{
-			RunState: v.want, Generation: 1, Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: r.name(),
-			EngineRun: v.life, ToolMounts: r.tools, Confinement: r.confinement,
-		},
+		StateChangedAt: r.now.UnixNano(), LastSequence: sequenceFloor(r.now),
+		Desired: &storev1.Desired{Generation: 1, Name: r.name()},
 	}
-	if v.attempt == storev1.Attempt_ATTEMPT_CREATE { // runtime.interrupted_create counts from when it was accepted
-		rec.Desired.RequestedAt = rec.CreatedAt
-	}
-	if v.state == agboxv1.SandboxState_SANDBOX_STATE_READY {
-		rec.Desired.DeadlineAt = r.in.deadline(r.spec, r.now)
-		rec.IdleSince = r.idleSince()
-	}
+	r.overrule(rec)
 	return rec
 }
 

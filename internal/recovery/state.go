@@ -54,11 +54,10 @@ func (r *rebuild) judge() verdict {
 }
 
 func (r *rebuild) failed(code, message string) verdict {
-	v := verdict{
+	return verdict{
 		state: agboxv1.SandboxState_SANDBOX_STATE_FAILED, want: storev1.RunState_RUN_STATE_RUN, code: code, message: message,
 		progress: r.progress(), life: r.in.EngineRun,
 	}
-	return v
 }
 
 func (r *rebuild) pending(attempt storev1.Attempt) verdict {
@@ -85,18 +84,17 @@ func (r *rebuild) up(state agboxv1.SandboxState, want storev1.RunState) verdict 
 // running returns the verdict for a primary that was started and has not exited.
 func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 	h := r.hooks()
-	released := r.f.Released || !gated(c)
 	switch {
 	case h.cutOff:
 		return r.failed(plan.CodeContainerNotRunning, fmt.Sprintf("the record was lost while hook %d of the create ran", h.done+1))
-	case released && (h.done == h.total || h.done == 0):
+	case r.f.Released && (h.done == h.total || h.done == 0):
 		if h.done < h.total { // its journals are lost, or no hook ran: no hook runs twice
 			r.guess("hooks_done")
 		}
 		return r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
 	case h.done < h.total && c.FinishedAt.IsZero(): // its first run
 		v := r.pending(storev1.Attempt_ATTEMPT_CREATE)
-		v.progress.PrimaryStarted, v.progress.Released = true, released
+		v.progress.PrimaryStarted, v.progress.Released = true, r.f.Released
 		return v
 	}
 	v := r.pending(storev1.Attempt_ATTEMPT_RESUME)
@@ -164,19 +162,6 @@ func (r *rebuild) progress() *storev1.Progress {
 		p.PrimaryStarted, p.Copied = true, true // copies are recorded before the first start
 	}
 	return p
-}
-
-// gated reports whether PID 1 waits for its release; in the first releases it did not.
-func gated(c dockerx.ContainerDetail) bool {
-	for _, arg := range c.Entrypoint {
-		switch arg {
-		case "--gated":
-			return true
-		case "--":
-			return false
-		}
-	}
-	return false
 }
 
 // hookState is the state of the create's hooks, according to their files.

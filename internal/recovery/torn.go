@@ -76,7 +76,7 @@ func (r *rebuild) rests(rec *storev1.SandboxRecord) bool {
 	return c != nil && rec.GetDesired().GetRunState() == storev1.RunState_RUN_STATE_STOP
 }
 
-// overrule sets the state and the desired state of rec from the engine.
+// overrule sets the state and the desired state of rec from the engine. It keeps the rest of the desired state.
 func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	v := r.judge()
 	was, wasReady := rec.GetDesired(), rec.GetState() == int32(agboxv1.SandboxState_SANDBOX_STATE_READY)
