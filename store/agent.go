@@ -48,15 +48,7 @@ func (a Agent) ExecID(incarnation uint64) string { return execid.ForAgent(a.ID, 
 
 func (a *Agent) copied() Agent {
 	c := *a
-	if a.Spec != nil {
-		c.Spec = proto.CloneOf(a.Spec)
-	}
-	if a.Desired != nil {
-		c.Desired = proto.CloneOf(a.Desired)
-	}
-	if a.Status != nil {
-		c.Status = proto.CloneOf(a.Status)
-	}
+	c.Spec, c.Desired, c.Status = proto.CloneOf(a.Spec), proto.CloneOf(a.Desired), proto.CloneOf(a.Status) // nil stays nil
 	return c
 }
 
@@ -70,15 +62,7 @@ func (a *Agent) lives() bool {
 }
 
 func (a *Agent) matches(f AgentFilter) bool {
-	if f.SandboxID != "" && f.SandboxID != a.SandboxID {
-		return false
-	}
-	for k, want := range f.Labels {
-		if v, ok := a.Spec.GetLabels()[k]; !ok || v != want {
-			return false
-		}
-	}
-	return true
+	return (f.SandboxID == "" || f.SandboxID == a.SandboxID) && hasLabels(a.Spec.GetLabels(), f.Labels)
 }
 
 // AgentFilter selects agents. Empty fields select everything.

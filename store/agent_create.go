@@ -123,8 +123,5 @@ func (t *txn) hasExecOf(id string) bool {
 }
 
 func (t *txn) agentNameHolder(name string) string {
-	if id, ok := t.group.agentNames[name]; ok {
-		return id
-	}
-	return t.index.agentNames[name]
+	return latest(t.group.agentNames, t.index.agentNames, name)
 }

@@ -77,11 +77,7 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 }
 
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
-func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
-	sub := &subscriber{ch: make(chan struct{}, 1)}
-	s.agents.add(id, sub)
-	return sub.ch, func() { s.agents.remove(id, sub) }
-}
+func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) { return s.agents.watch(id) }
 
 // OnAgentCommit adds a hook as OnCommit does. The store calls it with the ID of each agent whose committed change a pass may act on: its
 // intent, queue, state or removal. A commit of events alone only notifies watchers.

@@ -81,8 +81,5 @@ func (t *txn) agentNow(id string) *Agent {
 
 // agentBefore returns an agent as earlier requests left it; nil when there is none. The caller must not change it.
 func (t *txn) agentBefore(id string) *Agent {
-	if a, changed := t.group.agents[id]; changed {
-		return a
-	}
-	return t.index.agents[id]
+	return latest(t.group.agents, t.index.agents, id)
 }

@@ -50,13 +50,10 @@ func (t *txn) welcome(name string) {
 	if name == "" {
 		return
 	}
-	seen := func(a *Agent) {
-		if a != nil && a.Desired.GetHome() == name {
-			t.agentsTouched = append(t.agentsTouched, a.ID)
+	for _, id := range latestKeys(t.group.agents, t.index.agents) {
+		if t.agentBefore(id).Desired.GetHome() == name {
+			t.agentsTouched = append(t.agentsTouched, id)
 		}
-	}
-	for id := range t.index.agents {
-		seen(t.agentBefore(id))
 	}
 }
 

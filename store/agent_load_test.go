@@ -68,7 +68,7 @@ func TestARecordWithoutAStateGetsTheOneThatItsWordsMean(t *testing.T) {
 	withAgent(t, s, "none")
 	want["none"] = agentPending
 	must(t, s.update(ctx, func(tx *txn) error {
-		for _, id := range tx.agentIDs() {
+		for _, id := range latestKeys(tx.group.agents, tx.index.agents) {
 			d := tx.draft(tx.agentBefore(id))
 			d.Status.State = 0
 			d.put(bucketAgentStatus, id, d.Status)

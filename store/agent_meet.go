@@ -10,16 +10,10 @@ import (
 
 // agentsIn returns the sorted IDs of the agents whose record names this sandbox.
 func (t *txn) agentsIn(sandboxID string) (ids []string) {
-	add := func(id string) {
-		if a := t.agentBefore(id); a != nil && a.SandboxID == sandboxID && !slices.Contains(ids, id) {
+	for _, id := range latestKeys(t.group.agents, t.index.agents) {
+		if t.agentBefore(id).SandboxID == sandboxID {
 			ids = append(ids, id)
 		}
-	}
-	for id := range t.index.agents {
-		add(id)
-	}
-	for id := range t.group.agents {
-		add(id)
 	}
 	slices.Sort(ids)
 	return ids

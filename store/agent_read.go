@@ -54,16 +54,6 @@ func (s *Store) Agents(f AgentFilter) []Agent {
 	return out
 }
 
-func (x *index) allAgents() []*Agent {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	out := make([]*Agent, 0, len(x.agents))
-	for _, a := range x.agents {
-		out = append(out, a)
-	}
-	return out
-}
-
 // LiveAgentIDs returns the sorted IDs of all agents whose records decode, also of those whose delete was requested. From memory.
 func (s *Store) LiveAgentIDs() []string {
 	var ids []string

@@ -2,15 +2,12 @@ package store
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/containerd/errdefs"
 )
 
 func refuseAgent(reason, id string, class error, format string, args ...any) error {
-	return &Refusal{
-		Reason: reason, Metadata: map[string]string{"agent_id": id}, Message: fmt.Sprintf(format, args...), Class: class,
-	}
+	return refuse("agent_id", id, reason, class, format, args...)
 }
 
 func agentNotFound(id string) error {
@@ -50,14 +47,7 @@ func promptsFull(id string, n int) error {
 }
 
 func agentSequenceExpired(id string, from, oldest uint64) error {
-	return &Refusal{
-		Reason: "AGENT_EVENT_SEQUENCE_EXPIRED",
-		Metadata: map[string]string{
-			"agent_id": id, "from_sequence": strconv.FormatUint(from, 10), "oldest_sequence": strconv.FormatUint(oldest, 10),
-		},
-		Message: fmt.Sprintf("agent %s event sequence %d is outside retained history", id, from),
-		Class:   errdefs.ErrOutOfRange,
-	}
+	return refuseSequence("agent", "AGENT_EVENT_SEQUENCE_EXPIRED", id, from, oldest)
 }
 
 func corruptAgent(id string) error {

@@ -36,23 +36,66 @@ func (o *Offline) Close() error { return o.mark.release() }
 // SetAside links the database to a second name, path.why-<UTC time>, which keeps it when another one replaces it, and returns that name.
 // Without a database it returns "".
 func (o *Offline) SetAside(why string, now time.Time) (string, error) {
-	if _, err := os.Lstat(o.path); errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	base := o.path + "." + why + "-" + now.UTC().Format("20060102T150405Z")
-	as := base
-	err := os.Link(o.path, as)
-	for n := 2; errors.Is(err, os.ErrExist) && n < 100; n++ {
-		as = fmt.Sprintf("%s-%d", base, n)
-		err = os.Link(o.path, as)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(o.path))
-	}
+	as, err := linkAside(o.path, why, now)
 	if err != nil {
 		return "", fmt.Errorf("keep the present database: %w", err)
 	}
 	return as, nil
+}
+
+// maxAsides within one second; more indicate a fault.
+const maxAsides = 100
+
+// linkAside links the file at path to path.why-<UTC time>, with a number if that name exists; "" without a file.
+func linkAside(path, why string, now time.Time) (aside string, err error) {
+	base := path + "." + why + "-" + now.UTC().Format("20060102T150405Z")
+	aside = base
+	err = os.Link(path, aside)
+	for n := 1; n < maxAsides && errors.Is(err, os.ErrExist); n++ {
+		aside = fmt.Sprintf("%s-%d", base, n)
+		err = os.Link(path, aside)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return aside, syncDir(filepath.Dir(path))
+}
+
+// SetAside renames an unusable database to path.damaged-<UTC time>, with a number if that name exists, and returns the new name. It never
+// overwrites a file. Without a database it returns "". It leaves the contents unchanged and removes the access of group and others. The
+// marker file stays, because it is the lock, and requires a check of the next database at this path. A crash leaves the file under one of
+// the names, or both. Errors: ErrUnavailable, also when a process has it open.
+func SetAside(path string, now time.Time) (aside string, err error) {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	o, err := LockOffline(context.Background(), path)
+	if err != nil {
+		return "", err
+	}
+	if aside, err = o.moveAside(now); err != nil {
+		aside, err = "", fmt.Errorf("set %s aside: %w: %w", path, err, errdefs.ErrUnavailable)
+	}
+	return aside, errors.Join(err, o.Close())
+}
+
+func (o *Offline) moveAside(now time.Time) (string, error) {
+	if info, err := os.Lstat(o.path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(o.path, 0o600); err != nil { // env values in it are secrets
+			return "", err
+		}
+	}
+	if err := o.mark.set(markOpen); err != nil {
+		return "", err
+	}
+	aside, err := linkAside(o.path, "damaged", now)
+	if err != nil || aside == "" {
+		return "", err
+	}
+	return aside, errors.Join(os.Remove(o.path), syncDir(filepath.Dir(o.path)))
 }
 
 // Install renames the complete database at from, on the same file system, to the path of the Offline. After a crash, either the old or the

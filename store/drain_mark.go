@@ -16,7 +16,7 @@ const (
 
 // recordDrain records a drain phase in the histories of the agents that it concerns, and changes their restart marks.
 func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m mark) {
-	for _, id := range t.agentIDs() {
+	for _, id := range latestKeys(t.group.agents, t.index.agents) {
 		a := t.agentBefore(id)
 		if a.Corrupt || a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_RUN || !a.lives() && !a.Status.GetParked() {
 			continue
@@ -32,22 +32,6 @@ func (t *txn) recordDrain(rec *storev1.DrainRecord, phase agboxv1.DrainPhase, m 
 		})
 		d.save()
 	}
-}
-
-// agentIDs returns the IDs of all agents, unordered.
-func (t *txn) agentIDs() []string {
-	var ids []string
-	for id := range t.index.agents {
-		if _, changed := t.group.agents[id]; !changed {
-			ids = append(ids, id)
-		}
-	}
-	for id, a := range t.group.agents {
-		if a != nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // countParked counts, during a drain, an agent parked by it and the result of saving its work.

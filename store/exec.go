@@ -153,11 +153,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 
 // sandboxOf returns the sandbox ID of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
 func (t *txn) sandboxOf(execID string) (string, error) {
-	id, ok := t.group.execs[execID]
-	if !ok {
-		id = t.index.execs[execID]
-	}
-	if id != "" {
+	if id := latest(t.group.execs, t.index.execs, execID); id != "" {
 		return id, nil
 	}
 	return endedExecSandbox(t.tx, execID)

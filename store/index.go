@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -29,46 +30,53 @@ func newFacts() facts {
 
 // merge applies changes to f. It keeps their removals as nil and "", because f may itself be a change.
 func (f facts) merge(changes facts) {
-	for id, sb := range changes.sandboxes {
-		f.sandboxes[id] = sb
-	}
-	for name, id := range changes.names {
-		f.names[name] = id
-	}
-	for execID, id := range changes.execs {
-		f.execs[execID] = id
-	}
+	maps.Copy(f.sandboxes, changes.sandboxes)
+	maps.Copy(f.names, changes.names)
+	maps.Copy(f.execs, changes.execs)
 	maps.Copy(f.agents, changes.agents)
 	maps.Copy(f.agentNames, changes.agentNames)
 }
 
 // prune deletes the entries that changes removed.
 func (f facts) prune(changes facts) {
-	for id, sb := range changes.sandboxes {
-		if sb == nil {
-			delete(f.sandboxes, id)
+	prune(f.sandboxes, changes.sandboxes)
+	prune(f.names, changes.names)
+	prune(f.execs, changes.execs)
+	prune(f.agents, changes.agents)
+	prune(f.agentNames, changes.agentNames)
+}
+
+func prune[V comparable](m, changes map[string]V) {
+	var removed V
+	for k, v := range changes {
+		if v == removed {
+			delete(m, k)
 		}
 	}
-	for name, id := range changes.names {
-		if id == "" {
-			delete(f.names, name)
+}
+
+// latest returns the value of a key after changes to m; zero if there is none or it was removed.
+func latest[V any](changes, m map[string]V, k string) V {
+	if v, changed := changes[k]; changed {
+		return v
+	}
+	return m[k]
+}
+
+// latestKeys returns the keys that m has after changes, unordered.
+func latestKeys[V any](changes, m map[string]*V) []string {
+	var keys []string
+	for k := range m {
+		if _, changed := changes[k]; !changed {
+			keys = append(keys, k)
 		}
 	}
-	for execID, id := range changes.execs {
-		if id == "" {
-			delete(f.execs, execID)
+	for k, v := range changes {
+		if v != nil {
+			keys = append(keys, k)
 		}
 	}
-	for id, a := range changes.agents {
-		if a == nil {
-			delete(f.agents, id)
-		}
-	}
-	for name, id := range changes.agentNames {
-		if id == "" {
-			delete(f.agentNames, name)
-		}
-	}
+	return keys
 }
 
 // index holds the published facts. Only the writer changes them, after a commit.
@@ -95,34 +103,28 @@ func (x *index) sandbox(id string) (*Sandbox, bool) {
 func (x *index) all() []*Sandbox {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	out := make([]*Sandbox, 0, len(x.sandboxes))
-	for _, sb := range x.sandboxes {
-		out = append(out, sb)
-	}
-	return out
+	return slices.Collect(maps.Values(x.sandboxes))
+}
+
+// allAgents returns the agents, unordered.
+func (x *index) allAgents() []*Agent {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Collect(maps.Values(x.agents))
 }
 
 // copied returns a deep copy.
 func (sb *Sandbox) copied() Sandbox {
 	c := *sb
-	if sb.Spec != nil {
-		c.Spec = proto.CloneOf(sb.Spec)
-	}
-	if sb.Desired != nil {
-		c.Desired = proto.CloneOf(sb.Desired)
-	}
-	if sb.Progress != nil {
-		c.Progress = proto.CloneOf(sb.Progress)
-	}
-	c.ActiveExecs = append([]string(nil), sb.ActiveExecs...)
-	c.Agents = append([]string(nil), sb.Agents...)
+	c.Spec, c.Desired, c.Progress = proto.CloneOf(sb.Spec), proto.CloneOf(sb.Desired), proto.CloneOf(sb.Progress) // nil stays nil
+	c.ActiveExecs, c.Agents = slices.Clone(sb.ActiveExecs), slices.Clone(sb.Agents)
 	return c
 }
 
-func (sb *Sandbox) matches(labels map[string]string) bool {
-	have := sb.Spec.GetLabels()
-	for k, want := range labels {
-		if v, ok := have[k]; !ok || v != want {
+// hasLabels reports whether the labels include all wanted pairs.
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
 			return false
 		}
 	}

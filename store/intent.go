@@ -137,7 +137,7 @@ func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]s
 	return updated(ctx, s, func(t *txn) (asked []string, err error) {
 		for _, id := range slices.Sorted(slices.Values(t.liveIDs())) {
 			sb := t.live(id)
-			if sb.Corrupt || !sb.matches(selector) {
+			if sb.Corrupt || !hasLabels(sb.Spec.GetLabels(), selector) {
 				continue
 			}
 			changed, err := t.requestDelete(sb, reason)

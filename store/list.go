@@ -19,7 +19,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	live := map[string]bool{}
 	for _, sb := range s.index.all() {
 		live[sb.ID] = true
-		if sb.matches(f.Labels) {
+		if hasLabels(sb.Spec.GetLabels(), f.Labels) {
 			out = append(out, sb.copied())
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool)
 		if live[id] || !isKept(tx, id) {
 			return true
 		}
-		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); sb.matches(f.Labels) {
+		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); hasLabels(sb.Spec.GetLabels(), f.Labels) {
 			out = append(out, *sb)
 		}
 		return true

@@ -25,17 +25,28 @@ func (r *Refusal) Error() string { return r.Message }
 // Unwrap returns the class.
 func (r *Refusal) Unwrap() error { return r.Class }
 
+func refuse(idKey, id, reason string, class error, format string, args ...any) error {
+	return &Refusal{Reason: reason, Metadata: map[string]string{idKey: id}, Message: fmt.Sprintf(format, args...), Class: class}
+}
+
+// refuseSandbox refuses with a message about the ID.
 func refuseSandbox(reason, id string, class error, format string) error {
-	return &Refusal{
-		Reason: reason, Metadata: map[string]string{"sandbox_id": id},
-		Message: fmt.Sprintf(format, id), Class: class,
-	}
+	return refuse("sandbox_id", id, reason, class, format, id)
 }
 
 func refuseExec(reason, id string, class error, format string) error {
+	return refuse("exec_id", id, reason, class, format, id)
+}
+
+// refuseSequence refuses to read the history of a sandbox or an agent from a sequence.
+func refuseSequence(what, reason, id string, from, oldest uint64) error {
 	return &Refusal{
-		Reason: reason, Metadata: map[string]string{"exec_id": id},
-		Message: fmt.Sprintf(format, id), Class: class,
+		Reason: reason,
+		Metadata: map[string]string{
+			what + "_id": id, "from_sequence": strconv.FormatUint(from, 10), "oldest_sequence": strconv.FormatUint(oldest, 10),
+		},
+		Message: fmt.Sprintf("%s %s event sequence %d is outside retained history", what, id, from),
+		Class:   errdefs.ErrOutOfRange,
 	}
 }
 
@@ -48,10 +59,7 @@ func sandboxExists(id string) error {
 }
 
 func nameExists(id, name string) error {
-	return &Refusal{
-		Reason: "SANDBOX_NAME_ALREADY_EXISTS", Metadata: map[string]string{"sandbox_id": id},
-		Message: fmt.Sprintf("sandbox name %s already exists", name), Class: errdefs.ErrAlreadyExists,
-	}
+	return refuse("sandbox_id", id, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name %s already exists", name)
 }
 
 func notStopped(id string) error {
@@ -101,16 +109,7 @@ func execTerminal(id string) error {
 }
 
 func sequenceExpired(id string, from, oldest uint64) error {
-	return &Refusal{
-		Reason: "SANDBOX_EVENT_SEQUENCE_EXPIRED",
-		Metadata: map[string]string{
-			"sandbox_id":      id,
-			"from_sequence":   strconv.FormatUint(from, 10),
-			"oldest_sequence": strconv.FormatUint(oldest, 10),
-		},
-		Message: fmt.Sprintf("sandbox %s event sequence %d is outside retained history", id, from),
-		Class:   errdefs.ErrOutOfRange,
-	}
+	return refuseSequence("sandbox", "SANDBOX_EVENT_SEQUENCE_EXPIRED", id, from, oldest)
 }
 
 func corruptSandbox(id string) error {

@@ -26,12 +26,7 @@ func (s *Store) Report(ctx context.Context, id string, r Report) error {
 		return fmt.Errorf("report on sandbox %s: %w", id, err)
 	}
 	r.Events = events
-	if r.EngineRun != nil {
-		r.EngineRun = proto.CloneOf(r.EngineRun)
-	}
-	if r.Objects != nil {
-		r.Objects = proto.CloneOf(r.Objects)
-	}
+	r.EngineRun, r.Objects = proto.CloneOf(r.EngineRun), proto.CloneOf(r.Objects) // nil stays nil
 	r.Progress = validProgress(r.Progress)
 	return s.update(ctx, func(t *txn) error { return t.report(id, r) })
 }
@@ -60,9 +55,6 @@ func valid(words string) string { return strings.ToValidUTF8(words, "\uFFFD") }
 
 // validProgress copies p; nil stays nil.
 func validProgress(p *storev1.Progress) *storev1.Progress {
-	if p == nil {
-		return nil
-	}
 	p = proto.CloneOf(p)
 	for _, svc := range p.GetServices() {
 		if svc != nil {

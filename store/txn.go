@@ -59,10 +59,7 @@ type touch struct{ sandboxID, execID string }
 
 // live returns a draft of a live sandbox, which the caller may change and keep; nil when it is not live.
 func (t *txn) live(id string) *Sandbox {
-	sb, ok := t.group.sandboxes[id]
-	if !ok {
-		sb = t.index.sandboxes[id] // only the writer changes the index, so it reads it without the lock
-	}
+	sb := latest(t.group.sandboxes, t.index.sandboxes, id) // only the writer changes the index, so it reads it without the lock
 	if sb == nil {
 		return nil
 	}
@@ -71,27 +68,9 @@ func (t *txn) live(id string) *Sandbox {
 }
 
 // liveIDs returns the IDs of all live sandboxes, unordered.
-func (t *txn) liveIDs() []string {
-	var ids []string
-	for id := range t.index.sandboxes {
-		if _, changed := t.group.sandboxes[id]; !changed {
-			ids = append(ids, id)
-		}
-	}
-	for id, sb := range t.group.sandboxes {
-		if sb != nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
+func (t *txn) liveIDs() []string { return latestKeys(t.group.sandboxes, t.index.sandboxes) }
 
-func (t *txn) nameHolder(name string) string {
-	if id, ok := t.group.names[name]; ok {
-		return id
-	}
-	return t.index.names[name]
-}
+func (t *txn) nameHolder(name string) string { return latest(t.group.names, t.index.names, name) }
 
 // sandbox returns a draft of a live sandbox whose records decode. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; gone for a deleted one.
 func (t *txn) sandbox(id string, gone error) (*Sandbox, error) {

@@ -5,32 +5,28 @@ import "sync"
 // hub notifies subscribers that a sandbox has new events, without blocking.
 type hub struct {
 	mu   sync.Mutex
-	subs map[string]map[*subscriber]bool
+	subs map[string]map[chan struct{}]bool
 }
 
-type subscriber struct{ ch chan struct{} }
-
-func newHub() *hub { return &hub{subs: map[string]map[*subscriber]bool{}} }
+func newHub() *hub { return &hub{subs: map[string]map[chan struct{}]bool{}} }
 
 // Watch returns a channel that receives one coalesced tick after commits that appended events to the sandbox; it is closed when the
 // sandbox's history is purged. Call Watch before reading, to miss nothing. Any number of subscribers; each calls stop when done; stop may
 // be called twice.
-func (s *Store) Watch(id string) (changed <-chan struct{}, stop func()) {
-	sub := &subscriber{ch: make(chan struct{}, 1)}
-	s.hub.add(id, sub)
-	return sub.ch, func() { s.hub.remove(id, sub) }
-}
+func (s *Store) Watch(id string) (changed <-chan struct{}, stop func()) { return s.hub.watch(id) }
 
-func (h *hub) add(id string, sub *subscriber) {
+func (h *hub) watch(id string) (changed <-chan struct{}, stop func()) {
+	sub := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.subs[id] == nil {
-		h.subs[id] = map[*subscriber]bool{}
+		h.subs[id] = map[chan struct{}]bool{}
 	}
 	h.subs[id][sub] = true
+	return sub, func() { h.remove(id, sub) }
 }
 
-func (h *hub) remove(id string, sub *subscriber) {
+func (h *hub) remove(id string, sub chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs[id], sub)
@@ -44,7 +40,7 @@ func (h *hub) tick(id string) {
 	defer h.mu.Unlock()
 	for sub := range h.subs[id] {
 		select {
-		case sub.ch <- struct{}{}:
+		case sub <- struct{}{}:
 		default: // a tick is pending already
 		}
 	}
@@ -54,7 +50,7 @@ func (h *hub) purged(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for sub := range h.subs[id] {
-		close(sub.ch)
+		close(sub)
 	}
 	delete(h.subs, id)
 }
