@@ -172,7 +172,7 @@ func TestOtherFilesAreTold(t *testing.T) {
 		"something else":     {[]byte(strings.Repeat("something else ", 20)), errdefs.IsInvalidArgument},
 		"of a newer program": {newer, errdefs.IsFailedPrecondition},
 		"empty":              {nil, errdefs.IsInvalidArgument},
-		"of no release":      {[]byte("agbox backup\r\n\x1a\n\x00\x00\x00\x01" + strings.Repeat("x", 4000)), errdefs.IsFailedPrecondition},
+		"of no release":      {[]byte("agbox backup\r\n\x1a\n\x00\x00\x00\x01" + strings.Repeat("x", 4000)), errdefs.IsInvalidArgument},
 		"a header only":      {whole[:512], errdefs.IsDataLoss},
 		"without its sum":    {unsummed, errdefs.IsDataLoss},
 		"another archive":    {archiveOf(t, "other"), errdefs.IsInvalidArgument},
