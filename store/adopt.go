@@ -177,3 +177,25 @@ func (t *txn) adoptExec(e Exec) {
 		t.put(prefixExecStatus+e.SandboxID, e.ID, e.End)
 	}
 }
+
+// updateAll runs each fn as a separate request, in order; requests that the writer groups share one transaction. After one cannot be
+// queued, no later one is queued.
+func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
+	errs := make([]error, len(fns))
+	requests := make([]*request, 0, len(fns))
+	for i, fn := range fns {
+		r := newRequest(fn)
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			errs[i] = s.enqueue(ctx, r)
+		}
+		if errs[i] != nil {
+			errs = errs[:i+1]
+			break
+		}
+		requests = append(requests, r)
+	}
+	for i, r := range requests { // the writer answers each, even if ctx has ended
+		errs[i] = <-r.done
+	}
+	return errs
+}

@@ -77,7 +77,9 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 }
 
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
-func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) { return s.agents.watch(id) }
+func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
+	return s.agents.watch(id)
+}
 
 // OnAgentCommit adds a hook as OnCommit does. The store calls it with the ID of each agent whose committed change a pass may act on: its
 // intent, queue, state or removal. A commit of events alone only notifies watchers.

@@ -11,11 +11,7 @@ import (
 
 // RequestDeleteKeepingAgents is RequestDelete, but the sandbox's agents are kept: see Destination for where they move.
 func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		return t.requestDeleteWith(sb, reason, t.keepAgentsOf)
 	})
 }

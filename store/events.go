@@ -140,3 +140,14 @@ func (l loader) endedByOOM(id string, ev *agboxv1.SandboxEvent) bool {
 	var end storev1.ExecEnd
 	return l.execEnd(id, execID, &end) == nil && end.GetOomKilled()
 }
+
+// oomSince reports whether an exec of a sandbox that ended at t or later, by the host's clock, was ended by the OOM killer.
+func (l loader) oomSince(id string, t time.Time) bool {
+	for k := range records(l.tx, prefixExecStatus+id, nil) {
+		var end storev1.ExecEnd
+		if l.execEnd(id, string(k), &end) == nil && end.GetOomKilled() && end.GetEndedAt() >= t.UnixNano() {
+			return true
+		}
+	}
+	return false
+}

@@ -37,6 +37,17 @@ func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (change
 	return updated(ctx, s, fn)
 }
 
+// changeLive is change for a live sandbox. For a DELETED one there is nothing to do.
+func (s *Store) changeLive(ctx context.Context, id string, fn func(*txn, *Sandbox) (bool, error)) (changed bool, err error) {
+	return s.change(ctx, func(t *txn) (bool, error) {
+		sb, err := t.sandbox(id, nil)
+		if err != nil || sb == nil {
+			return false, err
+		}
+		return fn(t, sb)
+	})
+}
+
 // stop requests a stop; the state stays READY or PAUSED.
 func (t *txn) stop(sb *Sandbox, reason string) error {
 	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
@@ -47,11 +58,7 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 // idleFor if the spec has none. Otherwise, or when the idle_ttl is not positive, RequestIdleStop changes nothing. Errors:
 // SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		ttl := idleFor
 		if own := sb.Spec.GetIdleTtl(); own != nil {
 			ttl = own.AsDuration()
@@ -67,11 +74,7 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 // RequestDelete requests the removal of a sandbox and of its agents, except those that move to another one, and releases their names.
 // changed is false when the sandbox is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		return t.requestDelete(sb, reason)
 	})
 }
@@ -83,11 +86,7 @@ const reasonCleanup = "cleanup_ttl"
 // intent, and has been for at least after before m, the time of the caller's decision. See Unswept for a sandbox that failed after its
 // create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		if after <= 0 || !sb.atRest() || m.CheckedAt(t.now).Age(sb.StateChangedAt) < after {
 			return false, nil
 		}

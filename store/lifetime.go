@@ -140,11 +140,7 @@ func timeoutEvent(at int64) *agboxv1.SandboxEvent {
 // deadline had passed at m, the time of the caller's decision. Otherwise it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		at := sb.DeadlineBy(m.CheckedAt(t.now))
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
 			at.IsZero() || at.After(m.Now) {

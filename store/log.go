@@ -149,7 +149,7 @@ func (k *keeper) close() error {
 // run syncs appended transactions within logSyncDelay, and writes a snapshot when one is due.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
-	taken := k.snapshotTime()
+	taken := txlog.SnapshotTime(LogDir(k.s.o.Path)) // zero makes a snapshot due
 	var sync, retry, aged <-chan time.Time
 	failures := uint32(0)
 	for {
@@ -186,16 +186,6 @@ func (k *keeper) run(ctx context.Context) {
 			retry = nil
 		}
 	}
-}
-
-// snapshotTime returns when the newest snapshot was written; zero: there is none.
-func (k *keeper) snapshotTime() (t time.Time) {
-	list, err := txlog.Snapshots(LogDir(k.s.o.Path))
-	if err != nil || len(list) == 0 {
-		return t
-	}
-	t, _ = txlog.SnapshotTime(LogDir(k.s.o.Path), list[0]) // zero makes a snapshot due
-	return t
 }
 
 // due reports whether a snapshot is due: the log is incomplete, large or old.

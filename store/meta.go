@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -40,4 +41,65 @@ func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, er
 func (s *Store) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error {
 	id = proto.CloneOf(id)
 	return s.update(ctx, func(t *txn) error { t.put(bucketMeta, keyEngineIdentity, id); return nil })
+}
+
+// Clock returns the record of the last SetClock; nil if there is none or it does not decode. Errors: ErrUnavailable.
+func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
+	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.ClockRecord, error) {
+		rec := &storev1.ClockRecord{}
+		if get(tx, bucketMeta, []byte(keyClock)) == nil || (loader{tx, s.corrupt.add}).message(bucketMeta, keyClock, "", rec) != nil {
+			return nil, nil
+		}
+		return rec, nil
+	})
+}
+
+// SetClock records the state of the host's clock. Errors: ErrUnavailable.
+func (s *Store) SetClock(ctx context.Context, rec *storev1.ClockRecord) error {
+	rec = proto.CloneOf(rec)
+	return s.update(ctx, func(t *txn) error { t.put(bucketMeta, keyClock, rec); return nil })
+}
+
+// InstanceIDs returns the UUIDs that label our Docker objects: first this store's, then those of former stores. From memory.
+func (s *Store) InstanceIDs() []string { return slices.Clone(*s.instances.Load()) }
+
+// RememberInstances records permanently that objects labelled with these UUIDs are ours too. Errors: ErrUnavailable; ErrDataLoss.
+func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
+	all, err := updated(ctx, s, func(t *txn) (all []string, err error) {
+		var instance storev1.Instance
+		if err := decode(get(t.tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
+			return nil, err
+		}
+		before := len(instance.GetFormer())
+		for _, id := range uuids {
+			if id != "" && id != instance.GetUuid() && !slices.Contains(instance.GetFormer(), id) {
+				instance.Former = append(instance.Former, id)
+			}
+		}
+		all = instancesOf(&instance)
+		if len(instance.GetFormer()) == before {
+			return all, nil
+		}
+		t.put(bucketMeta, keyInstance, &instance)
+		return all, nil
+	})
+	if err == nil {
+		s.instances.Store(&all)
+	}
+	return err
+}
+
+func instancesOf(i *storev1.Instance) []string {
+	return append([]string{i.GetUuid()}, i.GetFormer()...)
+}
+
+// loadFormer loads the UUIDs from the record that loadInstance has validated.
+func (s *Store) loadFormer(tx *bolt.Tx) error {
+	var instance storev1.Instance
+	if err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
+		return err
+	}
+	all := instancesOf(&instance)
+	s.instances.Store(&all)
+	return nil
 }

@@ -143,10 +143,9 @@ func resumed(sb *Sandbox) *storev1.Progress {
 // event. changed is false when that was recorded before, or the intent is no pause. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Demote(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil || !sb.isPaused() && !sb.isPausing() || sb.Desired.GetDemotedAt() != 0 {
-			return false, err
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+		if !sb.isPaused() && !sb.isPausing() || sb.Desired.GetDemotedAt() != 0 {
+			return false, nil
 		}
 		return true, t.demote(sb)
 	})
@@ -175,11 +174,7 @@ func (t *txn) demote(sb *Sandbox) error {
 // was demoted at least after before m, the time of the caller's decision. Otherwise, or when after is not positive, it changes nothing.
 // Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
-		if err != nil || sb == nil {
-			return false, err
-		}
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
 		demoted := sb.Desired.GetDemotedAt()
 		if after <= 0 || demoted == 0 || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
 			return false, nil

@@ -2,12 +2,35 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
+
+// RebuildPending reports whether this file replaced a lost one and its records are not all rebuilt yet: sandboxes and agents missing from
+// it may still exist. It stays true across restarts until RebuildDone. From memory.
+func (s *Store) RebuildPending() bool { return s.rebuilding.Load() }
+
+// RebuildDone records that all recoverable records are adopted. An agent whose execs include a newer process than its own records becomes
+// FAILED, as if it had died with that process. Errors: ErrUnavailable; the rebuild is then still pending.
+func (s *Store) RebuildDone(ctx context.Context) error {
+	if !s.RebuildPending() {
+		return nil
+	}
+	for _, id := range s.LiveAgentIDs() {
+		if err := s.update(ctx, func(t *txn) error { return t.meetProcesses(id) }); err != nil {
+			return fmt.Errorf("meet the processes of agent %s: %w", id, err)
+		}
+	}
+	if err := s.update(ctx, func(t *txn) error { t.delete(bucketMeta, keyRebuild); return nil }); err != nil {
+		return err
+	}
+	s.rebuilding.Store(false)
+	return nil
+}
 
 // Unproven returns the records of the hidden sandboxes: a replay of the log restored them, and their newest changes, such as a stop, may
 // be missing. No other method returns such a sandbox until Adopt has recorded its current state. Errors: ErrUnavailable; ctx's.

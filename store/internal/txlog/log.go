@@ -307,13 +307,6 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Dirty reports whether Sync has anything to sync.
-func (l *Log) Dirty() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.dirty) > 0
-}
-
 // Size returns the size in bytes of the segments after the newest snapshot, and of the snapshot; 0: there is none.
 func (l *Log) Size() (segments, snapshot int64) {
 	l.mu.Lock()

@@ -30,13 +30,17 @@ func Snapshots(dir string) ([]uint32, error) {
 	return list, nil
 }
 
-// SnapshotTime returns the time at which snapshot n was written.
-func SnapshotTime(dir string, n uint32) (time.Time, error) {
-	info, err := os.Stat(filepath.Join(dir, snapshotName(n)))
-	if err != nil {
-		return time.Time{}, err
+// SnapshotTime returns the time at which the newest snapshot was written; zero: there is none.
+func SnapshotTime(dir string) time.Time {
+	list, err := Snapshots(dir)
+	if err != nil || len(list) == 0 {
+		return time.Time{}
 	}
-	return info.ModTime(), nil
+	info, err := os.Stat(filepath.Join(dir, snapshotName(list[0])))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // Replay calls apply with the content of snapshot n and then with every transaction that follows it without a gap, in order, in batches of
