@@ -169,9 +169,22 @@ func (sb *sandbox) exec(id string) *execution {
 	return e
 }
 
+func (r *records) agent(id string) *agent {
+	a := r.agents[id]
+	if a == nil {
+		a = &agent{id: id, prompts: map[uint64]*storev1.AgentPrompt{}, promptIDs: map[string]*storev1.AgentPromptRef{}}
+		r.agents[id] = a
+	}
+	return a
+}
+
 // bucket reads one bucket by the schema in store/buckets.go.
 func (r *records) bucket(name string, b *bolt.Bucket) error {
-	read, id := r.reader(name)
+	kind, owner, owned := strings.Cut(name, ":")
+	if owned {
+		kind += ":"
+	}
+	read := readers[kind]
 	if read == nil {
 		r.report(note, "I1", "bucket "+name, "", "this auditor does not check it")
 		return nil
@@ -181,56 +194,80 @@ func (r *records) bucket(name string, b *bolt.Bucket) error {
 			r.bad("bucket "+name, "it contains a nested bucket")
 			return nil
 		}
-		read(id, k, v)
+		read(r, owner, string(k), v)
 		return nil
 	})
 }
 
-type readFunc func(id string, k, v []byte)
+// readFunc reads one record. owner is what follows the colon in the name of its bucket.
+type readFunc func(r *records, owner, key string, v []byte)
 
-// reader returns the reader for the records of a bucket, and the ID of their owner.
-func (r *records) reader(name string) (read readFunc, id string) {
-	if kind, id, ok := strings.Cut(name, ":"); ok {
-		readers := map[string]readFunc{
-			"events": r.readEvent, "exec-config": r.readExecConfig, "exec-desired": r.readExecDesired, "exec-status": r.readExecEnd,
-			"agent-prompts": r.readPrompt, "agent-prompt-ids": r.readPromptID, "agent-transitions": r.readTransition,
-			"agent-events": r.readAgentEvent,
+// readers are by the name of the bucket, up to the colon if it has one. A reserved ID alone makes no sandbox, exec or agent.
+var readers = map[string]readFunc{
+	"meta": (*records).readMeta,
+
+	"sandbox-ids":        number("sandbox ID", func(r *records, id string, _ uint64) { r.sandboxIDs[id] = true }),
+	"sandbox-config":     message("spec of sandbox", func(r *records, _, id string, m *agboxv1.CreateSpec) { r.sandbox(id).spec = m }),
+	"sandbox-desired":    message("intent of sandbox", func(r *records, _, id string, m *storev1.Desired) { r.sandbox(id).desired = m }),
+	"sandbox-progress":   message("progress of sandbox", func(r *records, _, id string, m *storev1.Progress) { r.sandbox(id).progress = m }),
+	"sandbox-names":      message("name", func(r *records, _, name string, m *storev1.NameRef) { r.names[name] = m.GetSandboxId() }),
+	"sandbox-given-up":   message("confirmation of sandbox", func(*records, string, string, *storev1.GivenUp) {}),
+	"sandbox-state":      number("state of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).stateSeq = n }),
+	"sandbox-trimmed":    number("trimmed events of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).trimmed = n }),
+	"sandbox-deleted-at": number("deletion of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).deletedAt = max(1, int64(n)) }),
+	"sandbox-unswept":    number("mark of unswept sandbox", func(r *records, id string, _ uint64) { r.unswept[id] = true }),
+	"sandbox-unproven":   func(r *records, _, id string, _ []byte) { r.hidden[id] = true },
+	"events:":            (*records).readEvent,
+
+	"exec-ids":      number("exec ID", func(r *records, id string, _ uint64) { r.execIDs[id] = true }),
+	"exec-refs":     message("reference to exec", func(r *records, _, id string, m *storev1.ExecRef) { r.execRefs[id] = m.GetSandboxId() }),
+	"exec-config:":  message("exec", func(r *records, sb, id string, m *agboxv1.CreateExecRequest) { r.sandbox(sb).exec(id).request = m }),
+	"exec-desired:": message("intent of exec", func(r *records, sb, id string, m *storev1.ExecDesired) { r.sandbox(sb).exec(id).desired = m }),
+	"exec-status:":  message("end of exec", func(r *records, sb, id string, m *storev1.ExecEnd) { r.sandbox(sb).exec(id).end = m }),
+
+	"agent-ids":         number("agent ID", func(r *records, id string, _ uint64) { r.agentIDs[id] = true }),
+	"agent-config":      message("spec of agent", func(r *records, _, id string, m *agboxv1.AgentSpec) { r.agent(id).spec = m }),
+	"agent-desired":     message("intent of agent", func(r *records, _, id string, m *storev1.AgentDesired) { r.agent(id).desired = m }),
+	"agent-status":      message("status of agent", func(r *records, _, id string, m *storev1.AgentStatus) { r.agent(id).status = m }),
+	"agent-position":    message("position of agent", func(r *records, _, id string, m *storev1.AgentPosition) { r.agent(id).position = m }),
+	"agent-prompt-ids:": (*records).readPromptID,
+	"agent-prompts:":    numbered("a prompt of agent", func(a *agent, n uint64, m *storev1.AgentPrompt) { a.prompts[n] = m }),
+	"agent-transitions:": numbered("a transition of agent", func(a *agent, n uint64, m *agboxv1.AgentTransition) {
+		a.transitions = append(a.transitions, keyed[*agboxv1.AgentTransition]{n, m})
+	}),
+	"agent-events:": numbered("an event of agent", func(a *agent, n uint64, m *agboxv1.AgentEvent) {
+		a.events = append(a.events, keyed[*agboxv1.AgentEvent]{n, m})
+	}),
+}
+
+// message returns a reader of messages by ID: keep gets each that decodes.
+func message[M any, P interface {
+	*M
+	proto.Message
+}](what string, keep func(r *records, owner, id string, m P)) readFunc {
+	return func(r *records, owner, id string, v []byte) {
+		if m := P(new(M)); r.decode(what+" "+id, v, m) {
+			keep(r, owner, id, m)
 		}
-		return readers[kind], id
 	}
-	readers := map[string]readFunc{
-		"meta":             r.readMeta,
-		"sandbox-ids":      func(_ string, k, v []byte) { r.reserve(r.sandboxIDs, "sandbox", k, v) },
-		"exec-ids":         func(_ string, k, v []byte) { r.reserve(r.execIDs, "exec", k, v) },
-		"agent-ids":        r.readAgentID,
-		"sandbox-names":    r.readName,
-		"exec-refs":        r.readExecRef,
-		"sandbox-config":   func(_ string, k, v []byte) { r.into(&r.sandbox(string(k)).spec, "spec of sandbox "+string(k), v) },
-		"sandbox-desired":  r.readDesired,
-		"sandbox-progress": r.readProgress,
-		"sandbox-state": func(_ string, k, v []byte) {
-			r.sandbox(string(k)).stateSeq = r.number("state of sandbox "+string(k), v)
-		},
-		"sandbox-trimmed": func(_ string, k, v []byte) {
-			r.sandbox(string(k)).trimmed = r.number("trimmed events of sandbox "+string(k), v)
-		},
-		"sandbox-deleted-at": func(_ string, k, v []byte) {
-			r.sandbox(string(k)).deletedAt = max(1, int64(r.number("deletion of sandbox "+string(k), v)))
-		},
-		"sandbox-unswept": func(_ string, k, v []byte) {
-			r.unswept[string(k)] = true
-			r.number("mark of unswept sandbox "+string(k), v)
-		},
-		"sandbox-unproven": func(_ string, k, _ []byte) { r.hidden[string(k)] = true },
-		"sandbox-given-up": func(_ string, k, v []byte) {
-			r.decode("confirmation of sandbox "+string(k), v, &storev1.GivenUp{})
-		},
-		"agent-config":   r.readAgentConfig,
-		"agent-desired":  r.readAgentDesired,
-		"agent-status":   r.readAgentStatus,
-		"agent-position": r.readAgentPosition,
+}
+
+// numbered returns a reader of an agent's messages by number.
+func numbered[M any, P interface {
+	*M
+	proto.Message
+}](what string, keep func(a *agent, n uint64, m P)) readFunc {
+	return func(r *records, id, key string, v []byte) {
+		a, m := r.agent(id), P(new(M))
+		if r.decode(what+" "+id, v, m) {
+			keep(a, r.number("key of "+what+" "+id, key), m)
+		}
 	}
-	return readers[name], ""
+}
+
+// number returns a reader of fixed-width integers by ID.
+func number(what string, keep func(r *records, id string, n uint64)) readFunc {
+	return func(r *records, _, id string, v []byte) { keep(r, id, r.number(what+" "+id, string(v))) }
 }
 
 // decode decodes a message; a failure is a finding.
@@ -242,29 +279,17 @@ func (r *records) decode(object string, v []byte, m proto.Message) bool {
 	return true
 }
 
-func (r *records) into(to **agboxv1.CreateSpec, object string, v []byte) {
-	m := &agboxv1.CreateSpec{}
-	if r.decode(object, v, m) {
-		*to = m
-	}
-}
-
 // number decodes a fixed-width integer.
-func (r *records) number(object string, v []byte) uint64 {
+func (r *records) number(object, v string) uint64 {
 	if len(v) != 8 {
 		r.bad(object, "the integer has %d bytes", len(v))
 		return 0
 	}
-	return binary.BigEndian.Uint64(v)
+	return binary.BigEndian.Uint64([]byte(v))
 }
 
-func (r *records) reserve(ids map[string]bool, kind string, k, v []byte) {
-	ids[string(k)] = true
-	r.number(kind+" ID "+string(k), v)
-}
-
-func (r *records) readMeta(_ string, k, v []byte) {
-	switch string(k) {
+func (r *records) readMeta(_, key string, v []byte) {
+	switch key {
 	case "instance":
 		r.decode("instance", v, r.instance)
 	case "rebuild":
@@ -272,128 +297,18 @@ func (r *records) readMeta(_ string, k, v []byte) {
 	}
 }
 
-func (r *records) readName(_ string, k, v []byte) {
-	var ref storev1.NameRef
-	if r.decode("name "+string(k), v, &ref) {
-		r.names[string(k)] = ref.GetSandboxId()
-	}
-}
-
-func (r *records) readExecRef(_ string, k, v []byte) {
-	var ref storev1.ExecRef
-	if r.decode("reference to exec "+string(k), v, &ref) {
-		r.execRefs[string(k)] = ref.GetSandboxId()
-	}
-}
-
-func (r *records) readDesired(_ string, k, v []byte) {
-	m := &storev1.Desired{}
-	if r.decode("intent of sandbox "+string(k), v, m) {
-		r.sandbox(string(k)).desired = m
-	}
-}
-
-func (r *records) readProgress(_ string, k, v []byte) {
-	m := &storev1.Progress{}
-	if r.decode("progress of sandbox "+string(k), v, m) {
-		r.sandbox(string(k)).progress = m
-	}
-}
-
-func (r *records) readEvent(id string, k, v []byte) {
+func (r *records) readEvent(id, key string, v []byte) {
 	m := &agboxv1.SandboxEvent{}
-	seq := r.number("key of an event of sandbox "+id, k)
+	seq := r.number("key of an event of sandbox "+id, key)
 	if r.decode(fmt.Sprintf("event %d of sandbox %s", seq, id), v, m) {
 		sb := r.sandbox(id)
 		sb.events = append(sb.events, event{seq, m})
 	}
 }
 
-func (r *records) readExecConfig(id string, k, v []byte) {
-	m := &agboxv1.CreateExecRequest{}
-	if r.decode("exec "+string(k), v, m) {
-		r.sandbox(id).exec(string(k)).request = m
-	}
-}
-
-func (r *records) readExecDesired(id string, k, v []byte) {
-	m := &storev1.ExecDesired{}
-	if r.decode("intent of exec "+string(k), v, m) {
-		r.sandbox(id).exec(string(k)).desired = m
-	}
-}
-
-func (r *records) readExecEnd(id string, k, v []byte) {
-	m := &storev1.ExecEnd{}
-	if r.decode("end of exec "+string(k), v, m) {
-		r.sandbox(id).exec(string(k)).end = m
-	}
-}
-
-func (r *records) agent(id string) *agent {
-	a := r.agents[id]
-	if a == nil {
-		a = &agent{id: id, prompts: map[uint64]*storev1.AgentPrompt{}, promptIDs: map[string]*storev1.AgentPromptRef{}}
-		r.agents[id] = a
-	}
-	return a
-}
-
-// readAgentID: a reservation alone makes no agent.
-func (r *records) readAgentID(_ string, k, v []byte) { r.reserve(r.agentIDs, "agent", k, v) }
-
-func (r *records) readAgentConfig(_ string, k, v []byte) {
-	a, m := r.agent(string(k)), &agboxv1.AgentSpec{}
-	if r.decode("spec of agent "+a.id, v, m) {
-		a.spec = m
-	}
-}
-
-func (r *records) readAgentDesired(_ string, k, v []byte) {
-	a, m := r.agent(string(k)), &storev1.AgentDesired{}
-	if r.decode("intent of agent "+a.id, v, m) {
-		a.desired = m
-	}
-}
-
-func (r *records) readAgentStatus(_ string, k, v []byte) {
-	a, m := r.agent(string(k)), &storev1.AgentStatus{}
-	if r.decode("status of agent "+a.id, v, m) {
-		a.status = m
-	}
-}
-
-func (r *records) readAgentPosition(_ string, k, v []byte) {
-	a, m := r.agent(string(k)), &storev1.AgentPosition{}
-	if r.decode("position of agent "+a.id, v, m) {
-		a.position = m
-	}
-}
-
-func (r *records) readPrompt(id string, k, v []byte) {
-	a, m := r.agent(id), &storev1.AgentPrompt{}
-	if r.decode("a prompt of agent "+id, v, m) {
-		a.prompts[r.number("key of a prompt of agent "+id, k)] = m
-	}
-}
-
-func (r *records) readPromptID(id string, k, v []byte) {
+func (r *records) readPromptID(id, key string, v []byte) {
 	a, m := r.agent(id), &storev1.AgentPromptRef{}
-	if r.decode("prompt ID "+string(k)+" of agent "+id, v, m) {
-		a.promptIDs[string(k)] = m
-	}
-}
-
-func (r *records) readTransition(id string, k, v []byte) {
-	a, m := r.agent(id), &agboxv1.AgentTransition{}
-	if r.decode("a transition of agent "+id, v, m) {
-		a.transitions = append(a.transitions, keyed[*agboxv1.AgentTransition]{r.number("key of a transition of agent "+id, k), m})
-	}
-}
-
-func (r *records) readAgentEvent(id string, k, v []byte) {
-	a, m := r.agent(id), &agboxv1.AgentEvent{}
-	if r.decode("an event of agent "+id, v, m) {
-		a.events = append(a.events, keyed[*agboxv1.AgentEvent]{r.number("key of an event of agent "+id, k), m})
+	if r.decode("prompt ID "+key+" of agent "+id, v, m) {
+		a.promptIDs[key] = m
 	}
 }
