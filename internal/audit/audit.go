@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 )
@@ -62,14 +63,15 @@ func Run(ctx context.Context, site Site, source Source, o Options) (Report, erro
 			return Report{}, err
 		}
 		now := time.Now()
-		found := judge(facts)
-		r, waiting := settle(found, seen, now, o.Patience, facts.running)
+		r, waiting := settle(judge(facts), seen, now, o.Patience, facts.running)
 		r.Counts = facts.counts()
 		if !waiting || now.Sub(start) >= o.Deadline {
 			return r, nil
 		}
-		if err := sleep(ctx, o.Interval); err != nil {
-			return Report{}, err
+		select {
+		case <-ctx.Done():
+			return Report{}, context.Cause(ctx)
+		case <-time.After(o.Interval):
 		}
 	}
 }
@@ -109,23 +111,8 @@ func settle(found []Finding, seen map[string]sighting, now time.Time, patience t
 		r.Warnings = append(r.Warnings, f)
 		waiting = true
 	}
-	for key := range seen {
-		if !present[key] {
-			delete(seen, key)
-		}
-	}
+	maps.DeleteFunc(seen, func(key string, _ sighting) bool { return !present[key] })
 	return r, waiting
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // facts is the data of one round.

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"slices"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -47,13 +48,18 @@ func (a *auditor) inDocker(sb *sandbox) {
 			a.readyInDocker(sb, p)
 		}
 	case stopped:
-		a.stoppedInDocker(sb, p)
+		a.noneAlive(sb, p, "I15", "STOPPED", container.alive)
+		a.primaryExists(sb, p, "I15", "STOPPED")
 	case paused:
 		if want == wantPause {
 			a.pausedInDocker(sb, p)
 		}
 	case failed:
-		a.failedInDocker(sb, p)
+		if failedByCreate(sb) {
+			a.nothingInDocker(sb, "I17", "its create FAILED", p)
+		} else {
+			a.noneAlive(sb, p, "I17", "FAILED", container.alive)
+		}
 	case deleted:
 		a.nothingInDocker(sb, "I18", "it is DELETED", p)
 	}
@@ -100,40 +106,25 @@ func (a *auditor) serviceInDocker(sb *sandbox, s *agboxv1.ServiceSpec, p parts) 
 	a.report(flux, "I14", sandboxName(sb), sb.stamp(), "service %s is reported READY, and its container does not run", s.GetName())
 }
 
-// stoppedInDocker checks I15.
-func (a *auditor) stoppedInDocker(sb *sandbox, p parts) {
-	for _, c := range p.containers() {
-		if c.alive() {
-			a.report(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and container %s is %s", c.name(), c.State)
-		}
-	}
-	if len(p.primaries) == 0 {
-		a.report(flux, "I15", sandboxName(sb), sb.stamp(), "it is STOPPED, and its primary container is gone")
-	}
-}
-
 // pausedInDocker checks I16.
 func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
+	demoted := sb.desired.GetDemotedAt() != 0
+	is := fmt.Sprintf("PAUSED (demoted: %t)", demoted)
+	a.noneAlive(sb, p, "I16", is, func(c container) bool { return c.alive() && (!c.frozen() || demoted) })
+	a.primaryExists(sb, p, "I16", "PAUSED")
+}
+
+func (a *auditor) noneAlive(sb *sandbox, p parts, invariant, is string, alive func(container) bool) {
 	for _, c := range p.containers() {
-		if c.alive() && (!c.frozen() || sb.desired.GetDemotedAt() != 0) {
-			a.report(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED (demoted: %t), and container %s is %s", sb.desired.GetDemotedAt() != 0, c.name(), c.State)
+		if alive(c) {
+			a.report(flux, invariant, sandboxName(sb), sb.stamp(), "it is %s, and container %s is %s", is, c.name(), c.State)
 		}
-	}
-	if len(p.primaries) == 0 {
-		a.report(flux, "I16", sandboxName(sb), sb.stamp(), "it is PAUSED, and its primary container is gone")
 	}
 }
 
-// failedInDocker checks I17: a failed create leaves nothing; otherwise nothing runs.
-func (a *auditor) failedInDocker(sb *sandbox, p parts) {
-	if failedByCreate(sb) {
-		a.nothingInDocker(sb, "I17", "its create FAILED", p)
-		return
-	}
-	for _, c := range p.containers() {
-		if c.alive() {
-			a.report(flux, "I17", sandboxName(sb), sb.stamp(), "it is FAILED, and container %s is %s", c.name(), c.State)
-		}
+func (a *auditor) primaryExists(sb *sandbox, p parts, invariant, is string) {
+	if len(p.primaries) == 0 {
+		a.report(flux, invariant, sandboxName(sb), sb.stamp(), "it is %s, and its primary container is gone", is)
 	}
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,22 +81,22 @@ const (
 // shares no client with the controller.
 func listWorld(ctx context.Context, host string, instances []string) (world, error) {
 	var w world
-	e, err := newEngine(host)
+	engine, err := newEngine(host)
 	if err != nil {
 		return w, err
 	}
-	defer e.http.CloseIdleConnections()
+	defer engine.CloseIdleConnections()
 	for _, id := range instances {
 		filter, err := json.Marshal(map[string][]string{"label": {labelInstance + "=" + id}})
 		if err != nil {
 			return w, err
 		}
 		var cs []container
-		if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filter)}}, &cs); err != nil {
+		if err := get(ctx, engine, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filter)}}, &cs); err != nil {
 			return w, err
 		}
 		var ns []network
-		if err := e.get(ctx, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
+		if err := get(ctx, engine, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
 			return w, err
 		}
 		w.containers, w.networks = append(w.containers, cs...), append(w.networks, ns...)
@@ -103,41 +104,26 @@ func listWorld(ctx context.Context, host string, instances []string) (world, err
 	return w, nil
 }
 
-type engine struct {
-	base string
-	http *http.Client
-}
-
-func newEngine(host string) (*engine, error) {
-	if host == "" {
-		host = defaultEngine
-	}
-	kind, addr, ok := strings.Cut(host, "://")
+// newEngine returns a client whose requests all go to host.
+func newEngine(host string) (*http.Client, error) {
+	kind, addr, ok := strings.Cut(cmp.Or(host, defaultEngine), "://")
 	if !ok || kind != "unix" && kind != "tcp" {
 		return nil, fmt.Errorf("engine address %q: want unix:///path or tcp://host:port", host)
 	}
-	e := &engine{base: "http://engine"}
-	if kind == "tcp" {
-		e.base = "http://" + addr
-	}
-	var d net.Dialer
-	e.http = &http.Client{Timeout: engineTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, tcp string) (net.Conn, error) {
-			if kind == "unix" {
-				return d.DialContext(ctx, "unix", addr)
-			}
-			return d.DialContext(ctx, network, tcp)
+	return &http.Client{Timeout: engineTimeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, kind, addr)
 		},
-	}}
-	return e, nil
+	}}, nil
 }
 
-func (e *engine) get(ctx context.Context, path string, query url.Values, to any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+path+"?"+query.Encode(), http.NoBody)
+func get(ctx context.Context, engine *http.Client, path string, query url.Values, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := e.http.Do(req)
+	resp, err := engine.Do(req)
 	if err != nil {
 		return err
 	}

@@ -142,12 +142,8 @@ func readLogDir(path string) (*logDir, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // opened read-only
-	dir, err := root.Open(".")
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
-		return nil, err
-	}
-	entries, err := dir.ReadDir(-1)
-	if err = errors.Join(err, dir.Close()); err != nil {
 		return nil, err
 	}
 	d := &logDir{
@@ -236,13 +232,18 @@ func readJournal(root *os.Root, id string) (journalFile, error) {
 	return decodeJournal(root, id)
 }
 
-func decodeJournal(root *os.Root, id string) (journalFile, error) {
-	f, err := openRegular(root, id+suffixJournal)
+// readRegular reads a regular file, up to one byte more than maxJournalBytes.
+func readRegular(root *os.Root, name string) ([]byte, error) {
+	f, err := openRegular(root, name)
 	if err != nil {
-		return journalFile{}, err
+		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
+	return io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
+}
+
+func decodeJournal(root *os.Root, id string) (journalFile, error) {
+	data, err := readRegular(root, id+suffixJournal)
 	if err != nil {
 		return journalFile{}, err
 	}

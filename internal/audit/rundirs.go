@@ -1,8 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"strings"
@@ -50,12 +54,7 @@ func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 	if info, err := root.Lstat(dir); err != nil || !info.IsDir() {
 		return sizes, nil // counts as empty
 	}
-	f, err := root.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	entries, err := f.ReadDir(-1)
+	entries, err := fs.ReadDir(root.FS(), dir)
 	if err != nil {
 		return nil, err
 	}
@@ -69,4 +68,43 @@ func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 		}
 	}
 	return sizes, nil
+}
+
+// privateRun is agboxd's record of a container whose locks are not visible to the host: its run, as in journals, and its process.
+type privateRun struct {
+	Run     string `json:"run"`
+	Process struct {
+		Pid   int    `json:"pid"`
+		Start string `json:"start"` // clock ticks since the host's boot
+	} `json:"process"`
+}
+
+// readPrivateRun returns nil when there is none.
+func readPrivateRun(root *os.Root) (*privateRun, error) {
+	data, err := readRegular(root, "ctl/exec/private")
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r privateRun
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read ctl/exec/private: %w", err)
+	}
+	return &r, nil
+}
+
+// hides reports whether a journal belongs to a live run whose locks are not visible to the host.
+func (d *runDir) hides(j journalFile) bool {
+	if d == nil || d.private == nil || d.private.Run != j.Run {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.private.Process.Pid))
+	if err != nil {
+		return false
+	}
+	// After the name in parentheses: the state, 18 fields, and the start time.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(fields) > 19 && string(fields[0]) != "Z" && string(fields[19]) == d.private.Process.Start
 }
