@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/store"
@@ -59,6 +61,13 @@ func (d *daemon) start() {
 	d.must(err)
 	server := server.New(server.Deps{
 		Store: st, Logger: slog.New(slog.DiscardHandler), Logs: func(string, string) (string, string) { return "", "" },
+		Status: func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
+		MainLogs: func(string) (string, string) { return "", "" }, Nameless: func(string) bool { return false },
+		Ports:         func(string) []*agboxv1.PublishedPort { return nil },
+		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
+		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Engine: func() string { return "" }, Now: time.Now,
+		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 		Observe: func(method string, _ codes.Code, _ time.Duration) {
 			if d.onRead != nil && method == agboxv1.SandboxService_GetSandbox_FullMethodName {
 				d.onRead()

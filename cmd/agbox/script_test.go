@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
@@ -139,6 +140,9 @@ func (w *world) start() error {
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl},
+		Nameless: execs.Nameless, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
+		Observe: func(string, codes.Code, time.Duration) {},
 		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup

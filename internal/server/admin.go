@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 
-	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // ConfirmEngine implements agbox.v1.AdminService. A server that stops does not wait for it.
 func (s *Server) ConfirmEngine(ctx context.Context, _ *agboxv1.ConfirmEngineRequest) (*agboxv1.ConfirmEngineResponse, error) {
-	if s.deps.ConfirmEngine == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {

@@ -23,9 +23,6 @@ const (
 
 // Backup implements agbox.v1.AdminService.
 func (s *Server) Backup(req *agboxv1.BackupRequest, stream grpc.ServerStreamingServer[agboxv1.BackupChunk]) error {
-	if s.deps.Backup == nil {
-		return errdefs.ErrUnavailable
-	}
 	if s.backups.Add(1) > maxBackups {
 		s.backups.Add(-1)
 		return &store.Refusal{Reason: "BACKUP_BUSY", Class: errdefs.ErrUnavailable, Message: "other backups are being made; try again when they are done"}

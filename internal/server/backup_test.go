@@ -76,9 +76,6 @@ func TestRefusedBackups(t *testing.T) {
 	f := newFixture(t, backingUp(func(context.Context, io.Writer, bool) error { return noRoom }))
 	_, err := f.receive(t.Context())
 	refused(t, err, codes.Unavailable, "BACKUP_NO_SPACE", "make room", nil)
-	if _, err := newFixture(t).receive(t.Context()); status.Code(err) != codes.Unavailable {
-		t.Errorf("without a maker: %v", err)
-	}
 }
 
 // TestBackupsThatNobodyReadsAreBounded: each keeps a copy of the database.

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"os"
 	"slices"
 
 	"github.com/google/uuid"
@@ -88,7 +89,7 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
 	broken := hostfiles.CheckMounts(spec.GetMounts())
 	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
-	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, s.deps.Getenv)
+	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, os.Getenv)
 	rules := s.deps.Rules()
 	broken = append(broken, missing...)
 	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/genproto/googleapis/rpc/code"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -17,9 +16,6 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 	if err := validate.Drain(req).Err(); err != nil {
 		return nil, err
 	}
-	if s.deps.Drainer == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	status, err := s.deps.Drainer.Drain(ctx, req)
 	if err != nil {
 		return nil, err
@@ -29,9 +25,6 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 
 // Undrain implements agbox.v1.AdminService.
 func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
-	if s.deps.Drainer == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	err := s.deps.Drainer.Undrain(ctx)
 	var refusal *store.Refusal
 	if errors.As(err, &refusal) && refusal.Reason == reasonDrainState {
@@ -45,9 +38,6 @@ func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agbox
 
 // GetDrainStatus implements agbox.v1.AdminService.
 func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest) (*agboxv1.GetDrainStatusResponse, error) {
-	if s.deps.Drainer == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
 }
 

@@ -60,11 +60,3 @@ func TestDrainGoesToTheDrainer(t *testing.T) {
 		t.Errorf("got %v, %v", status, err)
 	}
 }
-
-func TestWithoutADrainerNothingDrains(t *testing.T) {
-	f := newFixture(t)
-	_, err := f.admin.Drain(t.Context(), &agboxv1.DrainRequest{})
-	if got := errorInfo(err).GetReason(); got != "UNAVAILABLE" {
-		t.Errorf("got %s: %v", got, err)
-	}
-}

@@ -16,17 +16,11 @@ func (s *Server) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agb
 	case req.GetAgentId() != "":
 		return s.explainAgent(ctx, req.GetAgentId())
 	}
-	if s.deps.Explain == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	return s.deps.Explain(ctx, req.GetSandboxId())
 }
 
 // explainAgent prefers an ID to the same name, like GetAgent.
 func (s *Server) explainAgent(ctx context.Context, ref string) (*agboxv1.ExplainResponse, error) {
-	if s.deps.ExplainAgent == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	a, err := s.deps.Store.Agent(ctx, ref)
 	if errdefs.IsNotFound(err) {
 		a, err = s.deps.Store.AgentByName(ctx, ref)

@@ -51,16 +51,6 @@ func TestExplainAndGarbageAreHandedOn(t *testing.T) {
 	}
 }
 
-func TestADaemonWithoutAControllerExplainsNothing(t *testing.T) {
-	f := newFixture(t)
-	if _, err := f.admin.Explain(t.Context(), &agboxv1.ExplainRequest{SandboxId: "box-1"}); status.Code(err) != codes.Unavailable {
-		t.Error(err)
-	}
-	if _, err := f.admin.CollectGarbage(t.Context(), &agboxv1.CollectGarbageRequest{}); status.Code(err) != codes.Unavailable {
-		t.Error(err)
-	}
-}
-
 func TestAnAgentIsExplainedByIDOrName(t *testing.T) {
 	f := newAgents(t, func(d *server.Deps) {
 		d.ExplainAgent = func(_ context.Context, id string) (*agboxv1.ExplainResponse, error) {

@@ -3,16 +3,12 @@ package server
 import (
 	"context"
 
-	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // CollectGarbage implements agbox.v1.AdminService.
 func (s *Server) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) (*agboxv1.CollectGarbageResponse, error) {
-	if s.deps.CollectGarbage == nil {
-		return nil, errdefs.ErrUnavailable
-	}
 	items, err := s.deps.CollectGarbage(ctx, req)
 	if err != nil {
 		return nil, err

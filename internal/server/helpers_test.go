@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/store"
 )
@@ -50,6 +52,13 @@ func newFixture(t testing.TB, change ...func(*server.Deps)) *fixture {
 			return "/logs/" + sandboxID + "/" + execID + ".out", "/logs/" + sandboxID + "/" + execID + ".err"
 		},
 		Observe: f.observe,
+		Status:  func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
+		MainLogs: func(string) (string, string) { return "", "" }, Nameless: func(string) bool { return false },
+		Ports:         func(string) []*agboxv1.PublishedPort { return nil },
+		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
+		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Engine: func() string { return "" }, Now: time.Now,
+		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 	}
 	for _, fn := range change {
 		fn(&deps)

@@ -40,15 +40,14 @@ func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.S
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.
 func (s *Server) call(method string, run func() error) error {
 	start := time.Now()
-	err := s.toStatus(method, s.recovered(method, func() error { return s.gated(method, run) }))
+	err := s.toStatus(method, recovered(func() error { return s.gated(method, run) }))
 	s.deps.Observe(method, status.Code(err), time.Since(start))
 	return err
 }
 
-func (s *Server) recovered(method string, run func() error) (err error) {
+func recovered(run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.deps.OnPanic(method)
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()

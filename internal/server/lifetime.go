@@ -53,7 +53,7 @@ const recoverLook = 2 * time.Second
 // recoverSandbox refuses a sandbox with a missing container. If the engine does not answer, it accepts the request, and the reconciler
 // checks it.
 func (s *Server) recoverSandbox(ctx context.Context, was store.Sandbox) error {
-	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && s.deps.Explain != nil {
+	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		look, cancel := context.WithTimeout(ctx, recoverLook)
 		defer cancel()
 		if e, err := s.deps.Explain(look, was.ID); err == nil && e.GetResumeRefusal() != "" {

@@ -44,8 +44,9 @@ func TestASocketThatAToolNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			var policy mountpolicy.Policy
+			t.Setenv("SSH_AUTH_SOCK", sock)
 			f := newFixture(t, func(d *server.Deps) {
-				d.Home, d.Getenv = home, func(string) string { return sock }
+				d.Home = home
 				d.Rules = func() server.Rules { return server.Rules{Mounts: policy} }
 			})
 			try := func(spec *agboxv1.CreateSpec) error {

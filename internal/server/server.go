@@ -52,7 +52,7 @@ type Server struct {
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{deps: d.withDefaults(), stopping: make(chan struct{}), reading: make(chan struct{}, readers), gate: newGate()}
+	s := &Server{deps: d, stopping: make(chan struct{}), reading: make(chan struct{}, readers), gate: newGate()}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),

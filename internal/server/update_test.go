@@ -145,8 +145,9 @@ func TestUpdateRefusals(t *testing.T) {
 // Each stage of a create tells of all that is wrong, and what is stored is the spec in its one form.
 func TestCreateChecksInStages(t *testing.T) {
 	home := t.TempDir()
+	t.Setenv("SSH_AUTH_SOCK", "")
 	f := newFixture(t, func(d *server.Deps) {
-		d.Home, d.Getenv = home, func(string) string { return "" }
+		d.Home = home
 		d.EngineRefuses = func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors {
 			return validate.Errors{{Field: "gpus", Message: "gpus: none here"}, {Field: "runtime", Message: "runtime: unknown"}}
 		}
@@ -172,10 +173,8 @@ func TestCreateChecksInStages(t *testing.T) {
 
 func TestCreateStoresTheNormalizedSpecAndItsTools(t *testing.T) {
 	home := t.TempDir()
-	f := newFixture(t, func(d *server.Deps) {
-		d.Home = home
-		d.Getenv = func(name string) string { return map[string]string{"SSH_AUTH_SOCK": home + "/agent"}[name] }
-	})
+	t.Setenv("SSH_AUTH_SOCK", home+"/agent")
+	f := newFixture(t, func(d *server.Deps) { d.Home = home })
 	for _, dir := range []string{"dotfiles", ".config/gh"} {
 		f.must(os.MkdirAll(filepath.Join(home, dir), 0o700))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/agbox/agbox/controller"
@@ -101,7 +102,10 @@ func (d *fakeDaemon) start() {
 	})
 	server := server.New(server.Deps{
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus,
+		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
+		Nameless: execs.Nameless, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
+		Observe: func(string, codes.Code, time.Duration) {},
 		Version: "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup
