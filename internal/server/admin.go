@@ -4,24 +4,91 @@ import (
 	"context"
 	"errors"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/code"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
 )
 
 // ConfirmEngine implements agbox.v1.AdminService. A server that stops does not wait for it.
-func (s *Server) ConfirmEngine(ctx context.Context, _ *agboxv1.ConfirmEngineRequest) (*agboxv1.ConfirmEngineResponse, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-s.stopping:
-			cancel(errStopping)
-		case <-ctx.Done():
-		}
-	}()
-	resp, err := s.deps.ConfirmEngine(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
-		return nil, errStopping
-	}
+func (s *Server) ConfirmEngine(ctx context.Context, _ *agboxv1.ConfirmEngineRequest) (resp *agboxv1.ConfirmEngineResponse, err error) {
+	err = s.whileServing(ctx, func(ctx context.Context) error {
+		resp, err = s.deps.ConfirmEngine(ctx)
+		return err
+	})
 	return resp, err
 }
+
+// CollectGarbage implements agbox.v1.AdminService.
+func (s *Server) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) (*agboxv1.CollectGarbageResponse, error) {
+	items, err := s.deps.CollectGarbage(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.CollectGarbageResponse{Items: items}, nil
+}
+
+// Explain implements agbox.v1.AdminService.
+func (s *Server) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agboxv1.ExplainResponse, error) {
+	switch {
+	case (req.GetSandboxId() == "") == (req.GetAgentId() == ""):
+		return nil, invalid("sandbox_id", "exactly one of sandbox_id and agent_id is required")
+	case req.GetSandboxId() != "":
+		return s.deps.Explain(ctx, req.GetSandboxId())
+	}
+	a, err := s.agentOf(ctx, req.GetAgentId())
+	if err != nil && !errdefs.IsDataLoss(err) { // damaged records are explained too
+		return nil, err
+	}
+	return s.deps.ExplainAgent(ctx, a.ID)
+}
+
+// Drain implements agbox.v1.AdminService. It does not wait for the end of the drain.
+func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainResponse, error) {
+	if err := validate.Drain(req).Err(); err != nil {
+		return nil, err
+	}
+	status, err := s.deps.Drainer.Drain(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.DrainResponse{Status: status}, nil
+}
+
+// Undrain implements agbox.v1.AdminService.
+func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
+	err := s.deps.Drainer.Undrain(ctx)
+	var refusal *store.Refusal
+	if errors.As(err, &refusal) && refusal.Reason == reasonDrainState {
+		return &agboxv1.UndrainResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.UndrainResponse{Changed: true}, nil
+}
+
+// GetDrainStatus implements agbox.v1.AdminService.
+func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest) (*agboxv1.GetDrainStatusResponse, error) {
+	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
+}
+
+// reasonDrainState is the reason of a Drain during a drain, and of an Undrain without one.
+const reasonDrainState = "DRAIN_INVALID_STATE"
+
+// stoppingReason returns the text and the reason of the status with which streams end.
+func (s *Server) stoppingReason() (reason, message string) {
+	d := s.deps.Store.Drain()
+	switch {
+	case d == nil:
+		return code.Code_UNAVAILABLE.String(), errStopping.Error()
+	case d.GetReason() != "":
+		return reasonDraining, "agboxd is draining and stopping: " + d.GetReason()
+	}
+	return reasonDraining, "agboxd is draining and stopping"
+}
+
+// reasonDraining is of the UNAVAILABLE that ends streams when the daemon stops behind a drain.
+const reasonDraining = "DRAINING"

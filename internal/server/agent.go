@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/containerd/errdefs"
@@ -22,17 +23,13 @@ func (s *Server) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentReques
 	if spec.SandboxId, err = s.sandboxOf(ctx, spec.GetSandboxId()); err != nil {
 		return nil, err
 	}
-	id := req.GetAgentId()
-	if id == "" {
-		id = uuid.NewString()
-	}
+	id := cmp.Or(req.GetAgentId(), uuid.NewString())
+	a := plannedAgent(id, req.GetName(), spec)
 	if req.GetDryRun() {
-		if err := s.deps.Store.CheckCreateAgent(ctx, id, req.GetName(), spec); err != nil {
-			return nil, err
-		}
-		return &agboxv1.CreateAgentResponse{Agent: s.agentHandle(plannedAgent(id, req.GetName(), spec), true)}, nil
+		err = s.deps.Store.CheckCreateAgent(ctx, id, req.GetName(), spec)
+	} else {
+		a, err = s.deps.Store.CreateAgent(ctx, id, req.GetName(), spec)
 	}
-	a, err := s.deps.Store.CreateAgent(ctx, id, req.GetName(), spec)
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +71,21 @@ func toBeDeleted(sb store.Sandbox) bool {
 	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// GetAgent implements agbox.v1.AgentService. An ID takes precedence over the same name.
+// agentOf returns the agent with the ID ref or, if there is none, the name ref.
+func (s *Server) agentOf(ctx context.Context, ref string) (store.Agent, error) {
+	a, err := s.deps.Store.Agent(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		return s.deps.Store.AgentByName(ctx, ref)
+	}
+	return a, err
+}
+
+// GetAgent implements agbox.v1.AgentService.
 func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	if err := requireAgentID(req); err != nil {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
-	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
-	if errdefs.IsNotFound(err) {
-		a, err = s.deps.Store.AgentByName(ctx, req.GetAgentId())
-	}
+	a, err := s.agentOf(ctx, req.GetAgentId())
 	if err != nil {
 		return nil, err
 	}
@@ -105,25 +108,25 @@ func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (
 
 // StartAgent implements agbox.v1.AgentService.
 func (s *Server) StartAgent(ctx context.Context, req *agboxv1.StartAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req, s.deps.Store.RequestAgentRun)
+	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentRun)
 }
 
 // StopAgent implements agbox.v1.AgentService.
 func (s *Server) StopAgent(ctx context.Context, req *agboxv1.StopAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req, s.deps.Store.RequestAgentStop)
+	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentStop)
 }
 
 // DeleteAgent implements agbox.v1.AgentService.
 func (s *Server) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req, s.deps.Store.RequestAgentDelete)
+	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentDelete)
 }
 
 // MoveAgent implements agbox.v1.AgentService.
 func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireAgentID(req); err != nil {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	sandboxID, err := s.sandboxOf(ctx, req.GetSandboxId())
@@ -135,7 +138,7 @@ func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (
 
 // InterruptAgent implements agbox.v1.AgentService.
 func (s *Server) InterruptAgent(ctx context.Context, req *agboxv1.InterruptAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req, s.deps.Store.RequestInterrupt)
+	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestInterrupt)
 }
 
 // PromptAgent implements agbox.v1.AgentService.
@@ -143,10 +146,7 @@ func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 	if err := validate.PromptAgent(req).Err(); err != nil {
 		return nil, err
 	}
-	id := req.GetPromptId()
-	if id == "" {
-		id = uuid.NewString()
-	}
+	id := cmp.Or(req.GetPromptId(), uuid.NewString())
 	q, err := s.deps.Store.QueuePrompt(ctx, req.GetAgentId(), id, req.GetText())
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 
 // ListAgentTransitions implements agbox.v1.AgentService.
 func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgentTransitionsRequest) (*agboxv1.ListAgentTransitionsResponse, error) {
-	if err := requireAgentID(req); err != nil {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
 	limit := batch
@@ -170,18 +170,10 @@ func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgen
 	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, nil
 }
 
-type agentRequest interface{ GetAgentId() string }
-
-func requestOf(ctx context.Context, req agentRequest, method func(context.Context, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
-	if err := requireAgentID(req); err != nil {
+// requestOf asks the store for a change of an agent.
+func requestOf(ctx context.Context, agentID string, method func(context.Context, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
+	if err := required("agent_id", agentID); err != nil {
 		return nil, err
 	}
-	return accepted(method(ctx, req.GetAgentId()))
-}
-
-func requireAgentID(req agentRequest) error {
-	if req.GetAgentId() == "" {
-		return invalid("agent_id", "agent_id is required")
-	}
-	return nil
+	return accepted(method(ctx, agentID))
 }

@@ -22,7 +22,7 @@ const contextNone = "none"
 // GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
 // that make the context for a new process.
 func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgentConversationRequest) (*agboxv1.GetAgentConversationResponse, error) {
-	if err := requireAgentID(req); err != nil {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
 	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())

@@ -13,7 +13,7 @@ import (
 // SubscribeAgentEvents implements agbox.v1.AgentService, complete and free of doubles as SubscribeSandboxEvents is: watch,
 // read the newest sequence, then follow the cursor.
 func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, stream grpc.ServerStreamingServer[agboxv1.AgentEvent]) error {
-	if err := requireAgentID(req); err != nil {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return err
 	}
 	sub := &agentSubscription{Server: s, stream: stream, id: req.GetAgentId(), after: req.GetFromSequence(), gaps: req.GetFromSequence() == 0}
@@ -22,7 +22,7 @@ func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, 
 	if err := sub.begin(stream.Context()); err != nil {
 		return err
 	}
-	return sub.follow(stream.Context(), changed)
+	return s.follow(stream.Context(), changed, sub.sendBatch)
 }
 
 type agentSubscription struct {
@@ -50,51 +50,20 @@ func (s *agentSubscription) begin(ctx context.Context) error {
 	return s.stream.SendHeader(metadata.MD{})
 }
 
-// follow sends everything behind the cursor, then what ticks announce. The removal of the agent ends it cleanly.
-func (s *agentSubscription) follow(ctx context.Context, changed <-chan struct{}) error {
-	for {
-		sent, err := s.sendBatch(ctx)
-		if errdefs.IsNotFound(err) {
-			return nil // removed while we were reading
-		}
-		if err != nil {
-			return err
-		}
-		if sent > 0 { // how many are one batch depends on their size
-			select {
-			case <-s.stopping:
-				return errStopping
-			default:
-				continue
-			}
-		}
-		select {
-		case _, open := <-changed:
-			if !open {
-				return nil
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.stopping:
-			return errStopping
-		}
-	}
-}
-
-func (s *agentSubscription) sendBatch(ctx context.Context) (int, error) {
+func (s *agentSubscription) sendBatch(ctx context.Context) (more bool, err error) {
 	events, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, batch)
 	if errdefs.IsOutOfRange(err) && s.gaps && s.after < s.newest {
 		events, err = s.deps.Store.AgentEvents(ctx, s.id, 0, batch) // all that is kept is newer
 	}
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for _, e := range events {
 		s.after = e.GetSequence()
 		e.Replay = s.after <= s.newest
 		if err := s.stream.Send(e); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
-	return len(events), nil
+	return len(events) > 0, nil // how many are one batch depends on their size
 }

@@ -3,9 +3,8 @@ package server
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
-	"sync"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
@@ -28,26 +27,13 @@ func (s *Server) Backup(req *agboxv1.BackupRequest, stream grpc.ServerStreamingS
 		return &store.Refusal{Reason: "BACKUP_BUSY", Class: errdefs.ErrUnavailable, Message: "other backups are being made; try again when they are done"}
 	}
 	defer s.backups.Add(-1)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	watch.Go(func() {
-		select {
-		case <-s.stopping:
-			cancel(errStopping)
-		case <-ctx.Done():
+	return s.whileServing(stream.Context(), func(ctx context.Context) error {
+		w := bufio.NewWriterSize(chunks{stream}, backupChunk)
+		if err := s.deps.Backup(ctx, w, req.GetWithLogs()); err != nil {
+			return err
 		}
+		return w.Flush()
 	})
-	w := bufio.NewWriterSize(chunks{stream}, backupChunk)
-	err := s.deps.Backup(ctx, w, req.GetWithLogs())
-	if err == nil {
-		err = w.Flush()
-	}
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStopping) {
-		return cause
-	}
-	return err
 }
 
 // chunks sends each write, of at most backupChunk bytes, as one message.
@@ -58,12 +44,12 @@ type chunks struct {
 var _ io.Writer = chunks{}
 
 func (c chunks) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		n := min(len(rest), backupChunk)
-		if err := c.stream.Send(&agboxv1.BackupChunk{Data: rest[:n]}); err != nil {
-			return len(p) - len(rest), err
+	sent := 0
+	for part := range slices.Chunk(p, backupChunk) {
+		if err := c.stream.Send(&agboxv1.BackupChunk{Data: part}); err != nil {
+			return sent, err
 		}
-		rest = rest[n:]
+		sent += len(part)
 	}
-	return len(p), nil
+	return sent, nil
 }

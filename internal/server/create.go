@@ -31,18 +31,13 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 	if err := append(broken, s.deps.EngineRefuses(spec, resolved.Confinement)...).Err(); err != nil {
 		return nil, err
 	}
-	id := req.GetSandboxId()
-	if id == "" {
-		id = uuid.NewString()
-	}
+	id := cmp.Or(req.GetSandboxId(), uuid.NewString())
+	sb := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
 	if req.GetDryRun() {
-		if err := s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces()); err != nil {
-			return nil, err
-		}
-		would := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
-		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(would, true)}, nil
+		err = s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces())
+	} else {
+		sb, err = s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
 	}
-	sb, err := s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/containerd/errdefs"
@@ -17,9 +18,7 @@ func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 		return nil, err
 	}
 	req = proto.CloneOf(req)
-	if req.ExecId == "" {
-		req.ExecId = uuid.NewString()
-	}
+	req.ExecId = cmp.Or(req.ExecId, uuid.NewString())
 	e, err := s.deps.Store.CreateExec(ctx, req)
 	if err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 
 // CancelExec implements agbox.v1.SandboxService.
 func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireExecID(req); err != nil {
+	if err := required("exec_id", req.GetExecId()); err != nil {
 		return nil, err
 	}
 	return accepted(s.deps.Store.RequestCancel(ctx, req.GetExecId()))
@@ -39,7 +38,7 @@ func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest)
 
 // GetExec implements agbox.v1.SandboxService.
 func (s *Server) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
-	if err := requireExecID(req); err != nil {
+	if err := required("exec_id", req.GetExecId()); err != nil {
 		return nil, err
 	}
 	e, err := s.deps.Store.Exec(ctx, req.GetExecId())
@@ -66,11 +65,4 @@ func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExe
 		}
 	}
 	return resp, nil
-}
-
-func requireExecID(req interface{ GetExecId() string }) error {
-	if req.GetExecId() == "" {
-		return invalid("exec_id", "exec_id is required")
-	}
-	return nil
 }

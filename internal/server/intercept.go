@@ -19,8 +19,8 @@ import (
 const unaryDeadline = 30 * time.Second
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
-	s.unary.add(1)
-	defer s.unary.add(-1)
+	s.unary.RLock()
+	defer s.unary.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
 	defer cancel()
 	err = s.call(info.FullMethod, func() error {
@@ -54,48 +54,34 @@ func recovered(run func() error) (err error) {
 	return run()
 }
 
-// reserving are the calls that reserve an ID forever, so they need to know that it is free.
-var reserving = map[string]bool{
-	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
-	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
-	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
-}
-
-// growing are the calls that create something and so need disk space. Calls that end or remove something are always allowed.
+// growing are the calls that create something and so need disk space. Calls that end or remove something are always allowed. Those that
+// are true reserve an ID forever, so they need to know that it is free.
 var growing = map[string]bool{
 	agboxv1.SandboxService_CreateSandbox_FullMethodName: true,
 	agboxv1.SandboxService_CreateExec_FullMethodName:    true,
 	agboxv1.AgentService_CreateAgent_FullMethodName:     true,
-	agboxv1.AgentService_PromptAgent_FullMethodName:     true,
+	agboxv1.AgentService_PromptAgent_FullMethodName:     false,
 }
 
 // reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as for other errors of the
 // store, because known clients retry that code.
 const reasonDiskFull = "DISK_FULL"
 
-// roomFor refuses the growing calls while the disk is too full.
-func (s *Server) roomFor(method string) error {
-	if !growing[method] {
-		return nil
-	}
-	if why := s.deps.NoRoom(); why != "" {
-		return &store.Refusal{Reason: reasonDiskFull, Message: why, Class: errdefs.ErrUnavailable}
-	}
-	return nil
-}
-
-// gated refuses answers that are unknown while records are being rebuilt: that an ID is free, and NOT_FOUND. A lookup that started
-// during the rebuild counts as one.
+// gated refuses the growing calls while the disk is too full, and answers that are unknown while records are being rebuilt: that an ID is
+// free, and NOT_FOUND. A lookup that started during the rebuild counts as one.
 func (s *Server) gated(method string, run func() error) error {
-	if err := s.roomFor(method); err != nil {
-		return err
+	reserving, grows := growing[method]
+	if grows {
+		if why := s.deps.NoRoom(); why != "" {
+			return &store.Refusal{Reason: reasonDiskFull, Message: why, Class: errdefs.ErrUnavailable}
+		}
 	}
 	why := s.deps.Rebuilding()
 	if why == "" {
 		return run()
 	}
 	unknown := &store.Refusal{Reason: code.Code_UNAVAILABLE.String(), Message: why, Class: errdefs.ErrUnavailable}
-	if reserving[method] {
+	if reserving {
 		return unknown
 	}
 	if err := run(); !errdefs.IsNotFound(err) {

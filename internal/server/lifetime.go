@@ -17,7 +17,7 @@ import (
 
 // PauseSandbox implements agbox.v1.SandboxService.
 func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	return accepted(s.deps.Store.RequestPause(ctx, req.GetSandboxId(), reasonPause))
@@ -26,7 +26,7 @@ func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequ
 // ResumeSandbox implements agbox.v1.SandboxService. If another client's resume has completed between the caller's
 // read and its request, the request succeeds, so that of several concurrent resumes none is refused.
 func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	was, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())

@@ -24,7 +24,7 @@ func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespo
 
 // GetSandbox implements agbox.v1.SandboxService.
 func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
@@ -50,7 +50,7 @@ func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRe
 
 // StopSandbox implements agbox.v1.SandboxService.
 func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	return accepted(s.deps.Store.RequestStop(ctx, req.GetSandboxId(), reasonStop))
@@ -58,7 +58,7 @@ func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxReques
 
 // DeleteSandbox implements agbox.v1.SandboxService.
 func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	request := s.deps.Store.RequestDelete
@@ -80,9 +80,10 @@ func (s *Server) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandbox
 	return &agboxv1.DeleteSandboxesResponse{DeletedSandboxIds: ids, DeletedCount: uint32(len(ids))}, nil
 }
 
-func requireSandboxID(req interface{ GetSandboxId() string }) error {
-	if req.GetSandboxId() == "" {
-		return invalid("sandbox_id", "sandbox_id is required")
+// required refuses a call without the ID of its object.
+func required(field, id string) error {
+	if id == "" {
+		return invalid(field, field+" is required")
 	}
 	return nil
 }

@@ -42,9 +42,9 @@ type Server struct {
 
 	deps     Deps
 	grpc     *grpc.Server
-	stopping chan struct{}
-	stopOnce sync.Once
-	unary    inflight
+	stopping context.Context // done when Shutdown begins
+	stop     context.CancelFunc
+	unary    sync.RWMutex // read-locked by each unary call
 	backups  atomic.Int32 // under way
 	reading  chan struct{}
 	gate     *admission.Gate
@@ -52,7 +52,8 @@ type Server struct {
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{deps: d, stopping: make(chan struct{}), reading: make(chan struct{}, readers), gate: newGate()}
+	s := &Server{deps: d, reading: make(chan struct{}, readers), gate: newGate()}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -82,7 +83,7 @@ func (s *Server) Serve(l net.Listener) error {
 // stream whose client does not read delays it by at most a second. When ctx ends first, everything is cut off and its
 // error returned.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stopOnce.Do(func() { close(s.stopping) })
+	s.stop()
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -99,8 +100,14 @@ func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error 
 	if done, err := within(ctx, drained, streamGrace); done {
 		return err
 	}
+	idle := make(chan struct{})
+	go func() { // GracefulStop, whose end Shutdown waits for, ends after the last call, too
+		s.unary.Lock()
+		defer s.unary.Unlock()
+		close(idle)
+	}()
 	select {
-	case <-s.unary.idle(): // their answers may still be on the way out
+	case <-idle: // their answers may still be on the way out
 		_, err := within(ctx, drained, flushGrace)
 		return err
 	case <-drained:
@@ -124,34 +131,14 @@ func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done
 	}
 }
 
-// inflight counts unary calls.
-type inflight struct {
-	mu   sync.Mutex
-	n    int
-	zero chan struct{} // closed when n falls to 0; nil while nobody waits
-}
-
-func (f *inflight) add(delta int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.n += delta
-	if f.n == 0 && f.zero != nil {
-		close(f.zero)
-		f.zero = nil
+// whileServing runs a call with a context that ends when the server stops; then its error is errStopping.
+func (s *Server) whileServing(ctx context.Context, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
+	err := run(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
+		return errStopping
 	}
-}
-
-// idle returns a channel that is closed once no call is open.
-func (f *inflight) idle() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.zero == nil {
-		f.zero = make(chan struct{})
-	}
-	zero := f.zero
-	if f.n == 0 {
-		close(f.zero)
-		f.zero = nil
-	}
-	return zero
+	return err
 }

@@ -21,7 +21,7 @@ const batch = 256
 // The order prevents gaps and duplicates: watch, read the newest sequence, then follow the cursor. Every commit after the start
 // of the watch leaves a tick, and the cursor alone decides which events are sent.
 func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
-	if err := requireSandboxID(req); err != nil {
+	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return err
 	}
 	sub := &subscription{Server: s, stream: stream, id: req.GetSandboxId(), cursor: store.Cursor{After: req.GetFromSequence()}}
@@ -30,7 +30,7 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	if err := sub.begin(stream.Context(), req.GetIncludeCurrentSnapshot()); err != nil {
 		return err
 	}
-	return sub.follow(stream.Context(), changed)
+	return s.follow(stream.Context(), changed, sub.sendBatch)
 }
 
 type subscription struct {
@@ -112,42 +112,40 @@ func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Times
 	}
 }
 
-// follow sends all events after the cursor, then waits for ticks. A purge ends it without an error. If the client is so slow that
-// the history limit drops events before they are sent, it returns OUT_OF_RANGE, except in a replay from 0.
-func (s *subscription) follow(ctx context.Context, changed <-chan struct{}) error {
-	for {
-		sent, err := s.sendBatch(ctx)
-		if errdefs.IsNotFound(err) {
-			return nil // purged while we were reading
-		}
-		if err != nil {
-			return err
-		}
-		if sent == batch {
-			select {
-			case <-s.stopping:
-				return errStopping
-			default:
+// follow calls send until it reports that everything is sent, then again after each tick. The removal of the object ends it without an
+// error.
+func (s *Server) follow(ctx context.Context, changed <-chan struct{}, send func(context.Context) (more bool, err error)) error {
+	return s.whileServing(ctx, func(ctx context.Context) error {
+		for {
+			more, err := send(ctx)
+			switch {
+			case errdefs.IsNotFound(err):
+				return nil // removed while we were reading
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case more:
 				continue
 			}
-		}
-		select {
-		case _, open := <-changed:
-			if !open {
-				return nil
+			select {
+			case _, open := <-changed:
+				if !open {
+					return nil
+				}
+			case <-ctx.Done():
+				return ctx.Err()
 			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.stopping:
-			return errStopping
 		}
-	}
+	})
 }
 
-func (s *subscription) sendBatch(ctx context.Context) (int, error) {
+// sendBatch sends the events after the cursor, up to a batch. If the client is so slow that the history limit drops events before they
+// are sent, it returns OUT_OF_RANGE, except in a replay from 0.
+func (s *subscription) sendBatch(ctx context.Context) (more bool, err error) {
 	events, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, batch)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for _, e := range events {
 		s.cursor.After = e.GetSequence()
@@ -156,8 +154,8 @@ func (s *subscription) sendBatch(ctx context.Context) (int, error) {
 		}
 		e.Replay = s.cursor.After <= s.newest
 		if err := s.stream.Send(e); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
-	return len(events), nil
+	return len(events) == batch, nil
 }
