@@ -153,7 +153,7 @@ func (p *pass) past(ctx context.Context, through uint64, summary string) (string
 	if err != nil {
 		return "", err
 	}
-	policy := conversation.PolicyOf(p.a.Spec.GetContext())
+	policy := p.a.Spec.GetContext()
 	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, summary), nil
 }
 

@@ -77,7 +77,7 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	}
 	var lines bytes.Buffer
 	enc := json.NewEncoder(&lines)
-	policy := conversation.PolicyOf(v.a.Spec.GetContext())
+	policy := v.a.Spec.GetContext()
 	for _, t := range conversation.Older(conversation.Reconstruct(events), conversation.Checkpoint(events), policy) {
 		err := enc.Encode(summaryTurn{Role: t.Role, Content: t.Content, PromptID: t.PromptID, Interrupted: t.Interrupted, At: t.At})
 		if err != nil {

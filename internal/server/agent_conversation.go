@@ -43,7 +43,7 @@ func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgent
 	turns := conversation.Reconstruct(events)
 	if req.GetAsContext() {
 		if policy := a.Spec.GetContext(); policy.GetMode() != contextNone {
-			resp.Context = conversation.Context(turns, conversation.Checkpoint(events), conversation.PolicyOf(policy), "")
+			resp.Context = conversation.Context(turns, conversation.Checkpoint(events), policy, "")
 		}
 		return resp, nil
 	}

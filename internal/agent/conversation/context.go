@@ -1,14 +1,21 @@
 package conversation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 const (
+	defaultFullTurns  = 50
+	defaultCharacters = 40_000
+	minCharacters     = 1_000
+
 	frameHead = "<agbox-context>\nThis is the record of this conversation up to now. The program that held it has ended and you " +
 		"go on in its place. What is quoted was said before; the message to answer follows behind the record.\n"
 	frameFoot = "</agbox-context>\n"
@@ -20,22 +27,22 @@ const (
 )
 
 // Context returns the record of the conversation for a new process: the newest checkpoint, a digest of the older turns, and
-// the newest turns in full. It is empty if there is no past, and has at most p.Budget() characters. The newest turn and the
+// the newest turns in full. It is empty if there is no past, and has at most budget(p) characters. The newest turn and the
 // checkpoint are always included; text that is too long is cut in the middle, with a mark.
 //
 // summary, if not empty, replaces the digest of older turns; it does not change which turns are older.
-func Context(turns []Turn, checkpoint string, p Policy, summary string) string {
+func Context(turns []Turn, checkpoint string, p *agboxv1.AgentContextPolicy, summary string) string {
 	if len(turns) == 0 && checkpoint == "" {
 		return ""
 	}
-	saved := checkpointBlock(checkpoint, p.Budget())
+	saved := checkpointBlock(checkpoint, budget(p))
 	older, newest := split(turns, saved, p)
 	return frameHead + saved + earlierBlock(older, summary, earlierRoom(p)) + strings.Join(newest, "") + frameFoot
 }
 
 // Older returns the turns that Context includes only as a digest: the input for a summary.
-func Older(turns []Turn, checkpoint string, p Policy) []Turn {
-	older, _ := split(turns, checkpointBlock(checkpoint, p.Budget()), p)
+func Older(turns []Turn, checkpoint string, p *agboxv1.AgentContextPolicy) []Turn {
+	older, _ := split(turns, checkpointBlock(checkpoint, budget(p)), p)
 	return older
 }
 
@@ -50,11 +57,11 @@ func WithContext(context, prompt string) string {
 
 // split divides the turns into those to include in full, as text, and the older ones. It reserves room for the digest only
 // if there are older turns.
-func split(turns []Turn, saved string, p Policy) (older []Turn, newest []string) {
-	room := p.Budget() - count(frameHead) - count(frameFoot) - count(saved)
-	newest = pick(turns, p.turns(), room)
+func split(turns []Turn, saved string, p *agboxv1.AgentContextPolicy) (older []Turn, newest []string) {
+	room := budget(p) - count(frameHead) - count(frameFoot) - count(saved)
+	newest = pick(turns, fullTurns(p), room)
 	if len(newest) < len(turns) {
-		newest = pick(turns, p.turns(), room-earlierRoom(p))
+		newest = pick(turns, fullTurns(p), room-earlierRoom(p))
 	}
 	return turns[:len(turns)-len(newest)], newest
 }
@@ -112,7 +119,7 @@ func checkpointBlock(text string, budget int) string {
 }
 
 // earlierRoom is the room for older turns: an eighth of the budget.
-func earlierRoom(p Policy) int { return p.Budget() / 8 }
+func earlierRoom(p *agboxv1.AgentContextPolicy) int { return budget(p) / 8 }
 
 // earlierBlock reports the number and times of the older turns, and their summary or digest.
 func earlierBlock(older []Turn, summary string, room int) string {
@@ -145,6 +152,21 @@ func digest(older []Turn, room int) string {
 	}
 	slices.Reverse(lines)
 	return strings.Join(lines, "")
+}
+
+// budget returns the maximum size of a context in characters, including the frame; at least minCharacters. A model's window limits it to
+// a fifth of the window, at four characters per token.
+func budget(p *agboxv1.AgentContextPolicy) int {
+	n := cmp.Or(int(p.GetMaxCharacters()), defaultCharacters)
+	if window := int(p.GetModelWindowTokens()); window > 0 {
+		n = min(n, window/5*4)
+	}
+	return max(n, minCharacters)
+}
+
+// fullTurns returns how many of the newest turns are included in full.
+func fullTurns(p *agboxv1.AgentContextPolicy) int {
+	return cmp.Or(int(p.GetMaxTurns()), defaultFullTurns)
 }
 
 func count(text string) int { return utf8.RuneCountInString(text) }

@@ -147,9 +147,7 @@ func (r *reader) result(ev *agboxv1.AgentEvent) {
 	}
 	t.ended = true
 	t.turn.Interrupted = t.turn.Interrupted || res.GetOutcome() == interrupted
-	if t.turn.PromptID == "" {
-		t.turn.PromptID = res.GetPromptId()
-	}
+	t.turn.PromptID = cmp.Or(t.turn.PromptID, res.GetPromptId())
 	if res.GetError() != "" {
 		t.notes = append(t.notes, "[error: "+OneLine(res.GetError(), maxNote)+"]")
 	}

@@ -107,7 +107,7 @@ func TestItAnswersFromWhatItWasTold(t *testing.T) {
 
 func TestItTakesThePastFromTheContext(t *testing.T) {
 	turns := []conversation.Turn{{Role: "user", Content: "remember a plum"}, {Role: "assistant", Content: "noted a plum"}}
-	past := conversation.Context(turns, "half done", conversation.Policy{}, "")
+	past := conversation.Context(turns, "half done", nil, "")
 	said, _ := start(t, dialect.Native, "", "").turn(conversation.WithContext(past, "what did I say?"))
 	if want := "you said: checkpoint half done; a plum"; said != want {
 		t.Errorf("%q, want %q", said, want)
