@@ -9,7 +9,6 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/agent/agentstate"
 	"github.com/agbox/agbox/internal/execid"
 )
 
@@ -94,15 +93,14 @@ func (l loader) agentStatus(a *Agent) *agentStatus {
 // fillState derives the state of a record that an older version wrote without one. An agent whose process has not ended is running, so
 // that an upgrade does not fail it.
 func (l loader) fillState(a *Agent, st *agentStatus) {
-	status, activity := agentstate.StatusPending, ""
+	st.State = agboxv1.AgentState_AGENT_STATE_PENDING
 	switch execID := execid.ForAgent(a.ID, st.GetIncarnation()); {
 	case st.GetIncarnation() == 0:
 	case get(l.tx, prefixExecConfig+a.SandboxID, []byte(execID)) == nil, get(l.tx, prefixExecStatus+a.SandboxID, []byte(execID)) != nil:
-		status = agentstate.StatusStopped
+		st.State = agboxv1.AgentState_AGENT_STATE_STOPPED
 	case st.GetPromptId() != "":
-		status, activity = agentstate.StatusRunning, agentstate.ActivityBusy
+		st.State = agboxv1.AgentState_AGENT_STATE_BUSY
 	default:
-		status, activity = agentstate.StatusRunning, agentstate.ActivityIdle
+		st.State = agboxv1.AgentState_AGENT_STATE_IDLE
 	}
-	st.State = agentstate.FromCoarse(status, activity)
 }

@@ -138,35 +138,3 @@ func TestCoarse(t *testing.T) {
 		}
 	}
 }
-
-func TestFromCoarseNeverFailsAHealthyAgent(t *testing.T) {
-	for _, c := range []struct {
-		status, activity string
-		want             agboxv1.AgentState
-	}{
-		{"", "", pending},
-		{"PENDING", "", pending},
-		{"RUNNING", "", idle},
-		{"RUNNING", "IDLE", idle},
-		{"RUNNING", "BUSY", busy},
-		{"STOPPED", "", stopped},
-		{"STOPPED", "BUSY", stopped},
-		{"FAILED", "", failed},
-		{"running", "", illegal},
-	} {
-		if got := FromCoarse(c.status, c.activity); got != c.want {
-			t.Errorf("%q, %q: got %s, want %s", c.status, c.activity, got, c.want)
-		}
-	}
-}
-
-func TestCoarseAndFromCoarseAgree(t *testing.T) {
-	for s := range table {
-		if s == starting {
-			continue // Coarse maps it to PENDING
-		}
-		if got := FromCoarse(Coarse(s)); got != s {
-			t.Errorf("%s comes back as %s", s, got)
-		}
-	}
-}

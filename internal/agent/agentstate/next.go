@@ -47,3 +47,22 @@ func Next(from agboxv1.AgentState, tr agboxv1.AgentTrigger, o Options) (to agbox
 	}
 	return to, to != from, nil
 }
+
+// Coarse derives status and activity for clients that do not know the execution state. activity is set exactly when the status is RUNNING, that is when the agent accepts
+// prompts; a starting agent is still PENDING. Both are empty for an unknown state.
+func Coarse(s agboxv1.AgentState) (status, activity string) {
+	switch s {
+	case pending, starting:
+		return "PENDING", ""
+	case idle:
+		return "RUNNING", "IDLE"
+	case busy:
+		return "RUNNING", "BUSY"
+	case stopped:
+		return "STOPPED", ""
+	case failed:
+		return "FAILED", ""
+	default:
+		return "", ""
+	}
+}
